@@ -1,0 +1,112 @@
+"""Settings from TOML plus `--set a.b=c`, checked against the dataclasses: an unknown key is an error.
+
+Knows how to build any frozen dataclass of plain fields; what the fields are stands in settings.py.
+"""
+
+import dataclasses
+import difflib
+import tomllib
+import types
+import typing
+from pathlib import Path
+from typing import Any, TypeVar
+
+from whilst.errors import UserError
+from whilst.settings import Recipe
+
+T = TypeVar("T")
+
+
+def load_recipe(path: Path, overrides: list[str]) -> Recipe:
+    """Read a recipe file and apply `a.b=c` overrides."""
+    if not path.is_file():
+        raise UserError(f"{path}: no such recipe")
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: not valid TOML ({error})") from None
+    try:
+        recipe = build(Recipe, table)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
+    return override(recipe, overrides)
+
+
+def override(recipe: T, overrides: list[str]) -> T:
+    """Apply `a.b=c`; the value is TOML, or a bare string where TOML would want quotes."""
+    table = to_table(recipe)
+    for item in overrides:
+        key, equals, text = item.partition("=")
+        if not equals:
+            raise UserError(f"--set {item}: write it as section.key=value")
+        *sections, name = key.strip().split(".")
+        place = table
+        for depth, section in enumerate(sections):
+            inner = place.get(section)
+            if not isinstance(inner, dict):
+                raise UserError(f"--set {item}: {_unknown('.'.join(sections[: depth + 1]), place, section)}")
+            place = inner
+        if name not in place:
+            raise UserError(f"--set {item}: {_unknown(key.strip(), place, name)}")
+        place[name] = _parse_value(text.strip())
+    return build(type(recipe), table)
+
+
+def _parse_value(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _unknown(key: str, valid: typing.Iterable[str], name: str) -> str:
+    names = sorted(valid)
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.0)
+    prefix = key[: len(key) - len(name)]
+    return f"unknown setting {key!r}; did you mean {prefix + near[0]!r}?" if near else f"unknown setting {key!r}"
+
+
+def build(kind: type[T], table: dict[str, Any], where: str = "") -> T:
+    """Build a dataclass from a table, checking every name and type on the way."""
+    hints = typing.get_type_hints(kind)
+    values = {}
+    for name, value in table.items():
+        key = f"{where}{name}"
+        if name not in hints:
+            raise UserError(_unknown(key, hints, name))
+        values[name] = _convert(hints[name], value, key)
+    return kind(**values)
+
+
+def _convert(hint: Any, value: Any, key: str) -> Any:
+    if dataclasses.is_dataclass(hint):
+        if not isinstance(value, dict):
+            raise UserError(f"{key}: is a section, write [{key}]")
+        return build(typing.cast(type[Any], hint), value, f"{key}.")
+    origin = typing.get_origin(hint)
+    if origin is typing.Literal:
+        choices = typing.get_args(hint)
+        if value not in choices:
+            raise UserError(f"{key}: must be one of {', '.join(map(str, choices))}, not {value!r}")
+        return value
+    if origin is types.UnionType:  # only `X | None` is used
+        inner = next(arm for arm in typing.get_args(hint) if arm is not types.NoneType)
+        return None if value is None or value == "none" else _convert(inner, value, key)
+    if origin is tuple:
+        inner = typing.get_args(hint)[0]
+        if not isinstance(value, list | tuple):
+            raise UserError(f"{key}: must be a list, not {value!r}")
+        return tuple(_convert(inner, item, key) for item in value)
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if type(value) is not hint:
+        raise UserError(f"{key}: must be {_NAMES[hint]}, not {value!r}")
+    return value
+
+
+_NAMES = {int: "a whole number", float: "a number", str: "text in quotes", bool: "true or false"}
+
+
+def to_table(settings: Any) -> dict[str, Any]:
+    """The settings as plain data, for JSON; `build` takes it back."""
+    return dataclasses.asdict(settings)

@@ -1,0 +1,37 @@
+"""What a person sees: one console for messages and tables, one kind of progress bar."""
+
+import sys
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
+
+from rich.console import Console
+from tqdm import tqdm
+
+T = TypeVar("T")
+
+console = Console(highlight=False)  # results: stdout
+notes = Console(stderr=True, highlight=False)  # what is going on: stderr
+
+
+def track(
+    items: Iterable[T], what: str, unit: str, total: int | None = None, start: int = 0
+) -> Iterator[T]:
+    """Iterate with a bar that shows throughput and time left; silent when stderr is no terminal."""
+    yield from bar(items, what, unit, total, start)
+
+
+def bar(
+    items: Iterable[T] | None, what: str, unit: str, total: int | None = None, start: int = 0
+) -> "tqdm[T]":
+    """The bar itself, for loops that set their own progress and figures."""
+    return tqdm(
+        items,
+        desc=what,
+        unit=unit,
+        total=total,
+        initial=start,
+        dynamic_ncols=True,
+        unit_scale=total is not None and total >= 100_000,
+        disable=not sys.stderr.isatty(),
+        smoothing=0.05,
+    )

@@ -1,0 +1,5 @@
+"""The one exception that a person causes: its message says what is wrong, where, and what to do."""
+
+
+class UserError(Exception):
+    """A mistake in the input or the settings. The commands print it as one line and exit with code 2."""

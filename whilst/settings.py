@@ -1,0 +1,153 @@
+"""Every setting there is, with its default and the reason for it. A recipe is a TOML file of these.
+
+The classes are frozen and check themselves when built, so that code further on never has to.
+"""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from whilst.errors import UserError
+
+
+def _require(holds: bool, message: str) -> None:
+    if not holds:
+        raise UserError(message)
+
+
+@dataclass(frozen=True)
+class Data:
+    """Where the text comes from and how it becomes units."""
+
+    dataset: str = "data/dataset"  # folder that `prepare` writes and `train` reads
+    source: str = "src"  # language codes, for file names and for Moses
+    target: str = "tgt"
+    corpus: str = ""  # a corpus that whilst knows how to get: toy, iwslt15 or iwslt14; empty: the files below
+    folder: str = ""  # where the files are; with a known corpus: a local copy instead of the public archive
+    train: tuple[str, ...] = ()  # two aligned files (source, target) or one TSV, relative to folder
+    valid: tuple[str, ...] = ()
+    test: tuple[str, ...] = ()
+    toy_pairs: int = 20_000  # training pairs of the toy corpus
+    toy_seed: int = 1
+    unescape: bool = False  # &apos; -> '
+    moses: bool = False  # Moses tokeniser (needs the extra `moses`)
+    lowercase: bool = False
+    units: Literal["word", "bpe", "sentencepiece"] = "bpe"
+    joint: bool = True  # one set of merges or pieces learnt on both languages
+    size: int = 10_000  # BPE merges or SentencePiece pieces
+    codes: str = ""  # existing subword-nmt codes instead of learning merges
+    minimum_frequency: int = 1  # rarer units become <unk>; the paper's En-Vi uses 5
+    max_length: int = 175  # training pairs with more units on a side are skipped and counted
+    max_ratio: float = 0.0  # training pairs with a larger ratio of word counts are skipped; 0: keep all
+
+    def __post_init__(self) -> None:
+        _require(self.corpus in ("", "toy", "iwslt15", "iwslt14"), f"data.corpus: unknown corpus {self.corpus!r}")
+        _require(self.size > 0, f"data.size: must be positive, not {self.size}")
+        _require(self.minimum_frequency >= 1, "data.minimum_frequency: must be at least 1")
+        _require(self.max_length >= 2, "data.max_length: must be at least 2")
+        for name in ("train", "valid", "test"):
+            files = getattr(self, name)
+            _require(len(files) <= 2, f"data.{name}: give two aligned files or one TSV, not {len(files)} files")
+
+
+@dataclass(frozen=True)
+class Model:
+    """The paper's Transformer."""
+
+    width: int = 512
+    heads: int = 4
+    encoder_layers: int = 6
+    decoder_layers: int = 6
+    feed_forward: int = 1024
+    dropout: float = 0.3
+    attention_dropout: float = 0.0
+    norm: Literal["pre", "post"] = "pre"
+    encoder: Literal["causal", "bidirectional"] = "causal"
+
+    def __post_init__(self) -> None:
+        for name in ("width", "heads", "encoder_layers", "decoder_layers", "feed_forward"):
+            _require(getattr(self, name) > 0, f"model.{name}: must be positive")
+        _require(self.width % self.heads == 0, "model.width: must be a multiple of model.heads")
+        _require(self.width % 2 == 0, "model.width: must be even")
+        for name in ("dropout", "attention_dropout"):
+            _require(0 <= getattr(self, name) < 1, f"model.{name}: must be in [0, 1)")
+
+
+@dataclass(frozen=True)
+class Objective:
+    """What training minimises: the cross-entropy under these reads."""
+
+    name: Literal["full", "wait-k", "multi-path"] = "multi-path"
+    k: int = 3  # for wait-k
+    draw: Literal["batch", "sentence"] = "sentence"  # multi-path: one k for a batch (paper) or one for each pair
+    label_smoothing: float = 0.1
+
+    def __post_init__(self) -> None:
+        _require(self.k >= 1, "objective.k: must be at least 1")
+        _require(0 <= self.label_smoothing < 1, "objective.label_smoothing: must be in [0, 1)")
+
+
+@dataclass(frozen=True)
+class Train:
+    """The loop."""
+
+    preset: Literal["paper", "fast"] = "fast"  # what is not set below comes from here (see optim.py)
+    steps: int = 10_000
+    batch_tokens: int = 8_192  # target tokens (with padding) in one micro-batch
+    accumulate: int = 1  # micro-batches in one update, over all processes
+    lr: float | None = None
+    warmup: int | None = None
+    weight_decay: float | None = None
+    clip: float | None = None
+    ema: float = 0.999  # decay of the averaged weights that are validated and kept; 0: off
+    average: int = 0  # mean of the last n validated weights, tried at the end; 0: off
+    validate_every: int = 500
+    validate_k: int = 0  # wait-k of the validation BLEU; 0: the whole source is read first
+    validate_bleu: bool = True
+    keep: Literal["bleu", "loss"] = "bleu"  # which validation figure chooses the best checkpoint
+    patience: int = 0  # stop after so many validations without a better one; 0: never
+    save_every: int = 500
+    log_every: int = 50
+    seed: int = 1
+    layout: Literal["auto", "padded", "packed"] = "auto"  # auto: packed on a GPU, padded elsewhere
+    compile: bool = True  # GPU only
+    tensorboard: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "batch_tokens", "accumulate", "validate_every", "save_every", "log_every"):
+            _require(getattr(self, name) >= 1, f"train.{name}: must be at least 1")
+        _require(0 <= self.ema < 1, "train.ema: must be in [0, 1)")
+        _require(self.validate_bleu or self.keep == "loss", "train.keep: \"bleu\" needs train.validate_bleu")
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """What `evaluate` decodes and how."""
+
+    split: str = "test"
+    policies: tuple[str, ...] = ("wait-1", "wait-3", "wait-5", "wait-7", "wait-9")
+    batch: int = 256  # sentences decoded together
+    beam: int = 1  # full-sentence only
+    max_ratio: float = 2.0  # a translation is cut at max_ratio * source length + max_extra units
+    max_extra: int = 20
+
+    def __post_init__(self) -> None:
+        _require(self.batch >= 1, "evaluate.batch: must be at least 1")
+        _require(self.beam >= 1, "evaluate.beam: must be at least 1")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One experiment, whole."""
+
+    run: str = "runs/run"  # folder of the trained model
+    data: Data = field(default_factory=Data)
+    model: Model = field(default_factory=Model)
+    objective: Objective = field(default_factory=Objective)
+    train: Train = field(default_factory=Train)
+    evaluate: Evaluate = field(default_factory=Evaluate)
+
+    def __post_init__(self) -> None:
+        _require(
+            self.model.encoder == "causal" or self.objective.name == "full",
+            'model.encoder: "bidirectional" sees the whole source, so it needs objective.name = "full"',
+        )
