@@ -1,0 +1,117 @@
+"""The reading side of a dataset folder: memory-mapped units, the languages, the text of valid and test.
+
+Knows the folder's format and nothing of how it was made (prepare.py) or what is trained on it.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from whilst.errors import UserError
+from whilst.files import read_json
+from whilst.text import read_lines
+from whilst.vocab import Language
+
+FORMAT = 1
+SPLITS = ("train", "valid", "test")
+
+
+class Ragged:
+    """Sentences of different lengths end to end; each ends with EOS."""
+
+    def __init__(self, tokens: npt.NDArray[Any], offsets: npt.NDArray[np.int64]) -> None:
+        self.tokens = tokens  # (units of all sentences,) uint16 or int32
+        self.offsets = offsets  # (sentences + 1,)
+
+    @classmethod
+    def open(cls, folder: Path, name: str) -> "Ragged":
+        """Map `name.tokens.npy` and read `name.offsets.npy`."""
+        try:
+            tokens = np.load(folder / f"{name}.tokens.npy", mmap_mode="r")
+            offsets = np.load(folder / f"{name}.offsets.npy")
+        except (OSError, ValueError) as error:
+            raise UserError(
+                f"{folder}: {name} is missing or damaged ({error}); run `whilst prepare` again"
+            ) from None
+        if offsets[-1] != len(tokens):
+            raise UserError(f"{folder}: {name} is cut off; run `whilst prepare` again")
+        return cls(tokens, offsets)
+
+    def save(self, folder: Path, name: str) -> None:
+        np.save(folder / f"{name}.tokens.npy", self.tokens)
+        np.save(folder / f"{name}.offsets.npy", self.offsets)
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, index: int) -> npt.NDArray[Any]:
+        if not 0 <= index < len(self):
+            raise IndexError(index)
+        return self.tokens[self.offsets[index] : self.offsets[index + 1]]
+
+    @property
+    def lengths(self) -> npt.NDArray[np.int64]:
+        """Units of each sentence, EOS counted."""
+        return np.diff(self.offsets)
+
+
+@dataclass(frozen=True)
+class Split:
+    source: Ragged
+    target: Ragged
+
+
+class Dataset:
+    """An opened dataset folder."""
+
+    def __init__(self, path: Path, manifest: dict[str, Any], source: Language, target: Language) -> None:
+        self.path = path
+        self.manifest = manifest
+        self.source = source
+        self.target = target
+
+    @classmethod
+    def open(cls, path: Path) -> "Dataset":
+        manifest = read_manifest(path)
+        try:
+            source, target = (Language.load(path, side) for side in ("source", "target"))
+        except (UserError, OSError, KeyError) as error:
+            raise UserError(
+                f"{path}: a vocabulary is missing or damaged ({error}); run `whilst prepare` again"
+            ) from None
+        return cls(path, manifest, source, target)
+
+    def split(self, name: str) -> Split:
+        self._require(name)
+        return Split(Ragged.open(self.path, f"{name}.source"), Ragged.open(self.path, f"{name}.target"))
+
+    def text(self, name: str) -> tuple[list[str], list[str]]:
+        """The cleaned lines of valid or test, source and target."""
+        self._require(name)
+        if name == "train":
+            raise UserError(f"{self.path}: the training text is kept as units only; choose valid or test")
+        source, target = (read_lines(self.path / f"{name}.{side}.txt") for side in ("source", "target"))
+        return source, target
+
+    def _require(self, name: str) -> None:
+        there = [split for split in SPLITS if split in self.manifest["splits"]]
+        if name not in there:
+            raise UserError(f"{self.path}: there is no split {name!r}, only {', '.join(there)}")
+
+
+def read_manifest(path: Path) -> dict[str, Any]:
+    """The manifest of a dataset folder, of a format that this version can read."""
+    if not path.is_dir():
+        raise UserError(f"{path}: no such dataset; make it with `whilst prepare`")
+    if not (path / "manifest.json").is_file():
+        raise UserError(f"{path}: not a dataset (no manifest.json); make one with `whilst prepare`")
+    manifest: dict[str, Any] = read_json(path / "manifest.json")
+    if manifest.get("format") != FORMAT:
+        raise UserError(
+            f"{path}: dataset format {manifest.get('format')}, but this version reads {FORMAT}; "
+            "run `whilst prepare --overwrite`"
+        )
+    return manifest

@@ -1,0 +1,285 @@
+"""From text to a dataset folder: clean, skip and count, learn the units, write arrays and a manifest.
+
+The folder appears whole or not at all: it is built beside its place and renamed at the end.
+"""
+
+import dataclasses
+import os
+import shutil
+from array import array
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.table import Table
+
+from whilst import __version__
+from whilst.config import to_table
+from whilst.console import console, track
+from whilst.corpora import Files, locate
+from whilst.dataset import FORMAT, SPLITS, Ragged, read_manifest
+from whilst.errors import UserError
+from whilst.files import sha256, sha256_lines, write_json, writing_text
+from whilst.settings import Data
+from whilst.text import Pairs, cleaner, read_pairs
+from whilst.vocab import EOS, UNK, BPESegmenter, Language, PieceSegmenter, Segmenter, WordSegmenter
+
+SIDES = ("source", "target")
+
+
+@dataclasses.dataclass
+class Cleaned:
+    """A split's cleaned lines, and how many pairs were skipped for which reason."""
+
+    source: list[str]
+    target: list[str]
+    read: int
+    skipped: Counter[str]
+
+
+def prepare(settings: Data, overwrite: bool = False) -> Path:
+    """Make the dataset folder of these settings, or find that it is there already."""
+    path = Path(settings.dataset)
+    files = locate(settings)
+    inputs = _checksums(files, settings)
+    if path.exists() and any(path.iterdir() if path.is_dir() else [path]):
+        if _same(path, settings, inputs, overwrite):
+            console.print(f"{path}: already prepared from these files with these settings, used as it is")
+            return path
+        if not overwrite:
+            raise UserError(
+                f"{path}: holds a dataset made from other files or settings; "
+                "give data.dataset another name, or add --overwrite"
+            )
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary.mkdir(parents=True)
+    try:
+        manifest = _build(temporary, files, settings, inputs)
+        _replace(temporary, path)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    console.print(_table(manifest))
+    if files.note:
+        console.print(f"Note: {files.note}")
+    console.print(f"dataset: {path}")
+    return path
+
+
+def _comparable(settings: dict[str, Any]) -> dict[str, Any]:
+    """Where files lie does not matter, what is in them does: that is in the checksums."""
+    places = ("dataset", "folder", "train", "valid", "test", "codes")
+    return {name: value for name, value in settings.items() if name not in places}
+
+
+def _same(path: Path, settings: Data, inputs: dict[str, Any], overwrite: bool) -> bool:
+    if not (path / "manifest.json").is_file():  # not ours to delete, whatever was asked
+        raise UserError(f"{path}: exists and is not a dataset; give data.dataset another name")
+    try:
+        manifest = read_manifest(path)
+    except UserError:
+        if overwrite:
+            return False
+        raise
+    sums = {name: entry["sha256"] for name, entry in inputs.items()}
+    return (
+        _comparable(manifest["settings"]) == _comparable(to_table(settings))
+        and {name: entry["sha256"] for name, entry in manifest["inputs"].items()} == sums
+    )
+
+
+def _replace(temporary: Path, path: Path) -> None:
+    """Give the finished folder its name; an old dataset leaves only once the new one can take its place."""
+    old = path.with_name(f".{path.name}.{os.getpid()}.old")
+    if path.exists():
+        path.rename(old)
+    temporary.rename(path)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _checksums(files: Files, settings: Data) -> dict[str, Any]:
+    inputs = {}
+    for split in SPLITS:
+        paths: tuple[Path, ...] = getattr(files, split)
+        for side, file in zip(SIDES if len(paths) == 2 else ("pairs",), paths, strict=bool(paths)):
+            inputs[f"{split}.{side}"] = file
+    if settings.codes:
+        inputs["codes"] = Path(settings.folder) / settings.codes
+    for file in inputs.values():
+        if not file.is_file():
+            raise UserError(f"{file}: no such file")
+    return {name: {"file": file.name, "sha256": sha256(file)} for name, file in inputs.items()}
+
+
+def _build(folder: Path, files: Files, settings: Data, inputs: dict[str, Any]) -> dict[str, Any]:
+    splits = {
+        split: _read(split, getattr(files, split), settings) for split in SPLITS if getattr(files, split)
+    }
+    source, target = _languages(splits["train"], settings)
+    manifest: dict[str, Any] = {
+        "format": FORMAT,
+        "whilst": __version__,
+        "source": settings.source,
+        "target": settings.target,
+        "vocabulary": {"source": len(source), "target": len(target)},
+        "splits": {},
+        "note": files.note,
+        "inputs": inputs,
+        "settings": to_table(settings),
+    }
+    for split, cleaned in splits.items():
+        manifest["splits"][split] = _write(folder, split, cleaned, source, target, settings)
+    source.save(folder, "source")
+    target.save(folder, "target")
+    write_json(folder / "manifest.json", manifest)
+    return manifest
+
+
+def _read(split: str, paths: tuple[Path, ...], settings: Data) -> Cleaned:
+    """Read and clean a split; training pairs that are no use are left out, elsewhere they are errors."""
+    pairs = read_pairs(paths)
+    source, target = cleaner(settings, settings.source), cleaner(settings, settings.target)
+    cleaned = Cleaned([], [], len(pairs), Counter())
+    lines = zip(pairs.source, pairs.target, strict=True)
+    for number, (left, right) in enumerate(track(lines, f"read {split}", "pair", len(pairs)), start=1):
+        left, right = source(left), target(right)
+        reason = _unfit(left, right, settings.max_ratio)
+        if split == "train" and reason:
+            cleaned.skipped[reason] += 1
+            continue
+        if reason == "empty":
+            _refuse_empty(pairs, number, left)
+        cleaned.source.append(left)
+        cleaned.target.append(right)
+    if not cleaned.source:
+        raise UserError(f"{paths[0]}: no pair is left of {len(pairs)} ({dict(cleaned.skipped)})")
+    return cleaned
+
+
+def _unfit(source: str, target: str, max_ratio: float) -> str:
+    if not source or not target:
+        return "empty"
+    if max_ratio:
+        left, right = source.count(" ") + 1, target.count(" ") + 1
+        if max(left, right) > max_ratio * min(left, right):
+            return "ratio"
+    return ""
+
+
+def _refuse_empty(pairs: Pairs, number: int, source: str) -> None:
+    file = pairs.files[1 if source else 0]
+    raise UserError(
+        f"{file}:{number}: an empty {'target' if source else 'source'}; "
+        "a development or test pair needs both sides, so remove the line from both"
+    )
+
+
+def _languages(train: Cleaned, settings: Data) -> tuple[Language, Language]:
+    """Learn how words split and count the units, on all pairs that are neither empty nor too uneven."""
+    both = _segmenters(train, settings)
+    source, target = (
+        Language.count(
+            name,
+            segmenter,
+            Counter(word for line in lines for word in line.split(" ")),
+            settings.minimum_frequency,
+        )
+        for name, segmenter, lines in zip(
+            (settings.source, settings.target), both, (train.source, train.target), strict=True
+        )
+    )
+    return source, target
+
+
+def _segmenters(train: Cleaned, settings: Data) -> tuple[Segmenter, Segmenter]:
+    if settings.units == "word":
+        return WordSegmenter(), WordSegmenter()
+    if settings.codes:
+        codes = BPESegmenter.from_codes(Path(settings.folder) / settings.codes)
+        return codes, codes
+    learn = BPESegmenter.learn if settings.units == "bpe" else PieceSegmenter.learn
+    if settings.joint:
+        shared = learn(train.source + train.target, settings.size)
+        return shared, shared
+    return learn(train.source, settings.size), learn(train.target, settings.size)
+
+
+class _Growing:
+    """Sentences while they are being collected: four bytes a unit instead of a list for each sentence."""
+
+    def __init__(self) -> None:
+        self.tokens = array("i")
+        self.ends = array("q")
+
+    def append(self, sentence: list[int]) -> None:
+        self.tokens.extend(sentence)
+        self.tokens.append(EOS)
+        self.ends.append(len(self.tokens))
+
+    def ragged(self, vocabulary: int) -> Ragged:
+        kind = np.uint16 if vocabulary <= 1 << 16 else np.int32
+        return Ragged(np.array(self.tokens, dtype=kind), np.array([0, *self.ends], dtype=np.int64))
+
+
+def _write(
+    folder: Path, split: str, cleaned: Cleaned, source: Language, target: Language, settings: Data
+) -> dict[str, Any]:
+    """Number a split's units, write its arrays (and text), return what the manifest says of it."""
+    sides = (source, _Growing()), (target, _Growing())
+    long = 0
+    lines = zip(cleaned.source, cleaned.target, strict=True)
+    for pair in track(lines, f"number {split}", "pair", len(cleaned.source)):
+        ids = [language.encode(line.split(" "))[0] for (language, _), line in zip(sides, pair, strict=True)]
+        if max(map(len, ids)) > settings.max_length:
+            long += 1
+            if split == "train":
+                continue
+        for (_, growing), sentence in zip(sides, ids, strict=True):
+            growing.append(sentence)
+    if not sides[0][1].ends:
+        raise UserError(f"data.max_length: every {split} pair has more than {settings.max_length} units")
+    entry: dict[str, Any] = {"pairs": len(sides[0][1].ends), "read": cleaned.read}
+    if split == "train":
+        skipped = {"empty": cleaned.skipped["empty"], "too_long": long, "ratio": cleaned.skipped["ratio"]}
+        entry["skipped"] = skipped
+    else:
+        entry["too_long_kept"] = long
+    for side, (language, growing) in zip(SIDES, sides, strict=True):
+        ragged = growing.ragged(len(language))
+        ragged.save(folder, f"{split}.{side}")
+        units = len(ragged.tokens) - len(ragged)
+        entry[side] = {
+            "units": units,
+            "longest": int(ragged.lengths.max()) - 1,
+            "unknown": int((ragged.tokens == UNK).sum()) / units,
+        }
+        if split != "train":
+            text: list[str] = getattr(cleaned, side)
+            with writing_text(folder / f"{split}.{side}.txt") as file:
+                file.writelines(f"{line}\n" for line in text)
+            entry[side]["text_sha256"] = sha256_lines(text)
+    return entry
+
+
+def _table(manifest: dict[str, Any]) -> Table:
+    source, target = manifest["source"], manifest["target"]
+    sizes = manifest["vocabulary"]
+    table = Table(title=f"{source}-{target}, vocabulary {sizes['source']:,} and {sizes['target']:,} units")
+    table.add_column("split")
+    for name in ("pairs", "empty", "too long", "ratio", f"{source} units", f"{target} units", "unknown"):
+        table.add_column(name, justify="right")
+    for split, entry in manifest["splits"].items():
+        skipped = entry.get("skipped", {"empty": 0, "too_long": entry.get("too_long_kept"), "ratio": 0})
+        long = f"{skipped['too_long']:,}" + (" kept" if split != "train" else "")
+        rates = " / ".join(f"{entry[side]['unknown']:.2%}" for side in SIDES)
+        table.add_row(
+            split,
+            f"{entry['pairs']:,}",
+            f"{skipped['empty']:,}",
+            long,
+            f"{skipped['ratio']:,}",
+            f"{entry['source']['units']:,}",
+            f"{entry['target']['units']:,}",
+            rates,
+        )
+    return table
