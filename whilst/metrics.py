@@ -7,9 +7,7 @@ Two conventions stand side by side:
 """
 
 import dataclasses
-import html
 import itertools
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
@@ -19,6 +17,7 @@ from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 
 from whilst.errors import UserError
+from whilst.text import unescape
 from whilst.trace import Sentence
 
 
@@ -162,22 +161,19 @@ def paper_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Quality:
 def sacre_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Quality:
     """sacreBLEU's default (13a, cased) after &apos; and its like have become characters."""
     metric = BLEU(force=True)
-    result = metric.corpus_score(unescape(hypotheses), [unescape(references)])
+    result = metric.corpus_score(_plain(hypotheses), [_plain(references)])
     return Quality(result.score, str(metric.get_signature()))
 
 
 def chr_f(hypotheses: Sequence[str], references: Sequence[str]) -> Quality:
     """chrF2 on the same unescaped text."""
     metric = CHRF()
-    result = metric.corpus_score(unescape(hypotheses), [unescape(references)])
+    result = metric.corpus_score(_plain(hypotheses), [_plain(references)])
     return Quality(result.score, str(metric.get_signature()))
 
 
+def _plain(lines: Sequence[str]) -> list[str]:
+    return [unescape(line) for line in lines]
+
+
 QUALITIES = {"bleu": paper_bleu, "sacrebleu": sacre_bleu, "chrf": chr_f}
-
-_ENTITY = re.compile(r"&(?:\w+|#\d+|#x[0-9a-fA-F]+);")
-
-
-def unescape(lines: Sequence[str]) -> list[str]:
-    """Replace entities, but only those closed by a semicolon: "R&D" and "&copy" are text."""
-    return [_ENTITY.sub(lambda match: html.unescape(match[0]), line) for line in lines]
