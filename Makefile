@@ -1,0 +1,64 @@
+# Needs Python 3.11 or later and make; everything else goes into .venv. The targets:
+#
+#   make demo    toy corpus, small model, quality/latency curve, three sentences word by word (CPU, 5 minutes)
+#   make test    ruff, mypy and the tests
+#   make clean   remove .venv and every cache; data/ and runs/ stay
+#
+# Variables, as in `make demo PYTHON=python3.12`:
+#
+#   PYTHON   the interpreter that .venv is made with
+#   TORCH    what pip is asked for. The plain requirement gives whatever build pip's own settings lead to: on most
+#            Linux machines that is the CUDA build with gigabytes of packages beside it. For the CPU build there, give
+#            the path or address of its wheel, or point pip to the CPU builds (PIP_FIND_LINKS, PIP_INDEX_URL).
+
+PYTHON ?= python3
+TORCH ?= torch==2.13.0
+
+VENV := .venv
+PINS := requirements/base.txt requirements/dev.txt
+SIMULEVAL_PINS := $(wildcard requirements/simuleval.txt)
+# A virtual environment cannot be moved, so the folder counts as well as the pins.
+HASH := $(shell (cat $(PINS) pyproject.toml; echo "$(CURDIR) $(TORCH)") | cksum | cut -d' ' -f1)
+READY := $(VENV)/.ready-$(HASH)
+PIP := $(VENV)/bin/python -m pip install -qq --disable-pip-version-check
+
+.PHONY: help demo test clean python
+.DELETE_ON_ERROR:
+
+help:
+	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
+
+demo: $(READY)
+	@$(VENV)/bin/whilst demo
+
+# SimulEval is only compared with, and pins an old tqdm: it has a folder of its own, which tests that want it name.
+test: $(READY) $(SIMULEVAL_PINS:requirements/simuleval.txt=$(VENV)/simuleval/.ready)
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/mypy
+	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -n 2
+
+clean:
+	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find whilst tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The stamp comes last, so an interrupted set-up starts again from nothing.
+$(READY): | python
+	@echo "whilst: making $(VENV) with $$($(PYTHON) --version)"
+	@$(PYTHON) -m venv --clear $(VENV)
+	@echo "whilst: installing $(TORCH) and $$(cat $(PINS) | grep -c ==) pinned packages (a minute or two)"
+	@$(PIP) "$(TORCH)" -r requirements/base.txt -r requirements/dev.txt
+	@$(PIP) --no-deps --no-build-isolation -e .
+	@touch $@
+	@echo "whilst: ready; later runs use $(VENV) as it is"
+
+$(VENV)/simuleval/.ready: $(SIMULEVAL_PINS) $(READY)
+	@echo "whilst: installing simuleval into $(VENV)/simuleval"
+	@rm -rf $(VENV)/simuleval
+	@$(PIP) --no-deps --target $(VENV)/simuleval -r $(SIMULEVAL_PINS)
+	@touch $@
+
+python:
+	@command -v $(PYTHON) > /dev/null || \
+	    { echo "whilst: $(PYTHON) not found: install Python 3.11 or later, or name it: make PYTHON=..." >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	    { echo "whilst: needs Python 3.11 or later, $(PYTHON) is $$($(PYTHON) --version 2>&1): name another with make PYTHON=..." >&2; exit 1; }
