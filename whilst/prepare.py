@@ -40,12 +40,14 @@ class Cleaned:
 
 def prepare(settings: Data, overwrite: bool = False) -> Path:
     """Make the dataset folder of these settings, or find that it is there already."""
+    if settings.codes and settings.units != "bpe":
+        raise UserError(f'data.codes: merges are for data.units = "bpe", not {settings.units!r}')
     path = Path(settings.dataset)
     files = locate(settings)
     inputs = _checksums(files, settings)
     if path.exists() and any(path.iterdir() if path.is_dir() else [path]):
         if _same(path, settings, inputs, overwrite):
-            console.print(f"{path}: already prepared from these files with these settings, used as it is")
+            _say(f"{path}: already prepared from these files with these settings, used as it is")
             return path
         if not overwrite:
             raise UserError(
@@ -61,9 +63,13 @@ def prepare(settings: Data, overwrite: bool = False) -> Path:
         shutil.rmtree(temporary, ignore_errors=True)
     console.print(_table(manifest))
     if files.note:
-        console.print(f"Note: {files.note}")
-    console.print(f"dataset: {path}")
+        _say(f"note: {files.note}")
+    _say(f"dataset: {path}")
     return path
+
+
+def _say(line: str) -> None:
+    console.print(line, soft_wrap=True, markup=False)  # a path is printed as it is, never broken
 
 
 def _comparable(settings: dict[str, Any]) -> dict[str, Any]:
@@ -152,7 +158,8 @@ def _read(split: str, paths: tuple[Path, ...], settings: Data) -> Cleaned:
         cleaned.source.append(left)
         cleaned.target.append(right)
     if not cleaned.source:
-        raise UserError(f"{paths[0]}: no pair is left of {len(pairs)} ({dict(cleaned.skipped)})")
+        reasons = ", ".join(f"{count} {why}" for why, count in sorted(cleaned.skipped.items()))
+        raise UserError(f"{paths[0]}: no pair is left of {len(pairs)} ({reasons})")
     return cleaned
 
 
@@ -262,24 +269,21 @@ def _write(
 
 
 def _table(manifest: dict[str, Any]) -> Table:
-    source, target = manifest["source"], manifest["target"]
-    sizes = manifest["vocabulary"]
-    table = Table(title=f"{source}-{target}, vocabulary {sizes['source']:,} and {sizes['target']:,} units")
+    names = f"{manifest['source']} / {manifest['target']}"
+    sizes = " / ".join(f"{size:,}" for size in manifest["vocabulary"].values())
+    table = Table(title=f"{names}, vocabulary {sizes}")
     table.add_column("split")
-    for name in ("pairs", "empty", "too long", "ratio", f"{source} units", f"{target} units", "unknown"):
+    for name in ("pairs", "skipped", f"units {names}", "unknown"):
         table.add_column(name, justify="right")
     for split, entry in manifest["splits"].items():
-        skipped = entry.get("skipped", {"empty": 0, "too_long": entry.get("too_long_kept"), "ratio": 0})
-        long = f"{skipped['too_long']:,}" + (" kept" if split != "train" else "")
-        rates = " / ".join(f"{entry[side]['unknown']:.2%}" for side in SIDES)
+        reasons = [f"{count:,} {why}" for why, count in entry.get("skipped", {}).items() if count]
+        if entry.get("too_long_kept"):
+            reasons = [f"({entry['too_long_kept']:,} too long, kept)"]
         table.add_row(
             split,
             f"{entry['pairs']:,}",
-            f"{skipped['empty']:,}",
-            long,
-            f"{skipped['ratio']:,}",
-            f"{entry['source']['units']:,}",
-            f"{entry['target']['units']:,}",
-            rates,
+            "\n".join(reasons).replace("_", " ") or "0",
+            " / ".join(f"{entry[side]['units']:,}" for side in SIDES),
+            " / ".join(f"{entry[side]['unknown']:.2%}" for side in SIDES),
         )
     return table

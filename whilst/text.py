@@ -4,6 +4,7 @@ Knows files and characters; nothing of units, vocabularies or which pairs are wo
 """
 
 import html
+import html.entities
 import lzma
 import re
 import unicodedata
@@ -16,7 +17,7 @@ from whilst.errors import UserError
 from whilst.files import open_binary
 from whilst.settings import Data
 
-# The closing semicolon is demanded: html.unescape alone would also turn "&copy2" into a sign.
+# A whole name and its semicolon are demanded: html.unescape would also see signs in "&copy2" and "&nothing;".
 _ENTITY = re.compile(r"&(?:#[0-9]+|#[xX][0-9a-fA-F]+|[A-Za-z][A-Za-z0-9]*);")
 
 
@@ -85,7 +86,12 @@ def _read_tsv(path: Path) -> Pairs:
 
 def unescape(text: str) -> str:
     """Entities to characters: &apos; &quot; &amp; &#91; and all others that HTML knows."""
-    return _ENTITY.sub(lambda match: html.unescape(match[0]), text)
+    return _ENTITY.sub(_character, text)
+
+
+def _character(match: re.Match[str]) -> str:
+    entity = match[0]
+    return html.unescape(entity) if entity[1] == "#" else html.entities.html5.get(entity[1:], entity)
 
 
 def cleaner(settings: Data, language: str) -> Callable[[str], str]:
@@ -114,7 +120,7 @@ def moses(language: str, escape: bool = False) -> Callable[[str], str]:
         from sacremoses import MosesTokenizer
     except ImportError:
         raise UserError(
-            "data.moses needs the package sacremoses: install whilst[moses], or set data.moses=false"
+            "Moses tokenising needs the package sacremoses: pip install 'whilst[moses]'"
         ) from None
     tokeniser = MosesTokenizer(lang=language)
 
