@@ -1,0 +1,181 @@
+"""The record of an evaluation, `NAME.json` beside the trace `NAME.jsonl.xz`, and scoring a trace again.
+
+A record says what was measured, on which text (by checksum) and how to get it again. Scoring again needs
+no model: latency comes from the trace alone, quality from the trace and the reference text.
+"""
+
+import dataclasses
+import typing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from whilst.config import build
+from whilst.errors import UserError
+from whilst.files import read_json, sha256_lines, write_json
+from whilst.metrics import Scores, score
+from whilst.settings import Data
+from whilst.text import cleaner, read_lines
+from whilst.trace import Sentence, find_problem, read_trace
+
+FORMAT = 1
+_SUFFIXES = (".jsonl", ".jsonl.gz", ".jsonl.xz")
+
+
+@dataclass(frozen=True)
+class Record:
+    """One evaluation."""
+
+    system: str  # label; one that the paper uses (multi-path, wait-k, bs-simt, ...) is set beside its numbers
+    policy: str  # such as wait-3 or full
+    pair: str  # such as iwslt15.en-vi
+    split: str
+    scores: Scores
+    trace: str  # file name, in the same folder
+    source_sha256: str  # of the cleaned lines
+    reference_sha256: str
+    settings: dict[str, Any]  # the whole recipe
+    model_sha256: str
+    command: str
+    seconds: float  # decoding
+    device: str
+    versions: dict[str, str]
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the whole source is read before the first word: a height, not a point of the curve."""
+        return self.policy == "full"
+
+
+def record_path(trace: Path) -> Path:
+    """NAME.json for NAME.jsonl, NAME.jsonl.gz or NAME.jsonl.xz."""
+    for suffix in _SUFFIXES:
+        if trace.name.endswith(suffix):
+            return trace.with_name(trace.name.removesuffix(suffix) + ".json")
+    raise UserError(f"{trace}: a trace's name ends in {', '.join(_SUFFIXES)}")
+
+
+def write_record(path: Path, record: Record) -> None:
+    table = {item.name: getattr(record, item.name) for item in dataclasses.fields(record)}
+    scores = {"scores": record.scores.to_table(), "signatures": dict(record.scores.signatures)}
+    write_json(path, {"format": FORMAT, **table, **scores})
+
+
+def read_record(path: Path) -> Record:
+    table = read_json(path)
+    if not isinstance(table, dict) or table.pop("format", None) != FORMAT:
+        raise UserError(f"{path}: not an evaluation's record (format {FORMAT}); run `whilst evaluate` again")
+    kinds = {name: _KINDS.get(hint, dict) for name, hint in typing.get_type_hints(Record).items()}
+    kinds["signatures"] = dict
+    if set(table) != set(kinds):
+        raise UserError(f"{path}: missing or unknown {', '.join(sorted(set(table) ^ set(kinds)))}")
+    for name, kind in kinds.items():
+        if not isinstance(table[name], kind):
+            raise UserError(f"{path}: {name!r} is of the wrong kind, {table[name]!r}")
+    try:
+        scores = Scores.from_table(table.pop("scores"), table.pop("signatures"))
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
+    return Record(**table, scores=scores)
+
+
+_KINDS: dict[Any, Any] = {str: str, float: (float, int)}  # all else is a table
+
+
+def read_records(places: list[Path]) -> list[Record]:
+    """Records from files (a record or its trace) and folders (every trace in them that has a record)."""
+    records = []
+    for place in places:
+        if place.is_dir():
+            traces = sorted(path for suffix in _SUFFIXES for path in place.rglob(f"*{suffix}"))
+            files = [path for path in map(record_path, traces) if path.is_file()]
+            if not files:
+                raise UserError(f"{place}: no evaluation in this folder; run `whilst evaluate` first")
+        else:
+            files = [place if place.suffix == ".json" else record_path(place)]
+        records += [read_record(path) for path in files]
+    return records
+
+
+@dataclass(frozen=True)
+class Rescored:
+    """What scoring a trace again gave."""
+
+    scores: Scores
+    sentences: list[Sentence]  # with the text that was joined
+    record: Record | None  # what the evaluation itself had measured
+    notes: list[str]  # what could not be measured or checked, and what to do about it
+
+    @property
+    def differences(self) -> dict[str, tuple[float | None, float | None]]:
+        """Figures that are not as recorded: (recorded, now). Those that need absent text are left out."""
+        if self.record is None:
+            return {}
+        now, then = self.scores.to_table(), self.record.scores.to_table()
+        return {name: (then[name], now[name]) for name in now if now[name] not in (None, then[name])}
+
+
+def rescore(trace: Path, source: Path | None = None, reference: Path | None = None) -> Rescored:
+    """Score a trace without the model, joining text by line and checking that it is the recorded one."""
+    sentences = read_trace(trace)
+    notes = []
+    record = None
+    path = record_path(trace)
+    if path.is_file():
+        record = read_record(path)
+    else:
+        notes.append(f"no record {path.name} beside the trace: text is checked by its word counts only")
+    data = _data(record, path)
+    if source is not None:
+        lines = _lines(source, data, data.source, sentences, record.source_sha256 if record else None)
+        sentences = _join(sentences, "source", lines, source)
+    if reference is not None:
+        lines = _lines(reference, data, data.target, sentences, record.reference_sha256 if record else None)
+        sentences = _join(sentences, "reference", lines, reference)
+    texts = [item.reference for item in sorted(sentences, key=lambda item: item.index)]
+    references = [text for text in texts if text is not None]
+    if len(references) < len(sentences):
+        notes.append("no reference text: BLEU, sacreBLEU and chrF are left out; give --reference FILE")
+    has_all = len(references) == len(sentences)
+    return Rescored(score(sentences, references if has_all else None), sentences, record, notes)
+
+
+def _data(record: Record | None, path: Path) -> Data:
+    """How the text was cleaned. Without a record, only Unicode and spaces are made regular."""
+    if record is None:
+        return Data()
+    try:
+        return build(Data, record.settings.get("data", {}), "data.")
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
+
+
+def _lines(
+    file: Path, data: Data, language: str, sentences: list[Sentence], expected: str | None
+) -> list[str]:
+    lines = list(map(cleaner(data, language), read_lines(file)))
+    if len(lines) != len(sentences):
+        raise UserError(f"{file}: has {len(lines)} lines, the trace has {len(sentences)} sentences")
+    actual = sha256_lines(lines)
+    if expected is not None and actual != expected:
+        raise UserError(
+            f"{file}: not the evaluated text (checksum {actual[:12]}, the record says {expected[:12]}); "
+            "give the file that was evaluated"
+        )
+    return lines
+
+
+def _join(
+    sentences: list[Sentence], side: Literal["source", "reference"], lines: list[str], file: Path
+) -> list[Sentence]:
+    joined = []
+    for sentence in sentences:
+        if sentence.index >= len(lines):
+            raise UserError(f"{file}: has no line {sentence.index + 1}, which the trace translates")
+        text = lines[sentence.index]
+        with_text = replace(sentence, source=text) if side == "source" else replace(sentence, reference=text)
+        problem = find_problem(with_text)
+        if problem:
+            raise UserError(f"{file}:{sentence.index + 1}: {problem}; give the file that was evaluated")
+        joined.append(with_text)
+    return joined
