@@ -116,9 +116,7 @@ REFERENCES = ["ein kleiner Test &amp; mehr", "wir sehen es schon heute", "nun"]
 def test_corpus_figures_are_means_over_sentences_and_join_by_index() -> None:
     scores = score([B, NOTHING, A], REFERENCES)
     assert (scores.sentences, scores.empty) == (3, 1)
-    assert scores.al == pytest.approx(
-        fmean([average_lagging(A.reads, 8, 5), average_lagging(B.reads, 6, 4)])
-    )
+    assert scores.al == pytest.approx(fmean([average_lagging(A.reads, 8, 5), average_lagging(B.reads, 6, 4)]))
     assert scores.al_word == pytest.approx(
         fmean([average_lagging(A.delays, 4, 4), average_lagging(B.delays, 3, 5)])
     )

@@ -35,9 +35,7 @@ def average_lagging(reads: Sequence[int], source_length: int, target_length: int
     return total / len(reads)
 
 
-def length_adaptive_average_lagging(
-    reads: Sequence[int], source_length: int, reference_length: int
-) -> float:
+def length_adaptive_average_lagging(reads: Sequence[int], source_length: int, reference_length: int) -> float:
     """LAAL: AL with the longer of hypothesis and reference, so that saying too much does not pay."""
     return average_lagging(reads, source_length, max(len(reads), reference_length))
 

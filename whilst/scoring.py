@@ -150,9 +150,7 @@ def _data(record: Record | None, path: Path) -> Data:
         raise UserError(f"{path}: {error}") from None
 
 
-def _lines(
-    file: Path, data: Data, language: str, sentences: list[Sentence], expected: str | None
-) -> list[str]:
+def _lines(file: Path, data: Data, language: str, sentences: list[Sentence], expected: str | None) -> list[str]:
     lines = list(map(cleaner(data, language), read_lines(file)))
     if len(lines) != len(sentences):
         raise UserError(f"{file}: has {len(lines)} lines, the trace has {len(sentences)} sentences")
