@@ -8,6 +8,7 @@ import pytest
 from whilst import paper
 from whilst.console import console
 from whilst.errors import UserError
+from whilst.figure import Line, _limits
 from whilst.metrics import Scores
 from whilst.report import compare, paper_system, print_table, report, select
 from whilst.scoring import Record
@@ -92,6 +93,16 @@ def test_report_writes_table_data_and_curves_the_same_every_time(tmp_path: Path)
 def test_a_pair_that_the_paper_lacks_has_no_reference(tmp_path: Path) -> None:
     report([make("multi-path", "wait-1", 1.0, 60.0, pair="toy.a-b")], tmp_path)  # one point alone is drawn as well
     assert "paper, bs-simt" not in (tmp_path / "report.md").read_text()
+
+
+def test_the_axes_hold_all_of_ours_but_not_a_far_lone_reference() -> None:
+    ours = [Line("a", [("k=1", 1.0, 40.0)]), Line("full", [("full", None, 45.0)])]
+    references = [Line("b", [("", 2.0, 30.0), ("", 5.0, 35.0)]), Line("c", [("", -9.0, 1.0)])]
+    (left, right), (low, high) = _limits(ours, references)
+    assert -1 < left < 1
+    assert 5 < right < 7
+    assert 20 < low < 30
+    assert 45 < high < 50
 
 
 def test_only_what_compares_is_put_together(tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ def draw(ours: Sequence[Line], references: Sequence[Line], title: str, reference
         figure = Figure(figsize=(8.4, 5.4), layout=ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.08))
         FigureCanvasAgg(figure)
         axes = figure.add_subplot()
-        limits = _limits([*ours, *references])
+        limits = _limits(ours, references)
         axes.set_xlim(*limits[0])
         axes.set_ylim(*limits[1])
         colours = {line.name: COLOURS[number % len(COLOURS)] for number, line in enumerate(ours)}
@@ -86,12 +86,12 @@ def draw(ours: Sequence[Line], references: Sequence[Line], title: str, reference
                 figure.savefig(temporary, format=suffix[1:], dpi=160, metadata=metadata)
 
 
-def _limits(lines: Sequence[Line]) -> tuple[tuple[float, float], tuple[float, float]]:
-    """Room for all curves and heights. A lone reference point far away may fall outside: it shows no curve."""
-    curves = [line.curve for line in lines if len(line.curve) > 1] or [line.curve for line in lines]
+def _limits(ours: Sequence[Line], references: Sequence[Line]) -> tuple[tuple[float, float], tuple[float, float]]:
+    """Room for all of ours, and for the curves and heights of references: a lone point of theirs may be far off."""
+    curves = [line.curve for line in ours] + [line.curve for line in references if len(line.curve) > 1]
     als = [al for curve in curves for _, al, _ in curve] or [0.0, 1.0]
     bleus = [bleu for curve in curves for _, _, bleu in curve]
-    bleus += [bleu for line in lines for bleu in line.heights]
+    bleus += [bleu for line in (*ours, *references) for bleu in line.heights]
     wide = max(max(als) - min(als), 1.0)
     high = max(max(bleus) - min(bleus), 1.0)
     return (min(als) - 0.06 * wide, max(als) + 0.06 * wide), (min(bleus) - 0.08 * high, max(bleus) + 0.1 * high)
