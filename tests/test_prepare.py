@@ -88,6 +88,7 @@ def test_manifest_counts_everything(data: Data) -> None:
     assert manifest["inputs"]["test.target"] == {"file": "test.de", "sha256": sha256(folder / "test.de")}
     assert valid["source"]["text_sha256"] == sha256_lines([source for source, _ in VALID])
     assert manifest["settings"]["max_ratio"] == 3.0
+    assert data.folder not in str(manifest)  # the same text gives the same manifest wherever it lies
 
 
 def test_minimum_frequency_makes_words_unknown(data: Data) -> None:

@@ -55,6 +55,7 @@ def prepare(settings: Data, overwrite: bool = False) -> Path:
                 "give data.dataset another name, or add --overwrite"
             )
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    shutil.rmtree(temporary, ignore_errors=True)  # of a killed process with our number
     temporary.mkdir(parents=True)
     try:
         manifest = _build(temporary, files, settings, inputs)
@@ -72,10 +73,10 @@ def _say(line: str) -> None:
     console.print(line, soft_wrap=True, markup=False)  # a path is printed as it is, never broken
 
 
-def _comparable(settings: dict[str, Any]) -> dict[str, Any]:
-    """Where files lie does not matter, what is in them does: that is in the checksums."""
+def _content(settings: Data) -> dict[str, Any]:
+    """The settings that decide what is in the dataset. Where files lie does not; their checksums do."""
     places = ("dataset", "folder", "train", "valid", "test", "codes")
-    return {name: value for name, value in settings.items() if name not in places}
+    return {name: value for name, value in to_table(settings).items() if name not in places}
 
 
 def _same(path: Path, settings: Data, inputs: dict[str, Any], overwrite: bool) -> bool:
@@ -89,7 +90,7 @@ def _same(path: Path, settings: Data, inputs: dict[str, Any], overwrite: bool) -
         raise
     sums = {name: entry["sha256"] for name, entry in inputs.items()}
     return (
-        _comparable(manifest["settings"]) == _comparable(to_table(settings))
+        manifest["settings"] == _content(settings)
         and {name: entry["sha256"] for name, entry in manifest["inputs"].items()} == sums
     )
 
@@ -131,7 +132,7 @@ def _build(folder: Path, files: Files, settings: Data, inputs: dict[str, Any]) -
         "splits": {},
         "note": files.note,
         "inputs": inputs,
-        "settings": to_table(settings),
+        "settings": _content(settings),
     }
     for split, cleaned in splits.items():
         manifest["splits"][split] = _write(folder, split, cleaned, source, target, settings)
