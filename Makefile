@@ -20,7 +20,8 @@ SIMULEVAL_PINS := $(wildcard requirements/simuleval.txt)
 # A virtual environment cannot be moved, so the folder counts as well as the pins.
 HASH := $(shell (cat $(PINS) pyproject.toml; echo "$(CURDIR) $(TORCH)") | cksum | cut -d' ' -f1)
 READY := $(VENV)/.ready-$(HASH)
-PIP := $(VENV)/bin/python -m pip install -qq --disable-pip-version-check
+# Compiling all of torch takes longer than compiling what is imported, when it is.
+PIP := $(VENV)/bin/python -m pip install -qq --no-compile --disable-pip-version-check
 
 .PHONY: help demo test clean python
 .DELETE_ON_ERROR:
@@ -44,7 +45,8 @@ clean:
 # The stamp comes last, so an interrupted set-up starts again from nothing.
 $(READY): | python
 	@echo "whilst: making $(VENV) with $$($(PYTHON) --version)"
-	@$(PYTHON) -m venv --clear $(VENV)
+	@rm -rf $(VENV)
+	@$(PYTHON) -m venv $(VENV)
 	@echo "whilst: installing $(TORCH) and $$(cat $(PINS) | grep -c ==) pinned packages (a minute or two)"
 	@$(PIP) "$(TORCH)" -r requirements/base.txt -r requirements/dev.txt
 	@$(PIP) --no-deps --no-build-isolation -e .
