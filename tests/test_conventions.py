@@ -35,6 +35,7 @@ LAYERS = (
     "policy",
     "decode",
     "beam",
+    "reference",
     "trace",
     "metrics",
     "scoring",
@@ -43,6 +44,7 @@ LAYERS = (
     "figure",
     "report",
     "evaluate",
+    "translate",
     # what drives all of it
     "validate",
     "trainer",
