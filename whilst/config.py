@@ -63,7 +63,7 @@ def _unknown(key: str, valid: typing.Iterable[str], name: str) -> str:
     names = sorted(valid)
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.0)
     prefix = key[: len(key) - len(name)]
-    return f"unknown setting {key!r}; did you mean {prefix + near[0]!r}?" if near else f"unknown setting {key!r}"
+    return f"unknown setting {key!r}" + (f"; did you mean {prefix + near[0]!r}?" if near else "")
 
 
 def build(kind: type[T], table: dict[str, Any], where: str = "") -> T:

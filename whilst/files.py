@@ -46,11 +46,12 @@ def writing(path: Path) -> Iterator[Path]:
 def writing_text(path: Path) -> Iterator[TextIO]:
     """Write UTF-8 text atomically, compressed if the name ends in .gz or .xz (same bytes every time)."""
     with writing(path) as temporary, temporary.open("wb") as raw:
-        binary: BinaryIO = raw
         if path.suffix == ".gz":
             binary = cast(BinaryIO, gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0))
         elif path.suffix == ".xz":
-            binary = cast(BinaryIO, lzma.LZMAFile(raw, "wb"))
+            binary = cast(BinaryIO, lzma.open(raw, "wb"))  # noqa: SIM115 (the wrapper below closes it)
+        else:
+            binary = raw
         with io.TextIOWrapper(binary, encoding="utf-8", newline="\n") as text:
             yield text
 

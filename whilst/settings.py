@@ -40,13 +40,15 @@ class Data:
     max_ratio: float = 0.0  # training pairs with a larger ratio of word counts are skipped; 0: keep all
 
     def __post_init__(self) -> None:
-        _require(self.corpus in ("", "toy", "iwslt15", "iwslt14"), f"data.corpus: unknown corpus {self.corpus!r}")
+        _require(
+            self.corpus in ("", "toy", "iwslt15", "iwslt14"), f"data.corpus: unknown corpus {self.corpus!r}"
+        )
         _require(self.size > 0, f"data.size: must be positive, not {self.size}")
         _require(self.minimum_frequency >= 1, "data.minimum_frequency: must be at least 1")
         _require(self.max_length >= 2, "data.max_length: must be at least 2")
         for name in ("train", "valid", "test"):
             files = getattr(self, name)
-            _require(len(files) <= 2, f"data.{name}: give two aligned files or one TSV, not {len(files)} files")
+            _require(len(files) <= 2, f"data.{name}: give two aligned files or one TSV, not {len(files)}")
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,6 @@ class Model:
     decoder_layers: int = 6
     feed_forward: int = 1024
     dropout: float = 0.3
-    attention_dropout: float = 0.0
     norm: Literal["pre", "post"] = "pre"
     encoder: Literal["causal", "bidirectional"] = "causal"
 
@@ -68,8 +69,7 @@ class Model:
             _require(getattr(self, name) > 0, f"model.{name}: must be positive")
         _require(self.width % self.heads == 0, "model.width: must be a multiple of model.heads")
         _require(self.width % 2 == 0, "model.width: must be even")
-        for name in ("dropout", "attention_dropout"):
-            _require(0 <= getattr(self, name) < 1, f"model.{name}: must be in [0, 1)")
+        _require(0 <= self.dropout < 1, "model.dropout: must be in [0, 1)")
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Objective:
 
     name: Literal["full", "wait-k", "multi-path"] = "multi-path"
     k: int = 3  # for wait-k
-    draw: Literal["batch", "sentence"] = "sentence"  # multi-path: one k for a batch (paper) or one for each pair
+    draw: Literal["batch", "sentence"] = "sentence"  # multi-path: a k for each batch (paper) or each pair
     label_smoothing: float = 0.1
 
     def __post_init__(self) -> None:

@@ -1,0 +1,237 @@
+"""The commands. Each one reads its settings, calls one function, and says where the result lies."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from whilst.errors import UserError
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    help="Simultaneous machine translation: it translates whilst the source is still arriving.\n\n"
+    "From text to curve: **prepare**, **train**, **evaluate**, **report**.",
+)
+bench = typer.Typer(no_args_is_help=True, help="Measure speed: training, and decoding with and without caches.")
+app.add_typer(bench, name="bench")
+
+RecipeFile = Annotated[Path, typer.Argument(help="Recipe, a TOML file such as recipes/toy.toml.", metavar="RECIPE")]
+Run = Annotated[Path, typer.Argument(help="Folder of a trained model, as `whilst train` makes it.", metavar="RUN")]
+Set = Annotated[
+    list[str], typer.Option("--set", help="Change a setting, such as train.steps=100. Repeatable.", metavar="A.B=C")
+]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
+Policies = Annotated[
+    list[str], typer.Option("--policy", help="full or wait-K. Repeatable. Default: the recipe's.", metavar="POLICY")
+]
+
+
+@app.command()
+def prepare(
+    recipe: RecipeFile,
+    set_: Set = [],  # noqa: B006
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a dataset made with other settings.")] = False,
+) -> None:
+    """Turn parallel text into a dataset folder.
+
+    Examples:
+
+        whilst prepare recipes/toy.toml
+
+        whilst prepare recipes/iwslt15.en-vi.toml --set data.folder=~/corpora/iwslt15.en-vi
+
+        whilst prepare mine.toml --set 'data.train=["train.de.gz", "train.en.gz"]' --set data.units=sentencepiece
+    """
+    from whilst.config import load_recipe
+    from whilst.prepare import prepare
+
+    prepare(load_recipe(recipe, set_).data, overwrite)
+
+
+@app.command()
+def train(
+    recipe: RecipeFile,
+    set_: Set = [],  # noqa: B006
+    device: Device = "auto",
+    restart: Annotated[bool, typer.Option("--restart", help="Begin anew instead of going on.")] = False,
+) -> None:
+    """Train a model, or go on where training was stopped.
+
+    Examples:
+
+        whilst train recipes/toy.toml
+
+        whilst train recipes/iwslt15.en-vi.toml --set train.steps=500 --set run=runs/short
+
+        torchrun --nproc-per-node 2 -m whilst train recipes/toy.toml --set train.accumulate=2
+    """
+    from whilst.config import load_recipe
+    from whilst.processes import pick_device
+    from whilst.train import train
+
+    train(load_recipe(recipe, set_), pick_device(device), restart)
+
+
+@app.command()
+def translate(
+    run: Run,
+    file: Annotated[Path | None, typer.Argument(help="Text to translate, one sentence a line; default: stdin.")] = None,
+    policy: Annotated[str, typer.Option(help="full or wait-K.")] = "wait-3",
+    show: Annotated[bool, typer.Option("--show", help="Show every READ and WRITE.")] = False,
+    set_: Set = [],  # noqa: B006
+    device: Device = "auto",
+) -> None:
+    """Translate sentences, one a line.
+
+    Examples:
+
+        whilst translate runs/toy data/toy-20000-1/test.src --policy wait-5
+
+        head -n 3 data/toy-20000-1/test.src | whilst translate runs/toy --show
+    """
+    from whilst.translate import translate_text
+
+    translate_text(run, file, policy, show, set_, device)
+
+
+@app.command()
+def evaluate(
+    run: Run,
+    policies: Policies = [],  # noqa: B006
+    out: Annotated[Path | None, typer.Option(help="Folder for traces and records; default: RUN/evaluations.")] = None,
+    text: Annotated[bool, typer.Option(help="Keep source and reference in the traces.")] = True,
+    set_: Set = [],  # noqa: B006
+    device: Device = "auto",
+) -> None:
+    """Translate the test set under each policy, and measure quality and latency.
+
+    Examples:
+
+        whilst evaluate runs/toy
+
+        whilst evaluate runs/toy --policy wait-1 --policy wait-3 --policy full
+
+        whilst evaluate runs/iwslt15.en-vi --no-text --out results/iwslt15.en-vi --set evaluate.split=valid
+    """
+    from whilst.evaluate import evaluate_run
+    from whilst.report import print_table
+
+    print_table(evaluate_run(run, policies, out, text, set_, device))
+
+
+@app.command()
+def score(
+    trace: Annotated[Path, typer.Argument(help="A trace, as `whilst evaluate` writes it.", metavar="TRACE")],
+    source: Annotated[Path | None, typer.Option(help="Source text, for traces without text.")] = None,
+    reference: Annotated[Path | None, typer.Option(help="Reference text, for traces without text.")] = None,
+) -> None:
+    """Score a trace again, without the model, and compare with what was recorded.
+
+    Examples:
+
+        whilst score runs/toy/evaluations/test.wait-3.jsonl.xz
+
+        whilst score results/iwslt15.en-vi/test.wait-3.jsonl.xz --source tst2013.en --reference tst2013.vi
+    """
+    from whilst.report import print_scores
+    from whilst.scoring import rescore
+
+    print_scores(rescore(trace, source, reference))
+
+
+@app.command()
+def report(
+    evaluations: Annotated[list[Path], typer.Argument(help="Records, or folders of them.", metavar="EVALUATION...")],
+    out: Annotated[Path, typer.Option(help="Folder for the report.")] = Path("report"),
+    pair: Annotated[str | None, typer.Option(help="Language pair, where the evaluations have several.")] = None,
+) -> None:
+    """Draw the quality/latency curve and the table of any number of evaluations, beside the paper's numbers.
+
+    Examples:
+
+        whilst report runs/toy/evaluations --out runs/toy/report
+
+        whilst report results/iwslt15.en-vi/* --out results/iwslt15.en-vi
+    """
+    from whilst.console import notes
+    from whilst.report import print_table, report, select
+    from whilst.scoring import read_records
+
+    records = read_records(evaluations)
+    written = report(records, out, pair)
+    print_table(select(records, pair))
+    notes.print(f"{out}: {', '.join(path.name for path in written)}")
+
+
+@app.command()
+def demo() -> None:
+    """The whole way on the toy corpus: prepare, train, evaluate, report, and three sentences word by word."""
+    from whilst.demo import demo
+
+    demo()
+
+
+@bench.command("train")
+def bench_train(
+    recipe: Annotated[Path | None, typer.Argument(help="Recipe; default: the paper's model on random text.")] = None,
+    steps: Annotated[int, typer.Option(help="Updates to time, after as many to warm up.", min=1)] = 20,
+    set_: Set = [],  # noqa: B006
+    device: Device = "auto",
+    json: Annotated[Path | None, typer.Option(help="Write the figures to this file too.")] = None,
+) -> None:
+    """Time training updates: target tokens/s, sentences/s, peak memory.
+
+    Examples:
+
+        whilst bench train
+
+        whilst bench train recipes/iwslt15.en-vi.toml --steps 100 --set train.batch_tokens=32768
+    """
+    from whilst.bench import train_bench
+
+    train_bench(recipe, steps, set_, device, json)
+
+
+@bench.command("decode")
+def bench_decode(
+    recipe: Annotated[Path | None, typer.Argument(help="Recipe; default: the paper's model on random text.")] = None,
+    sentences: Annotated[int, typer.Option(help="Sentences to decode in batches.", min=1)] = 64,
+    length: Annotated[int, typer.Option(help="Source length of the cached/recomputed comparison.", min=2)] = 30,
+    set_: Set = [],  # noqa: B006
+    device: Device = "auto",
+    json: Annotated[Path | None, typer.Option(help="Write the figures to this file too.")] = None,
+) -> None:
+    """Time decoding: in batches, one by one with caches, and one by one recomputing everything.
+
+    Examples:
+
+        whilst bench decode
+
+        whilst bench decode --length 100 --device cpu
+    """
+    from whilst.bench import decode_bench
+
+    decode_bench(recipe, sentences, length, set_, device, json)
+
+
+def main() -> None:
+    """Run a command; a person's mistake is one line and exit code 2."""
+    try:
+        app()
+    except UserError as error:
+        print(f"whilst: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        print("whilst: interrupted", file=sys.stderr)
+        sys.exit(130)
+    except BrokenPipeError:  # `whilst … | head` is no mistake
+        sys.stderr.close()
+        sys.exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,108 @@
+"""Attention under one rule of visibility, in two layouts that must agree.
+
+Padded batches (any device) turn the rule into SDPA's boolean mask; packed ones (GPU training: all sentences
+of a batch in one row of a fixed size) turn it into FlexAttention's block mask. Knows nothing of policies: a
+limit per query is all it is told.
+"""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.attention.flex_attention import BlockMask, flex_attention
+
+BLOCK = 128  # FlexAttention's default tile; packed sizes are multiples of it
+
+
+def sees(query_segment: Tensor, query_limit: Tensor, key_segment: Tensor, key_position: Tensor) -> Tensor:
+    """The rule: a query sees the first `limit` positions of its own sentence, and nothing else.
+
+    The limit is position + 1 in causal self-attention, the length in bidirectional, `reads` across languages.
+    """
+    return (query_segment == key_segment) & (key_position < query_limit)
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """Where each token of a (rows, columns) layout belongs."""
+
+    segment: Tensor  # (rows, columns) sentence number, the same on both sides of a pair
+    position: Tensor  # (rows, columns) place in the sentence, from 0
+
+
+Mask = Tensor | BlockMask
+
+
+def dense_mask(queries: Tokens, limit: Tensor, keys: Tokens) -> Tensor:
+    """(rows, 1, queries, keys), True where visible."""
+    return sees(
+        queries.segment[:, None, :, None],
+        limit[:, None, :, None],
+        keys.segment[:, None, None, :],
+        keys.position[:, None, None, :],
+    )
+
+
+def block_mask(queries: Tokens, limit: Tensor, keys: Tokens) -> BlockMask:
+    """The same for one packed row. Segments ascend along it, so tiles meet iff their segment ranges overlap.
+
+    Only that test decides which tiles are computed (the rule masks inside them), and it needs no host
+    synchronisation: `create_block_mask` would evaluate the rule on every pair of tokens instead.
+    """
+    query_segment, key_segment = queries.segment[0], keys.segment[0]
+    key_position, query_limit = keys.position[0], limit[0]
+    query_tiles, key_tiles = query_segment.view(-1, BLOCK), key_segment.view(-1, BLOCK)
+    meet = (query_tiles[:, :1] <= key_tiles[:, -1]) & (key_tiles[:, 0] <= query_tiles[:, -1:])
+    counts = meet.sum(-1, dtype=torch.int32)[None, None]
+    order = meet.to(torch.int32).argsort(dim=-1, descending=True, stable=True).to(torch.int32)[None, None]
+
+    def rule(row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:  # noqa: ARG001
+        return sees(query_segment[query], query_limit[query], key_segment[key], key_position[key])
+
+    return BlockMask.from_kv_blocks(
+        counts,
+        order,
+        BLOCK_SIZE=BLOCK,
+        mask_mod=rule,
+        seq_lengths=(query_segment.shape[0], key_segment.shape[0]),
+    )
+
+
+def attend(query: Tensor, key: Tensor, value: Tensor, mask: Mask) -> Tensor:
+    """(rows, heads, queries, size) x (rows, heads, keys, size) -> (rows, queries, heads * size)."""
+    if isinstance(mask, BlockMask):
+        mixed = flex_attention(query, key, value, block_mask=mask)
+        assert isinstance(mixed, Tensor)
+    else:
+        mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
+    return mixed.transpose(1, 2).flatten(2)
+
+
+class Heads(nn.Module):
+    """The projections of one multi-head attention. Keys and values are made apart from queries so that a
+    cache can hold them."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.query = nn.Linear(width, width)
+        self.key_value = nn.Linear(width, 2 * width)
+        self.out = nn.Linear(width, width)
+        for linear in (self.query, self.key_value, self.out):
+            # Glorot's bound for a square matrix: key_value is two of them stacked.
+            bound = (3 / width) ** 0.5
+            nn.init.uniform_(linear.weight, -bound, bound)
+            nn.init.zeros_(linear.bias)
+
+    def split(self, states: Tensor) -> Tensor:
+        """(rows, tokens, width) -> (rows, heads, tokens, width / heads)."""
+        return states.view(*states.shape[:-1], self.heads, -1).transpose(1, 2)
+
+    def keys_values(self, states: Tensor) -> tuple[Tensor, Tensor]:
+        key, value = self.key_value(states).chunk(2, dim=-1)
+        return self.split(key), self.split(value)
+
+    def forward(self, states: Tensor, keys_values: tuple[Tensor, Tensor], mask: Mask) -> Tensor:
+        mixed: Tensor = self.out(attend(self.split(self.query(states)), *keys_values, mask))
+        return mixed

@@ -1,0 +1,109 @@
+"""What a run folder holds, and how it is written so that it can be cut off at any moment.
+
+    recipe.json            every setting of the run
+    source.*, target.*     the two languages, so that the folder translates by itself
+    model.safetensors      the best weights so far (those that are used), with their validation figures
+    last.safetensors       weights, averages and moments, to go on from
+    weights-N.safetensors  validated weights that wait for their average (train.average)
+    history.jsonl          training and validation figures by step
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from whilst.config import build, to_table
+from whilst.errors import UserError
+from whilst.files import read_json, sha256, write_json, writing
+from whilst.model import Translator
+from whilst.settings import Recipe
+from whilst.vocab import Language
+
+FORMAT = 1
+
+
+def save_tensors(path: Path, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
+    with writing(path) as temporary:
+        save_file({name: t.contiguous() for name, t in tensors.items()}, temporary, {"about": json.dumps(about)})
+
+
+def load_tensors(path: Path, device: torch.device) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    try:
+        with safe_open(path, "pt", device=str(device)) as file:
+            about: dict[str, Any] = json.loads((file.metadata() or {}).get("about", "{}"))
+            return {name: file.get_tensor(name) for name in file.keys()}, about  # noqa: SIM118
+    except (SafetensorError, OSError) as error:
+        raise UserError(f"{path}: cannot be read as safetensors ({error}); delete it to start anew") from None
+
+
+def save_state(path: Path, parts: Mapping[str, nn.Module], adam: torch.optim.AdamW, about: dict[str, Any]) -> None:
+    """Everything that training goes on from."""
+    tensors = {f"{part}.{name}": t for part, module in parts.items() for name, t in module.state_dict().items()}
+    for number, state in enumerate(adam.state_dict()["state"].values()):
+        tensors |= {f"adam.{number}.{name}": value for name, value in state.items()}
+    save_tensors(path, tensors, about)
+
+
+def load_state(path: Path, parts: Mapping[str, nn.Module], adam: torch.optim.AdamW) -> dict[str, Any]:
+    tensors, about = load_tensors(path, torch.device("cpu"))
+    for part, module in parts.items():
+        prefix = f"{part}."
+        module.load_state_dict({n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)})
+    state: dict[int, dict[str, Tensor]] = {}
+    for key, value in tensors.items():
+        if key.startswith("adam."):
+            _, number, name = key.split(".")
+            state.setdefault(int(number), {})[name] = value
+    adam.load_state_dict({"state": state, "param_groups": adam.state_dict()["param_groups"]})
+    return about
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A trained model and all that it takes to use it."""
+
+    path: Path
+    recipe: Recipe
+    source: Language
+    target: Language
+    model: Translator
+    about: dict[str, Any]  # step and validation figures of the weights
+
+    @property
+    def checksum(self) -> str:
+        return sha256(self.path / "model.safetensors")
+
+
+def write_run(folder: Path, recipe: Recipe, source: Language, target: Language) -> None:
+    source.save(folder, "source")
+    target.save(folder, "target")
+    write_json(folder / "recipe.json", {"format": FORMAT, "recipe": to_table(recipe)})
+
+
+def read_recipe(folder: Path) -> Recipe:
+    if not (folder / "recipe.json").is_file():
+        raise UserError(f"{folder}: not a run folder (no recipe.json); `whilst train` makes one")
+    record = read_json(folder / "recipe.json")
+    if record.get("format") != FORMAT:
+        raise UserError(f"{folder}: written by another version of whilst (format {record.get('format')})")
+    return build(Recipe, record["recipe"])
+
+
+def load_run(folder: Path, device: torch.device) -> Trained:
+    """The best model of a run, ready to translate."""
+    recipe = read_recipe(folder)
+    weights = folder / "model.safetensors"
+    if not weights.is_file():
+        raise UserError(f"{folder}: no model.safetensors yet; let `whilst train` reach its first validation")
+    source, target = Language.load(folder, "source"), Language.load(folder, "target")
+    model = Translator(recipe.model, len(source.vocabulary), len(target.vocabulary))
+    tensors, about = load_tensors(weights, torch.device("cpu"))
+    model.load_state_dict(tensors)
+    return Trained(folder, recipe, source, target, model.to(device).eval(), about)

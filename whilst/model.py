@@ -1,0 +1,254 @@
+"""Translator: an encoder that only looks back, a decoder whose view of the source is `reads`; no policy in it.
+
+Two ways through the same weights. Training and scoring take whole sentences with masks (`encode`, `decode`).
+Live translation takes one token at a time with explicit caches (`read`, `write`); nothing is recomputed.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from whilst.attention import Heads, Mask, Tokens, dense_mask
+from whilst.errors import UserError
+from whilst.settings import Model
+from whilst.vocab import PAD
+
+MAX_POSITIONS = 4096
+
+KeysValues = tuple[Tensor, Tensor]  # each (rows, heads, capacity, width / heads)
+
+
+def sinusoids(positions: int, width: int) -> Tensor:
+    """(positions, width): half sines, half cosines, wavelengths from 2 pi to 10,000 * 2 pi."""
+    rates = torch.exp(torch.arange(width // 2) * (-torch.log(torch.tensor(10_000.0)) / (width // 2 - 1)))
+    angles = torch.arange(positions)[:, None] * rates
+    return torch.cat([angles.sin(), angles.cos()], dim=1)
+
+
+class FeedForward(nn.Sequential):
+    def __init__(self, width: int, inner: int, dropout: float) -> None:
+        super().__init__(nn.Linear(width, inner), nn.ReLU(), nn.Dropout(dropout), nn.Linear(inner, width))
+        for linear in self:
+            if isinstance(linear, nn.Linear):
+                nn.init.xavier_uniform_(linear.weight)
+                nn.init.zeros_(linear.bias)
+
+
+class Sublayer(nn.Module):
+    """Residual connection, normalisation and dropout around one part of a layer."""
+
+    def __init__(self, settings: Model) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(settings.width)
+        self.dropout = nn.Dropout(settings.dropout)
+        self.pre = settings.norm == "pre"
+
+    def before(self, states: Tensor) -> Tensor:
+        out: Tensor = self.norm(states) if self.pre else states
+        return out
+
+    def after(self, states: Tensor, change: Tensor) -> Tensor:
+        out: Tensor = states + self.dropout(change)
+        return out if self.pre else self.norm(out)
+
+
+class EncoderLayer(nn.Module):
+    def __init__(self, settings: Model) -> None:
+        super().__init__()
+        self.attention = Heads(settings.width, settings.heads)
+        self.attention_sublayer = Sublayer(settings)
+        self.feed_forward = FeedForward(settings.width, settings.feed_forward, settings.dropout)
+        self.feed_forward_sublayer = Sublayer(settings)
+
+    def forward(self, states: Tensor, mask: Mask, cache: "Slot | None" = None) -> Tensor:
+        around = self.attention_sublayer
+        inputs = around.before(states)
+        keys_values = self.attention.keys_values(inputs)
+        if cache is not None:
+            keys_values = cache.append(*keys_values)
+        states = around.after(states, self.attention(inputs, keys_values, mask))
+        around = self.feed_forward_sublayer
+        return around.after(states, self.feed_forward(around.before(states)))
+
+
+class DecoderLayer(nn.Module):
+    def __init__(self, settings: Model) -> None:
+        super().__init__()
+        self.attention = Heads(settings.width, settings.heads)
+        self.attention_sublayer = Sublayer(settings)
+        self.cross = Heads(settings.width, settings.heads)
+        self.cross_sublayer = Sublayer(settings)
+        self.feed_forward = FeedForward(settings.width, settings.feed_forward, settings.dropout)
+        self.feed_forward_sublayer = Sublayer(settings)
+
+    def forward(self, states: Tensor, encoded: Tensor, mask: Mask, cross_mask: Mask) -> Tensor:
+        return self.step(states, self.cross.keys_values(encoded), mask, cross_mask)
+
+    def step(
+        self, states: Tensor, source: KeysValues, mask: Mask, cross_mask: Mask, cache: "Slot | None" = None
+    ) -> Tensor:
+        """The layer when the source's keys and values are there already."""
+        around = self.attention_sublayer
+        inputs = around.before(states)
+        keys_values = self.attention.keys_values(inputs)
+        if cache is not None:
+            keys_values = cache.append(*keys_values)
+        states = around.after(states, self.attention(inputs, keys_values, mask))
+        around = self.cross_sublayer
+        states = around.after(states, self.cross(around.before(states), source, cross_mask))
+        around = self.feed_forward_sublayer
+        return around.after(states, self.feed_forward(around.before(states)))
+
+
+@dataclass
+class Slot:
+    """One layer's cached keys and values, and where the next ones go in each row."""
+
+    keys: Tensor  # (rows, heads, capacity, size)
+    values: Tensor
+    place: Tensor  # (rows, new tokens) where the tokens of this step go
+    end: int  # columns in use after this step, in the longest row
+
+    def append(self, keys: Tensor, values: Tensor) -> KeysValues:
+        rows = torch.arange(len(self.place), device=self.place.device)[:, None]
+        self.keys[rows, :, self.place] = keys.transpose(1, 2)
+        self.values[rows, :, self.place] = values.transpose(1, 2)
+        return self.keys[:, :, : self.end], self.values[:, :, : self.end]
+
+
+@dataclass
+class Cache:
+    """Everything that a batch of live translations remembers. Each row moves on at its own pace."""
+
+    encoder: list[KeysValues]  # self-attention of the encoder layers
+    source: list[KeysValues]  # what the decoder layers see of the source
+    decoder: list[KeysValues]  # self-attention of the decoder layers
+    read: Tensor  # (rows) source tokens encoded
+    written: Tensor  # (rows) target tokens decoded
+    read_end: int = 0  # the largest `read`, known without asking the device
+    written_end: int = 0
+
+    def select(self, rows: Tensor) -> None:
+        """Keep these rows, in this order (a row may appear more than once)."""
+        for layers in (self.encoder, self.source, self.decoder):
+            layers[:] = [(keys[rows], values[rows]) for keys, values in layers]
+        self.read, self.written = self.read[rows], self.written[rows]
+
+
+class Translator(nn.Module):
+    def __init__(self, settings: Model, source_units: int, target_units: int) -> None:
+        super().__init__()
+        self.settings = settings
+        self.source_embedding = nn.Embedding(source_units, settings.width, padding_idx=PAD)
+        self.target_embedding = nn.Embedding(target_units, settings.width, padding_idx=PAD)
+        for embedding in (self.source_embedding, self.target_embedding):
+            nn.init.normal_(embedding.weight, std=settings.width**-0.5)
+            nn.init.zeros_(embedding.weight[PAD])
+        self.encoder = nn.ModuleList(EncoderLayer(settings) for _ in range(settings.encoder_layers))
+        self.decoder = nn.ModuleList(DecoderLayer(settings) for _ in range(settings.decoder_layers))
+        final = settings.norm == "pre"  # post-norm layers end normalised
+        self.encoder_norm = nn.LayerNorm(settings.width) if final else nn.Identity()
+        self.decoder_norm = nn.LayerNorm(settings.width) if final else nn.Identity()
+        self.dropout = nn.Dropout(settings.dropout)
+        self.register_buffer("sinusoids", sinusoids(MAX_POSITIONS, settings.width), persistent=False)
+
+    @property
+    def bidirectional(self) -> bool:
+        return self.settings.encoder == "bidirectional"
+
+    def parameter_count(self) -> int:
+        return sum(parameter.numel() for parameter in self.parameters())
+
+    def embed(self, embedding: nn.Embedding, tokens: Tensor, positions: Tensor) -> Tensor:
+        table = self.get_buffer("sinusoids")
+        states: Tensor = self.dropout(embedding(tokens) * self.settings.width**0.5 + table[positions])
+        return states
+
+    # Whole sentences.
+
+    def encode(self, source: Tensor, positions: Tensor, mask: Mask) -> Tensor:
+        """(rows, source) -> (rows, source, width)."""
+        states = self.embed(self.source_embedding, source, positions)
+        for layer in self.encoder:
+            states = layer(states, mask)
+        encoded: Tensor = self.encoder_norm(states)
+        return encoded
+
+    def decode(self, target: Tensor, positions: Tensor, encoded: Tensor, mask: Mask, cross: Mask) -> Tensor:
+        """(rows, target) -> (rows, target, width); `cross` is the mask that `reads` makes."""
+        states = self.embed(self.target_embedding, target, positions)
+        for layer in self.decoder:
+            states = layer(states, encoded, mask, cross)
+        decoded: Tensor = self.decoder_norm(states)
+        return decoded
+
+    def logits(self, decoded: Tensor) -> Tensor:
+        """(…, width) -> (…, target units); the output layer is the target embedding."""
+        return decoded @ self.target_embedding.weight.T
+
+    # One token at a time.
+
+    def start(self, rows: int, source_capacity: int, target_capacity: int) -> Cache:
+        """Empty caches for this many translations of at most these lengths."""
+        if max(source_capacity, target_capacity) > MAX_POSITIONS:
+            raise UserError(f"a sentence of {source_capacity} units is too long (at most {MAX_POSITIONS})")
+        weight = self.target_embedding.weight
+        heads = self.settings.heads
+
+        def empty(layers: int, capacity: int) -> list[KeysValues]:
+            shape = (rows, heads, capacity, self.settings.width // heads)
+            # Zeros, not garbage: a masked NaN would still poison the sum that it is multiplied into.
+            return [(weight.new_zeros(shape), weight.new_zeros(shape)) for _ in range(layers)]
+
+        counts = torch.zeros(rows, dtype=torch.long, device=weight.device)
+        return Cache(
+            empty(self.settings.encoder_layers, source_capacity),
+            empty(self.settings.decoder_layers, source_capacity),
+            empty(self.settings.decoder_layers, target_capacity),
+            counts,
+            counts.clone(),
+        )
+
+    def read(self, cache: Cache, tokens: Tensor, counts: Tensor) -> None:
+        """Encode `counts` more source tokens in each row: the first ones of `tokens` (rows, new).
+
+        What lies beyond a row's count is written past its end, unseen, and overwritten by its next READ.
+        """
+        new = tokens.shape[1]
+        place = cache.read[:, None] + torch.arange(new, device=tokens.device)
+        place = place.clamp(max=cache.encoder[0][0].shape[2] - 1)
+        cache.read_end = min(cache.read_end + new, cache.encoder[0][0].shape[2])
+        limit = (cache.read + counts)[:, None].expand_as(place) if self.bidirectional else place + 1
+        mask = visible(place, limit, cache.read_end)
+        states = self.embed(self.source_embedding, tokens, place)
+        for layer, (keys, values) in zip(self.encoder, cache.encoder, strict=True):
+            states = layer(states, mask, Slot(keys, values, place, cache.read_end))
+        encoded = self.encoder_norm(states)
+        for layer, (keys, values) in zip(self.decoder, cache.source, strict=True):
+            assert isinstance(layer, DecoderLayer)
+            Slot(keys, values, place, cache.read_end).append(*layer.cross.keys_values(encoded))
+        cache.read = cache.read + counts
+
+    def write(self, cache: Cache, last: Tensor, reads: Tensor) -> Tensor:
+        """Decode one more target token in every row: (rows) last token, (rows) reads -> (rows, units) logits."""
+        place = cache.written[:, None]
+        cache.written_end += 1
+        mask = visible(place, place + 1, cache.written_end)
+        cross = visible(place, reads[:, None], cache.read_end)
+        states = self.embed(self.target_embedding, last[:, None], place)
+        for layer, (keys, values), (source_keys, source_values) in zip(
+            self.decoder, cache.decoder, cache.source, strict=True
+        ):
+            source = source_keys[:, :, : cache.read_end], source_values[:, :, : cache.read_end]
+            assert isinstance(layer, DecoderLayer)
+            states = layer.step(states, source, mask, cross, Slot(keys, values, place, cache.written_end))
+        cache.written = cache.written + 1
+        return self.logits(self.decoder_norm(states)[:, 0])
+
+
+def visible(place: Tensor, limit: Tensor, end: int) -> Tensor:
+    """(rows, 1, new, end): the rule of attention.sees for cached keys, where a row is a sentence."""
+    queries = Tokens(torch.zeros_like(place[:, :1]), place)
+    keys = Tokens(queries.segment, torch.arange(end, device=place.device)[None])
+    return dense_mask(queries, limit, keys)

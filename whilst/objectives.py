@@ -1,0 +1,72 @@
+"""What each training stage minimises: the smoothed cross-entropy of the reference under some reads."""
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from whilst import reads
+from whilst.attention import Mask, Tokens, block_mask, dense_mask
+from whilst.data import Batch
+from whilst.model import Translator
+from whilst.settings import Objective
+from whilst.vocab import PAD
+
+Reads = Callable[[Objective, Batch, torch.Generator], Tensor]
+
+
+def full(_: Objective, batch: Batch, __: torch.Generator) -> Tensor:
+    return reads.full(batch.source_lengths)
+
+
+def wait_k(objective: Objective, batch: Batch, _: torch.Generator) -> Tensor:
+    return reads.wait_k(objective.k, batch.target_at.position, batch.source_lengths)
+
+
+def multi_path(objective: Objective, batch: Batch, random: torch.Generator) -> Tensor:
+    """k uniform in [1, J]: one for each sentence, or one for the batch up to its longest J (the paper)."""
+    device = batch.source_lengths.device
+    if objective.draw == "batch":
+        draw = torch.rand((), generator=random).to(device)
+        k = reads.draw_k(batch.source_lengths.max(), draw)
+    else:
+        # Drawn on the host, so that every device and every number of processes draws the same.
+        draws = torch.rand(batch.sentences + 1, generator=random).to(device, non_blocking=True)
+        k = reads.draw_k(batch.source_lengths, draws[batch.target_at.segment])
+    return reads.wait_k(k, batch.target_at.position, batch.source_lengths)
+
+
+READS: dict[str, Reads] = {"full": full, "wait-k": wait_k, "multi-path": multi_path}
+
+
+def masks(model: Translator, batch: Batch, seen: Tensor) -> tuple[Mask, Mask, Mask]:
+    """The masks of encoder, decoder and across, in the batch's own layout."""
+    make: Callable[[Tokens, Tensor, Tokens], Mask] = block_mask if batch.packed else dense_mask
+    source, target = batch.source_at, batch.target_at
+    looks = torch.full_like(source.position, 1 << 30) if model.bidirectional else source.position + 1
+    return make(source, looks, source), make(target, target.position + 1, target), make(target, seen, source)
+
+
+def decoded(model: Translator, batch: Batch, seen: Tensor) -> Tensor:
+    """Decoder states of every target token under these reads: (rows, target, width)."""
+    encoder_mask, decoder_mask, cross_mask = masks(model, batch, seen)
+    encoded = model.encode(batch.source, batch.source_at.position, encoder_mask)
+    return model.decode(batch.target, batch.target_at.position, encoded, decoder_mask, cross_mask)
+
+
+def cross_entropy(model: Translator, states: Tensor, labels: Tensor, smoothing: float) -> Tensor:
+    """Summed over all tokens that are not padding."""
+    return F.cross_entropy(
+        model.logits(states).flatten(0, 1).float(),
+        labels.flatten(),
+        ignore_index=PAD,
+        label_smoothing=smoothing,
+        reduction="sum",
+    )
+
+
+def loss(model: Translator, objective: Objective, batch: Batch, random: torch.Generator) -> Tensor:
+    """The summed training loss of a batch."""
+    seen = READS[objective.name](objective, batch, random)
+    return cross_entropy(model, decoded(model, batch, seen), batch.labels, objective.label_smoothing)

@@ -1,0 +1,22 @@
+"""Online policies: READ or WRITE, decided from what has been read and written so far. One small file each."""
+
+from collections.abc import Callable
+
+from whilst.errors import UserError
+from whilst.policy.base import Decider, Policy, View
+from whilst.policy.full import Full
+from whilst.policy.wait_k import WaitK
+
+# The part of a policy's name before the first "-" -> how to build it from the rest.
+POLICIES: dict[str, Callable[[str], Policy]] = {"full": Full.parse, "wait": WaitK.parse}
+
+
+def policy(name: str) -> Policy:
+    """The policy of this name: `full`, `wait-3`, …"""
+    kind, _, argument = name.partition("-")
+    if kind not in POLICIES:
+        raise UserError(f"policy {name!r}: unknown; write full or wait-K, such as wait-3")
+    return POLICIES[kind](argument)
+
+
+__all__ = ["POLICIES", "Decider", "Policy", "View", "policy"]

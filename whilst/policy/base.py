@@ -1,0 +1,39 @@
+"""What a policy is. A Policy is shared and never changes; what it remembers of a batch is in its Decider."""
+
+import abc
+from dataclasses import dataclass
+
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class View:
+    """Where each translation of a batch stands. All tensors are (rows)."""
+
+    read: Tensor  # source tokens read
+    written: Tensor  # target tokens written
+
+
+class Decider(abc.ABC):
+    """Decides for the rows of one batch."""
+
+    @abc.abstractmethod
+    def write(self, view: View) -> Tensor:
+        """(rows) True for WRITE, False for READ. Ignored in rows whose source is finished: they WRITE."""
+
+    @abc.abstractmethod
+    def select(self, rows: Tensor) -> None:
+        """Keep these rows, in this order."""
+
+
+class Policy(abc.ABC):
+    """A way to translate."""
+
+    @property
+    @abc.abstractmethod
+    def name(self) -> str:
+        """What tells it apart in files and tables."""
+
+    @abc.abstractmethod
+    def start(self, sentences: Tensor) -> Decider:
+        """A decider for a new batch; `sentences` (rows) are their numbers in the corpus."""

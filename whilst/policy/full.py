@@ -1,0 +1,33 @@
+"""Full-sentence: read everything, then write."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from whilst.errors import UserError
+from whilst.policy.base import Decider, Policy, View
+
+
+@dataclass(frozen=True)
+class Full(Policy, Decider):
+    """Never asks to WRITE; the loop makes it, once the source is finished."""
+
+    @property
+    def name(self) -> str:
+        return "full"
+
+    @classmethod
+    def parse(cls, argument: str) -> "Full":
+        if argument:
+            raise UserError(f"policy full-{argument}: full takes no argument")
+        return cls()
+
+    def start(self, sentences: Tensor) -> Decider:  # noqa: ARG002
+        return self
+
+    def write(self, view: View) -> Tensor:
+        return torch.zeros_like(view.read, dtype=torch.bool)
+
+    def select(self, rows: Tensor) -> None:
+        pass

@@ -1,0 +1,34 @@
+"""Wait-k: read k tokens, then write and read in turn."""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from whilst.errors import UserError
+from whilst.policy.base import Decider, Policy, View
+
+
+@dataclass(frozen=True)
+class WaitK(Policy, Decider):
+    """Remembers nothing, so it decides for every batch itself."""
+
+    k: int
+
+    @classmethod
+    def parse(cls, argument: str) -> "WaitK":
+        if not argument.isdecimal() or int(argument) < 1:
+            raise UserError(f"policy wait-{argument}: K must be a whole number from 1, as in wait-3")
+        return cls(int(argument))
+
+    @property
+    def name(self) -> str:
+        return f"wait-{self.k}"
+
+    def start(self, sentences: Tensor) -> Decider:  # noqa: ARG002
+        return self
+
+    def write(self, view: View) -> Tensor:
+        return view.read >= view.written + self.k
+
+    def select(self, rows: Tensor) -> None:
+        pass

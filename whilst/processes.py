@@ -1,0 +1,87 @@
+"""Devices and processes: where the work runs, and how several processes train one model under `torchrun`."""
+
+import os
+import platform
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+import whilst
+from whilst.errors import UserError
+
+
+@dataclass(frozen=True)
+class Processes:
+    rank: int = 0
+    count: int = 1
+
+    @classmethod
+    def join(cls, device: torch.device) -> "Processes":
+        """Meet the others, if torchrun started us."""
+        count = int(os.environ.get("WORLD_SIZE", "1"))
+        if count == 1:
+            return cls()
+        if not dist.is_initialized():
+            dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+        return cls(dist.get_rank(), count)
+
+    def leave(self) -> None:
+        if self.count > 1:
+            dist.destroy_process_group()
+
+    @property
+    def first(self) -> bool:
+        return self.rank == 0
+
+    def sum_gradients(self, model: nn.Module) -> None:
+        """Add up the gradients of all processes, as one flat tensor: one message in place of hundreds."""
+        if self.count == 1:
+            return
+        gradients = [p.grad for p in model.parameters() if p.grad is not None]
+        flat = torch.cat([gradient.flatten() for gradient in gradients])
+        dist.all_reduce(flat)
+        sizes = [gradient.numel() for gradient in gradients]
+        for gradient, part in zip(gradients, torch.split(flat, sizes), strict=True):
+            gradient.copy_(part.view_as(gradient))
+
+    def sum(self, value: Tensor) -> Tensor:
+        if self.count > 1:
+            dist.all_reduce(value)
+        return value
+
+    def agree(self, value: bool, device: torch.device) -> bool:
+        """What rank 0 says."""
+        if self.count == 1:
+            return value
+        said = torch.tensor([int(value)], device=device)
+        dist.broadcast(said, src=0)
+        return bool(said.item())
+
+
+def pick_device(name: str = "auto") -> torch.device:
+    """`auto`: this process's GPU if there is one."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise UserError(f"--device {name}: write auto, cpu, cuda or cuda:0") from None
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise UserError(f"--device {name}: there is no usable GPU here; leave it out or write --device cpu")
+    if device.type == "cuda" and device.index is None:
+        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        torch.cuda.set_device(device)
+    return device
+
+
+def describe(device: torch.device) -> str:
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"CPU ({torch.get_num_threads()} threads)"
+
+
+def versions() -> dict[str, str]:
+    """What a figure depends on besides our own code."""
+    return {"whilst": whilst.__version__, "torch": str(torch.__version__), "python": platform.python_version()}

@@ -1,0 +1,58 @@
+"""The algebra of g: how many source tokens are visible when each target token is written.
+
+`reads` is an integer tensor with one entry for each target token. It is non-decreasing along a sentence and
+lies in [1, J], where J counts the source's end mark. Nothing here knows of models or layouts: positions and
+lengths come as tensors that broadcast, so (batch, target) and packed (1, tokens) are the same to it.
+"""
+
+from collections.abc import Sequence
+from enum import IntEnum
+
+import torch
+from torch import Tensor
+
+
+class Action(IntEnum):
+    READ = 0
+    WRITE = 1
+
+
+def full(source_lengths: Tensor) -> Tensor:
+    """Everything is read before anything is written."""
+    return source_lengths
+
+
+def wait_k(k: int | Tensor, positions: Tensor, source_lengths: Tensor) -> Tensor:
+    """g_i = min(k + i - 1, J) with i counted from 1; `positions` count from 0."""
+    return torch.minimum(positions + k, source_lengths)
+
+
+def draw_k(longest: Tensor, random: Tensor) -> Tensor:
+    """k uniform in [1, longest], from `random` uniform in [0, 1)."""
+    return (random * longest).long().clamp(max=longest - 1) + 1
+
+
+def monotone(needs: Tensor) -> Tensor:
+    """The smallest non-decreasing reads (along the last dimension) that give every token what it needs."""
+    return needs.cummax(dim=-1).values
+
+
+def to_actions(reads: Sequence[int]) -> list[Action]:
+    """Spell out one sentence's reads: token i (from 1) is the WRITE at step g_i + i, all else is READ."""
+    actions: list[Action] = []
+    read = 0
+    for needed in reads:
+        actions += [Action.READ] * (needed - read) + [Action.WRITE]
+        read = max(read, needed)
+    return actions
+
+
+def from_actions(actions: Sequence[Action]) -> list[int]:
+    """The reads that these actions amount to; READs after the last WRITE leave no mark."""
+    reads, read = [], 0
+    for action in actions:
+        if action is Action.READ:
+            read += 1
+        else:
+            reads.append(read)
+    return reads

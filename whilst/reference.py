@@ -1,0 +1,54 @@
+"""The slow obvious versions, which the fast ones are tested and measured against. Nothing else uses them."""
+
+from collections.abc import Sequence
+
+import torch
+
+from whilst.attention import Tokens, dense_mask
+from whilst.decode import Limits, Output
+from whilst.model import Translator
+from whilst.policy import Policy, View
+from whilst.vocab import BOS, EOS
+
+
+@torch.inference_mode()
+def masked_logits(
+    model: Translator, source: Sequence[int], target: Sequence[int], reads: Sequence[int]
+) -> torch.Tensor:
+    """(units): the next token's logits after `target`, everything computed from nothing.
+
+    Each target token sees what had been read when it was written: `reads` has an entry for every token of the
+    target and one for the next.
+    """
+    device = model.target_embedding.weight.device
+    places = torch.arange(len(source), device=device)[None]
+    source_at = Tokens(torch.zeros_like(places), places)
+    spots = torch.arange(len(target) + 1, device=device)[None]
+    target_at = Tokens(torch.zeros_like(spots), spots)
+    looks = torch.full_like(places, len(source)) if model.bidirectional else places + 1
+    encoded = model.encode(torch.tensor([list(source)], device=device), places, dense_mask(source_at, looks, source_at))
+    seen = torch.tensor([list(reads)], device=device)
+    prefix = torch.tensor([[BOS, *target]], device=device)
+    causal = dense_mask(target_at, spots + 1, target_at)
+    decoded = model.decode(prefix, spots, encoded, causal, dense_mask(target_at, seen, source_at))
+    return model.logits(decoded)[0, -1]
+
+
+def translate_recomputed(model: Translator, source: Sequence[int], policy: Policy, limits: Limits) -> Output:
+    """One sentence, token by token, every step computed from nothing under the reads so far."""
+    output = Output()
+    decider = policy.start(torch.zeros(1, dtype=torch.long))
+    read = 1
+    while True:
+        view = View(torch.tensor([read]), torch.tensor([len(output.units)]))
+        if read < len(source) and not bool(decider.write(view)):
+            read += 1
+            continue
+        output.reads.append(read)
+        unit = int(masked_logits(model, source[:read], output.units, output.reads).argmax())
+        output.times.append(0.0)
+        if unit == EOS:
+            return output
+        output.units.append(unit)
+        if len(output.units) >= limits.of(len(source)):
+            return output

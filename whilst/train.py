@@ -1,0 +1,188 @@
+"""One visible loop: batches in, weights out. Killed at any moment it goes on where it was."""
+
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from whilst.checkpoint import read_recipe, write_run
+from whilst.config import to_table
+from whilst.console import bar, notes
+from whilst.data import prefetch
+from whilst.dataset import Dataset
+from whilst.errors import UserError
+from whilst.files import sha256, write_json
+from whilst.processes import describe, versions
+from whilst.settings import Recipe
+from whilst.trainer import Trainer
+from whilst.validate import Validation
+
+# Changing these in a run that has begun is fine: they do not change what the next update does.
+FREE = {"steps", "validate_every", "save_every", "log_every", "patience", "tensorboard", "keep", "average"}
+
+
+def train(recipe: Recipe, device: torch.device, restart: bool = False) -> Path:
+    """Train a recipe to its end, going on where an earlier call was stopped. Returns the run folder."""
+    trainer = Trainer(recipe, Dataset.open(Path(recipe.data.dataset)), device)
+    try:
+        prepare_folder(trainer, restart)
+        run(trainer)
+    finally:
+        trainer.processes.leave()
+    return trainer.folder
+
+
+def prepare_folder(trainer: Trainer, restart: bool) -> None:
+    """Begin a run folder, or check that it is the same run and load where it stopped."""
+    folder = trainer.folder
+    if (folder / "recipe.json").is_file() and not restart:
+        changed = differences(to_table(read_recipe(folder)), to_table(trainer.recipe))
+        if changed:
+            raise UserError(
+                f"{folder}: was trained with other settings ({', '.join(changed)});"
+                " choose another folder with --set run=… or begin anew with --restart"
+            )
+        trainer.resume()
+    if trainer.processes.first:
+        if restart:
+            for name in ("last.safetensors", "model.safetensors", "summary.json"):
+                (folder / name).unlink(missing_ok=True)
+        write_run(folder, trainer.recipe, trainer.dataset.source, trainer.dataset.target)
+
+
+def differences(old: dict[str, Any], new: dict[str, Any], where: str = "") -> list[str]:
+    """Settings that differ and matter: where files lie and how results are shown does not."""
+    names: list[str] = []
+    for name in new:
+        key = f"{where}{name}"
+        if key in ("run", "evaluate") or (where == "train." and name in FREE):
+            continue
+        if isinstance(new[name], dict):
+            names += differences(old[name], new[name], f"{key}.")
+        elif old[name] != new[name] and not isinstance(new[name], tuple | list):
+            names.append(key)
+    return names
+
+
+def run(trainer: Trainer) -> None:
+    """The loop."""
+    settings, device = trainer.settings, trainer.device
+    if settings.compile and device.type == "cuda":
+        trainer.compile()
+    writer = open_tensorboard(trainer) if settings.tensorboard and trainer.processes.first else None
+    if trainer.processes.first:
+        notes.print(
+            f"{trainer.folder}: {trainer.model.parameter_count() / 1e6:.1f} M parameters, {device},"
+            f" {'packed' if trainer.batches.pack else 'padded'} batches of {settings.batch_tokens} tokens,"
+            f" {settings.steps} steps" + (f", going on from step {trainer.step}" if trainer.step else "")
+        )
+    updates = prefetch(trainer.work())
+    losses, tokens, since = torch.zeros((), device=device), 0, time.perf_counter()
+    busy = 0.0  # seconds spent on updates, validation left out
+    trained_tokens = 0
+    stop = trainer.step >= settings.steps
+    with interrupts() as interrupted, bar(None, "training", "steps", settings.steps, trainer.step) as progress:
+        while not stop:
+            micros, count, trainer.place = next(updates)
+            losses += trainer.update(micros, count)
+            tokens += count
+            progress.update()
+            step = trainer.step
+            if step % settings.log_every == 0 or step == settings.steps:
+                loss = trainer.processes.sum(losses).item() / tokens
+                seconds = time.perf_counter() - since
+                busy, trained_tokens = busy + seconds, trained_tokens + tokens
+                rate = tokens / seconds
+                progress.set_postfix_str(f"loss {loss:.3f}, {rate / 1000:.0f}k tokens/s")
+                row = {"step": step, "train/loss": loss, "train/lr": trainer.adam.param_groups[0]["lr"]}
+                if trainer.processes.first:
+                    trainer.note(row, writer)
+                    if writer is not None:
+                        writer.add_scalar("train/tokens_per_second", rate, step)
+                losses, tokens, since = torch.zeros((), device=device), 0, time.perf_counter()
+            if step % settings.validate_every == 0 or step == settings.steps:
+                paused = time.perf_counter()
+                if trainer.processes.first:
+                    trainer.keep_for_average()
+                    show(trainer, trainer.consider(trainer.averaged), writer)
+                stop = trainer.processes.agree(out_of_patience(trainer), device)
+                since += time.perf_counter() - paused
+            stop = stop or step >= settings.steps or interrupted()
+            if stop or step % settings.save_every == 0:
+                paused = time.perf_counter()
+                trainer.save()
+                since += time.perf_counter() - paused
+    if interrupted():
+        raise UserError(f"{trainer.folder}: stopped after step {trainer.step}; the same command goes on from there")
+    if trainer.processes.first:
+        finish(trainer, writer, trained_tokens, busy)
+
+
+@contextmanager
+def interrupts() -> Iterator[Callable[[], bool]]:
+    """Turn the first Ctrl-C into a request to stop after this step; a second one stops at once."""
+    asked = False
+
+    def ask(number: int, frame: object) -> None:  # noqa: ARG001
+        nonlocal asked
+        if asked:
+            raise KeyboardInterrupt
+        asked = True
+
+    before = signal.signal(signal.SIGINT, ask)
+    try:
+        yield lambda: asked
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def out_of_patience(trainer: Trainer) -> bool:
+    patience = trainer.settings.patience
+    return bool(patience) and trainer.step - trainer.best_step >= patience * trainer.settings.validate_every
+
+
+def show(trainer: Trainer, found: Validation, writer: Any) -> None:
+    trainer.note({"step": trainer.step, "valid/loss": found.loss, "valid/bleu": found.bleu}, writer)
+    bleu = "" if found.bleu is None else f"  BLEU {found.bleu:.2f}"
+    best = "  best so far" if trainer.best_step == trainer.step else ""
+    notes.print(f"step {trainer.step:>6}  loss {found.loss:.4f}{bleu}{best}")
+
+
+def finish(trainer: Trainer, writer: Any, tokens: int, seconds: float) -> None:
+    """Try the average of the last weights, and sum up."""
+    found = trainer.try_average()
+    if found is not None:
+        notes.print(f"average of {len(trainer.waiting)} checkpoints:")
+        show(trainer, found, writer)
+    if writer is not None:
+        writer.close()
+    rate = tokens / seconds if seconds else 0.0
+    best = trainer.best.to_table() if trainer.best else None
+    if tokens:
+        summary = {
+            "steps": trainer.step,
+            "best_step": trainer.best_step,
+            "best": best,
+            "parameters": trainer.model.parameter_count(),
+            "dataset_sha256": sha256(trainer.dataset.path / "manifest.json"),
+            "device": describe(trainer.device),
+            "versions": versions(),
+            # Of the part of the run since it was last started, validation left out.
+            "seconds": round(seconds, 1),
+            "target_tokens_per_second": round(rate),
+        }
+        write_json(trainer.folder / "summary.json", summary)
+    notes.print(
+        f"{trainer.folder}: {trainer.step} steps"
+        + (f", {seconds:.0f} s, {rate / 1000:.0f}k target tokens/s" if tokens else ", nothing left to do")
+    )
+
+
+def open_tensorboard(trainer: Trainer) -> Any:
+    from torch.utils.tensorboard import SummaryWriter
+
+    return SummaryWriter(str(trainer.folder / "tensorboard"), purge_step=trainer.step + 1)

@@ -1,0 +1,188 @@
+"""The state of a training run and the one update that moves it on.
+
+All randomness of an update follows from (seed, update, micro-batch), never from what ran before. So a resumed
+run ends with the same weights as one that was never stopped, and two processes do what one would.
+"""
+
+import copy
+import json
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from whilst import objectives, optim
+from whilst.checkpoint import load_state, load_tensors, save_state, save_tensors
+from whilst.data import Batch, Batches, Ints
+from whilst.dataset import Dataset
+from whilst.errors import UserError
+from whilst.files import writing_text
+from whilst.model import Translator
+from whilst.processes import Processes
+from whilst.settings import Recipe
+from whilst.validate import Validation, validate
+
+
+class Trainer:
+    """The state of a run: weights, their average, Adam's moments, and how far the data has been used."""
+
+    def __init__(self, recipe: Recipe, dataset: Dataset, device: torch.device) -> None:
+        self.recipe, self.dataset, self.device = recipe, dataset, device
+        self.folder = Path(recipe.run)
+        self.settings = recipe.train
+        self.processes = Processes.join(device)
+        if self.settings.accumulate % self.processes.count:
+            raise UserError(
+                f"train.accumulate: {self.settings.accumulate} micro-batches cannot be shared evenly by"
+                f" {self.processes.count} processes; choose a multiple"
+            )
+        torch.manual_seed(self.settings.seed)
+        units = len(dataset.source.vocabulary), len(dataset.target.vocabulary)
+        self.model = Translator(recipe.model, *units).to(device)
+        self.averaged = copy.deepcopy(self.model)
+        self.preset = optim.choose(self.settings)
+        self.adam = optim.adam(self.model, self.preset)
+        pack = self.settings.layout == "packed" or (self.settings.layout == "auto" and device.type == "cuda")
+        self.batches = Batches(dataset.split("train"), self.settings.batch_tokens, self.settings.seed, pack)
+        self.step = 0  # updates done
+        self.place = (0, 0)  # epoch and micro-batch that come next
+        self.best: Validation | None = None
+        self.best_step = 0
+        self.history: list[dict[str, Any]] = []
+        self.waiting: list[int] = []  # steps whose weights wait for their average
+
+    # One update.
+
+    def compile(self) -> None:
+        """Compile the layers once each: all encoder layers share one program, all decoder layers another."""
+        torch.set_float32_matmul_precision("high")
+        for layer in (*self.model.encoder, *self.model.decoder):
+            layer.compile(dynamic=False)
+        self.cross_entropy = torch.compile(objectives.cross_entropy, dynamic=False)
+
+    cross_entropy = staticmethod(objectives.cross_entropy)
+
+    def precision(self) -> AbstractContextManager[object]:
+        return torch.autocast("cuda", torch.bfloat16) if self.device.type == "cuda" else nullcontext()
+
+    def loss(self, batch: Batch, micro: int) -> torch.Tensor:
+        """The summed loss of one micro-batch, its dropout and draws seeded by its place in the run."""
+        entropy = np.random.SeedSequence([self.settings.seed, self.step, micro]).generate_state(1, np.uint64)
+        seed = int(entropy[0] >> 1)
+        torch.manual_seed(seed)
+        random = torch.Generator().manual_seed(seed)
+        objective = self.recipe.objective
+        with self.precision():
+            seen = objectives.READS[objective.name](objective, batch, random)
+            states = objectives.decoded(self.model, batch, seen)
+            return self.cross_entropy(self.model, states, batch.labels, objective.label_smoothing)
+
+    def update(self, micros: list[tuple[int, Batch]], tokens: int) -> torch.Tensor:
+        """One step of Adam on these micro-batches; returns the summed loss of all processes."""
+        self.model.train()
+        total = torch.zeros((), device=self.device)
+        for micro, batch in micros:
+            loss = self.loss(batch.to(self.device), micro)
+            # Dividing by the tokens of all processes here makes the summed gradient the mean.
+            (loss / tokens).backward()  # type: ignore[no-untyped-call]
+            total += loss.detach()
+        self.processes.sum_gradients(self.model)
+        if self.preset.clip:
+            torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.preset.clip)
+        self.step += 1
+        for group in self.adam.param_groups:
+            group["lr"] = optim.learning_rate(self.preset, self.step, self.settings.steps)
+        self.adam.step()
+        self.adam.zero_grad(set_to_none=True)
+        # A young average forgets faster, or it would remember the first random weights for long.
+        decay = min(self.settings.ema, (1 + self.step) / (10 + self.step)) if self.settings.ema else 0.0
+        optim.average_into(self.averaged, self.model, decay)
+        return total
+
+    def work(self) -> Iterator[tuple[list[tuple[int, Batch]], int, tuple[int, int]]]:
+        """For each update: this process's micro-batches, the tokens of all, and what comes after."""
+        upcoming = self.batches.since(*self.place)
+        while True:
+            group: list[Ints] = []
+            for _ in range(self.settings.accumulate):
+                epoch, index, chosen = next(upcoming)
+                group.append(chosen)
+            tokens = sum(int(self.batches.target_lengths[chosen].sum()) for chosen in group)
+            mine = [
+                (micro, self.batches.make(chosen))
+                for micro, chosen in enumerate(group)
+                if micro % self.processes.count == self.processes.rank
+            ]
+            yield mine, tokens, (epoch, index + 1)
+
+    # Around the updates.
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "step": self.step,
+            "place": self.place,
+            "best": self.best.to_table() if self.best else None,
+            "best_step": self.best_step,
+            "waiting": self.waiting,
+            "history": self.history,
+        }
+
+    def save(self) -> None:
+        if self.processes.first:
+            parts = {"model": self.model, "averaged": self.averaged}
+            save_state(self.folder / "last.safetensors", parts, self.adam, self.state())
+
+    def resume(self) -> None:
+        """Go on from last.safetensors if it is there."""
+        if not (self.folder / "last.safetensors").is_file():
+            return
+        parts = {"model": self.model, "averaged": self.averaged}
+        about = load_state(self.folder / "last.safetensors", parts, self.adam)
+        self.step, self.place = about["step"], tuple(about["place"])
+        self.best = Validation(**about["best"]) if about["best"] else None
+        self.best_step, self.waiting, self.history = about["best_step"], about["waiting"], about["history"]
+
+    def note(self, row: dict[str, Any], writer: Any) -> None:
+        """Add a row to the history, in memory (it travels with the checkpoint), on disk and in TensorBoard."""
+        self.history.append(row)
+        with writing_text(self.folder / "history.jsonl") as file:
+            file.writelines(json.dumps(item) + "\n" for item in self.history)
+        if writer is not None:
+            for name, value in row.items():
+                if name != "step" and value is not None:
+                    writer.add_scalar(name, value, row["step"])
+
+    def consider(self, weights: Translator) -> Validation:
+        """Validate weights and keep them if they are the best so far."""
+        found = validate(weights, self.recipe, self.dataset)
+        if found.better(self.best, self.settings.keep):
+            self.best, self.best_step = found, self.step
+            about = {"step": self.step, "validation": found.to_table()}
+            save_tensors(self.folder / "model.safetensors", dict(weights.state_dict()), about)
+        return found
+
+    def keep_for_average(self) -> None:
+        if not self.settings.average:
+            return
+        save_tensors(self._weights(self.step), dict(self.model.state_dict()), {"step": self.step})
+        self.waiting.append(self.step)
+        while len(self.waiting) > self.settings.average:
+            self._weights(self.waiting.pop(0)).unlink(missing_ok=True)
+
+    def try_average(self) -> Validation | None:
+        """Validate the mean of the last validated weights."""
+        if not self.waiting:
+            return None
+        mean: dict[str, torch.Tensor] = {}
+        for step in self.waiting:
+            for name, tensor in load_tensors(self._weights(step), self.device)[0].items():
+                mean[name] = mean.get(name, 0) + tensor / len(self.waiting)
+        weights = copy.deepcopy(self.averaged)
+        weights.load_state_dict(mean)
+        return self.consider(weights)
+
+    def _weights(self, step: int) -> Path:
+        return self.folder / f"weights-{step}.safetensors"

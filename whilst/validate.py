@@ -1,0 +1,56 @@
+"""How good the model is whilst it trains: loss and BLEU on the development set."""
+
+from dataclasses import asdict, dataclass
+
+import torch
+
+from whilst import objectives
+from whilst.data import in_order
+from whilst.dataset import Dataset
+from whilst.decode import Limits, translate
+from whilst.metrics import paper_bleu
+from whilst.model import Translator
+from whilst.policy.full import Full
+from whilst.policy.wait_k import WaitK
+from whilst.settings import Recipe
+
+
+@dataclass(frozen=True)
+class Validation:
+    loss: float  # per token, without label smoothing
+    bleu: float | None
+
+    def better(self, other: "Validation | None", keep: str) -> bool:
+        if other is None:
+            return True
+        if keep == "bleu" and self.bleu is not None and other.bleu is not None and self.bleu != other.bleu:
+            return self.bleu > other.bleu
+        return self.loss < other.loss
+
+    def to_table(self) -> dict[str, float | None]:
+        return asdict(self)
+
+
+@torch.inference_mode()
+def validate(model: Translator, recipe: Recipe, dataset: Dataset) -> Validation:
+    """The training objective without smoothing and with the same draws every time, and greedy BLEU."""
+    model.eval()
+    device = model.target_embedding.weight.device
+    split = dataset.split("valid")
+    random = torch.Generator().manual_seed(0)
+    total, tokens = torch.zeros((), device=device, dtype=torch.float64), 0
+    for batch in in_order(split, recipe.train.batch_tokens):
+        batch = batch.to(device)
+        seen = objectives.READS[recipe.objective.name](recipe.objective, batch, random)
+        total += objectives.cross_entropy(model, objectives.decoded(model, batch, seen), batch.labels, 0.0)
+        tokens += batch.target_tokens
+    bleu = None
+    if recipe.train.validate_bleu:
+        k = recipe.train.validate_k
+        policy = WaitK(k) if k and not model.bidirectional else Full()
+        sources = [split.source[i].tolist() for i in range(len(split.source))]
+        limits = Limits(recipe.evaluate.max_ratio, recipe.evaluate.max_extra)
+        outputs = translate(model, sources, policy, limits, recipe.evaluate.batch, "validating")
+        words = [" ".join(dataset.target.decode(output.units)) for output in outputs]
+        bleu = paper_bleu(words, dataset.text("valid")[1]).score
+    return Validation(total.item() / tokens, bleu)
