@@ -107,7 +107,6 @@ def train_bench(recipe: Path | None, steps: int, overrides: list[str], name: str
                 first = clock(device) - began
             tokens, sentences = tokens + count, sentences + sum(batch.sentences for _, batch in micros)
         seconds = clock(device) - since
-        updates.close()
     figures = {
         "parameters": trainer.model.parameter_count(),
         "tokens in a batch": chosen.train.batch_tokens,

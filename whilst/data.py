@@ -7,7 +7,7 @@ so that a GPU compiles one shape). The model only sees tokens, segments and posi
 import functools
 import queue
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -39,24 +39,35 @@ class Batch:
     target_tokens: int  # without padding
     packed: bool
 
-    def to(self, device: torch.device) -> "Batch":
-        def move(tensor: Tensor) -> Tensor:
-            return tensor.to(device, non_blocking=True)
+    def tensors(self) -> tuple[Tensor, ...]:
+        source_at, target_at = self.source_at, self.target_at
+        return (
+            *(self.source, source_at.segment, source_at.position),
+            *(self.target, target_at.segment, target_at.position),
+            *(self.labels, self.source_lengths),
+        )
 
-        def tokens(at: Tokens) -> Tokens:
-            return Tokens(move(at.segment), move(at.position))
-
+    def with_tensors(self, tensors: Sequence[Tensor]) -> "Batch":
+        """The same batch in other tensors, in the order of `tensors()`."""
+        source, source_segment, source_position, target, target_segment, target_position, labels, lengths = tensors
         return Batch(
-            move(self.source),
-            tokens(self.source_at),
-            move(self.target),
-            tokens(self.target_at),
-            move(self.labels),
-            move(self.source_lengths),
+            source,
+            Tokens(source_segment, source_position),
+            target,
+            Tokens(target_segment, target_position),
+            labels,
+            lengths,
             self.sentences,
             self.target_tokens,
             self.packed,
         )
+
+    def pin(self) -> "Batch":
+        """In page-locked memory, from which a GPU copies without holding up the host."""
+        return self.with_tensors([tensor.pin_memory() for tensor in self.tensors()])
+
+    def to(self, device: torch.device) -> "Batch":
+        return self.with_tensors([tensor.to(device, non_blocking=True) for tensor in self.tensors()])
 
 
 def gather(side: Ragged, chosen: Ints) -> tuple[Ints, Ints, Ints, Ints]:
@@ -236,7 +247,7 @@ def in_order(split: Split, tokens: int) -> Iterator[Batch]:
         yield padded(split, chosen)
 
 
-def prefetch(items: Iterator[T], depth: int = 4) -> Iterator[T]:
+def prefetch(items: Iterator[T], depth: int = 4) -> Generator[T, None, None]:
     """Make the next items in a thread while the device is busy."""
     ready: queue.Queue[T | BaseException | None] = queue.Queue(depth)
     stop = threading.Event()

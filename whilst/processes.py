@@ -73,6 +73,9 @@ def pick_device(name: str = "auto") -> torch.device:
     if device.type == "cuda" and device.index is None:
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
         torch.cuda.set_device(device)
+    if device.type == "cuda":
+        # cuDNN's attention plans each new shape anew, which takes longer than the attention itself.
+        torch.backends.cuda.enable_cudnn_sdp(False)
     return device
 
 

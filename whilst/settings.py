@@ -80,10 +80,13 @@ class Objective:
     k: int = 3  # for wait-k
     draw: Literal["batch", "sentence"] = "sentence"  # multi-path: a k for each batch (paper) or each pair
     label_smoothing: float = 0.1
+    # Weight of R-Drop: two passes with different dropout must agree. Twice the work, and less over-fitting.
+    r_drop: float = 0.0
 
     def __post_init__(self) -> None:
         _require(self.k >= 1, "objective.k: must be at least 1")
         _require(0 <= self.label_smoothing < 1, "objective.label_smoothing: must be in [0, 1)")
+        _require(self.r_drop >= 0, "objective.r_drop: must not be negative")
 
 
 @dataclass(frozen=True)

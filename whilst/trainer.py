@@ -7,7 +7,7 @@ run ends with the same weights as one that was never stopped, and two processes 
 import copy
 import json
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from whilst import objectives, optim
+from whilst.capture import Captured
 from whilst.checkpoint import load_state, load_tensors, save_state, save_tensors
 from whilst.data import Batch, Batches, Ints
 from whilst.dataset import Dataset
@@ -47,6 +48,9 @@ class Trainer:
         self.adam = optim.adam(self.model, self.preset)
         pack = self.settings.layout == "packed" or (self.settings.layout == "auto" and device.type == "cuda")
         self.batches = Batches(dataset.split("train"), self.settings.batch_tokens, self.settings.seed, pack)
+        self.cross_entropy, self.agreeing = objectives.cross_entropy, objectives.agreeing_cross_entropy
+        self.capture = False  # whether to record the update as a CUDA graph
+        self.captured: Captured | None = None
         self.step = 0  # updates done
         self.place = (0, 0)  # epoch and micro-batch that come next
         self.best: Validation | None = None
@@ -62,33 +66,44 @@ class Trainer:
         for layer in (*self.model.encoder, *self.model.decoder):
             layer.compile(dynamic=False)
         self.cross_entropy = torch.compile(objectives.cross_entropy, dynamic=False)
+        self.agreeing = torch.compile(objectives.agreeing_cross_entropy, dynamic=False)
+        self.capture = self.batches.pack
 
-    cross_entropy = staticmethod(objectives.cross_entropy)
-
-    def precision(self) -> AbstractContextManager[object]:
-        return torch.autocast("cuda", torch.bfloat16) if self.device.type == "cuda" else nullcontext()
-
-    def loss(self, batch: Batch, micro: int) -> torch.Tensor:
-        """The summed loss of one micro-batch, its dropout and draws seeded by its place in the run."""
+    def draw(self, batch: Batch, micro: int) -> torch.Tensor:
+        """The reads of one micro-batch; they and its dropout are seeded by its place in the run."""
         entropy = np.random.SeedSequence([self.settings.seed, self.step, micro]).generate_state(1, np.uint64)
         seed = int(entropy[0] >> 1)
         torch.manual_seed(seed)
-        random = torch.Generator().manual_seed(seed)
         objective = self.recipe.objective
-        with self.precision():
-            seen = objectives.READS[objective.name](objective, batch, random)
-            states = objectives.decoded(self.model, batch, seen)
-            return self.cross_entropy(self.model, states, batch.labels, objective.label_smoothing)
+        return objectives.READS[objective.name](objective, batch, torch.Generator().manual_seed(seed))
+
+    def accumulate(self, batch: Batch, reads: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+        """Add the gradient of `scale` times the summed loss; returns that loss."""
+        objective = self.recipe.objective
+        mixed = torch.autocast("cuda", torch.bfloat16) if self.device.type == "cuda" else nullcontext()
+        with mixed:
+            states = objectives.decoded(self.model, batch, reads)
+            if objective.r_drop:
+                both = states, objectives.decoded(self.model, batch, reads)
+                loss = self.agreeing(self.model, both, batch.labels, objective.label_smoothing, objective.r_drop)
+            else:
+                loss = self.cross_entropy(self.model, states, batch.labels, objective.label_smoothing)
+        (loss * scale).backward()  # type: ignore[no-untyped-call]
+        return loss.detach()
 
     def update(self, micros: list[tuple[int, Batch]], tokens: int) -> torch.Tensor:
-        """One step of Adam on these micro-batches; returns the summed loss of all processes."""
+        """One step of Adam on these micro-batches; returns this process's summed loss."""
         self.model.train()
         total = torch.zeros((), device=self.device)
+        # Dividing by the tokens of all processes makes the summed gradient the mean.
+        scale = torch.full((), 1 / tokens, device=self.device)
         for micro, batch in micros:
-            loss = self.loss(batch.to(self.device), micro)
-            # Dividing by the tokens of all processes here makes the summed gradient the mean.
-            (loss / tokens).backward()  # type: ignore[no-untyped-call]
-            total += loss.detach()
+            batch = batch.to(self.device)
+            reads = self.draw(batch, micro)
+            if self.capture and self.captured is None:
+                self.captured = Captured(self.accumulate, self.model, batch, reads, scale)
+                reads = self.draw(batch, micro)  # recording used up random numbers
+            total += (self.captured or self.accumulate)(batch, reads, scale)
         self.processes.sum_gradients(self.model)
         if self.preset.clip:
             torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.preset.clip)
@@ -96,7 +111,7 @@ class Trainer:
         for group in self.adam.param_groups:
             group["lr"] = optim.learning_rate(self.preset, self.step, self.settings.steps)
         self.adam.step()
-        self.adam.zero_grad(set_to_none=True)
+        self.adam.zero_grad(set_to_none=self.captured is None)
         # A young average forgets faster, or it would remember the first random weights for long.
         decay = min(self.settings.ema, (1 + self.step) / (10 + self.step)) if self.settings.ema else 0.0
         optim.average_into(self.averaged, self.model, decay)
@@ -112,11 +127,15 @@ class Trainer:
                 group.append(chosen)
             tokens = sum(int(self.batches.target_lengths[chosen].sum()) for chosen in group)
             mine = [
-                (micro, self.batches.make(chosen))
+                (micro, self.make(chosen))
                 for micro, chosen in enumerate(group)
                 if micro % self.processes.count == self.processes.rank
             ]
             yield mine, tokens, (epoch, index + 1)
+
+    def make(self, chosen: Ints) -> Batch:
+        batch = self.batches.make(chosen)
+        return batch.pin() if self.device.type == "cuda" else batch
 
     # Around the updates.
 
