@@ -42,10 +42,12 @@ def override(recipe: T, overrides: list[str]) -> T:
         *sections, name = key.strip().split(".")
         place = table
         for depth, section in enumerate(sections):
-            inner = place.get(section)
-            if not isinstance(inner, dict):
-                raise UserError(f"--set {item}: {_unknown('.'.join(sections[: depth + 1]), place, section)}")
-            place = inner
+            where = ".".join(sections[: depth + 1])
+            if section not in place:
+                raise UserError(f"--set {item}: {_unknown(where, place, section)}")
+            if not isinstance(place[section], dict):
+                raise UserError(f"--set {item}: {where!r} is no section but a setting; write {where}=value")
+            place = place[section]
         if name not in place:
             raise UserError(f"--set {item}: {_unknown(key.strip(), place, name)}")
         place[name] = _parse_value(text.strip())

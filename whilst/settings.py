@@ -3,6 +3,7 @@
 The classes are frozen and check themselves when built, so that code further on never has to.
 """
 
+import math
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -118,6 +119,12 @@ class Train:
     def __post_init__(self) -> None:
         for name in ("steps", "batch_tokens", "accumulate", "validate_every", "save_every", "log_every"):
             _require(getattr(self, name) >= 1, f"train.{name}: must be at least 1")
+        for name in ("lr", "warmup", "weight_decay", "clip"):
+            value = getattr(self, name)
+            _require(value is None or 0 <= value < math.inf, f"train.{name}: must be 0 or more, not {value}")
+        for name in ("average", "validate_k", "patience"):
+            _require(getattr(self, name) >= 0, f"train.{name}: must not be negative")
+        _require(0 <= self.seed < 1 << 63, "train.seed: must be in [0, 2^63)")  # what torch takes
         _require(0 <= self.ema < 1, "train.ema: must be in [0, 1)")
         _require(self.validate_bleu or self.keep == "loss", "train.keep: \"bleu\" needs train.validate_bleu")
 
@@ -136,6 +143,8 @@ class Evaluate:
     def __post_init__(self) -> None:
         _require(self.batch >= 1, "evaluate.batch: must be at least 1")
         _require(self.beam >= 1, "evaluate.beam: must be at least 1")
+        _require(0 <= self.max_ratio < math.inf, f"evaluate.max_ratio: must be 0 or more, not {self.max_ratio}")
+        _require(self.max_extra >= 1, "evaluate.max_extra: must be at least 1, or nothing may be written")
 
 
 @dataclass(frozen=True)
