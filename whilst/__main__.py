@@ -34,7 +34,7 @@ Policies = Annotated[
 def prepare(
     recipe: RecipeFile,
     set_: Set = [],  # noqa: B006
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a dataset made with other settings.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace one made with other settings.")] = False,
 ) -> None:
     """Turn parallel text into a dataset folder.
 
@@ -79,7 +79,7 @@ def train(
 @app.command()
 def translate(
     run: Run,
-    file: Annotated[Path | None, typer.Argument(help="Text to translate, one sentence a line; default: stdin.")] = None,
+    file: Annotated[Path | None, typer.Argument(help="Text, one sentence a line; default: stdin.")] = None,
     policy: Annotated[str, typer.Option(help="full or wait-K.")] = "wait-3",
     show: Annotated[bool, typer.Option("--show", help="Show every READ and WRITE.")] = False,
     set_: Set = [],  # noqa: B006
@@ -102,7 +102,7 @@ def translate(
 def evaluate(
     run: Run,
     policies: Policies = [],  # noqa: B006
-    out: Annotated[Path | None, typer.Option(help="Folder for traces and records; default: RUN/evaluations.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for the traces; default: RUN/evaluations.")] = None,
     text: Annotated[bool, typer.Option(help="Keep source and reference in the traces.")] = True,
     set_: Set = [],  # noqa: B006
     device: Device = "auto",
@@ -145,7 +145,7 @@ def score(
 
 @app.command()
 def report(
-    evaluations: Annotated[list[Path], typer.Argument(help="Records, or folders of them.", metavar="EVALUATION...")],
+    evaluations: Annotated[list[Path], typer.Argument(help="Records, or folders of them.", metavar="PATH...")],
     out: Annotated[Path, typer.Option(help="Folder for the report.")] = Path("report"),
     pair: Annotated[str | None, typer.Option(help="Language pair, where the evaluations have several.")] = None,
 ) -> None:
@@ -177,7 +177,7 @@ def demo() -> None:
 
 @bench.command("train")
 def bench_train(
-    recipe: Annotated[Path | None, typer.Argument(help="Recipe; default: the paper's model on random text.")] = None,
+    recipe: Annotated[Path | None, typer.Argument(help="Default: the paper's model on random text.")] = None,
     steps: Annotated[int, typer.Option(help="Updates to time, after as many to warm up.", min=1)] = 20,
     set_: Set = [],  # noqa: B006
     device: Device = "auto",
@@ -198,7 +198,7 @@ def bench_train(
 
 @bench.command("decode")
 def bench_decode(
-    recipe: Annotated[Path | None, typer.Argument(help="Recipe; default: the paper's model on random text.")] = None,
+    recipe: Annotated[Path | None, typer.Argument(help="Default: the paper's model on random text.")] = None,
     sentences: Annotated[int, typer.Option(help="Sentences to decode in batches.", min=1)] = 64,
     length: Annotated[int, typer.Option(help="Source length of the cached/recomputed comparison.", min=2)] = 30,
     set_: Set = [],  # noqa: B006

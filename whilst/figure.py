@@ -101,7 +101,8 @@ def _draw_ours(axes: Axes, line: Line, number: int, ours: Sequence[Line]) -> Lin
     colour, marker = COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)]
     curve, others = line.curve, [other for other in ours if other is not line]
     for bleu in line.heights:
-        axes.axhline(bleu, color=colour, linewidth=2)
+        # Beside its own curve it is only where that curve leads to.
+        axes.axhline(bleu, color=colour, linewidth=1 if curve else 2, linestyle="--" if curve else "-")
         _annotate_height(axes, bleu, colour)
     axes.plot(
         [al for _, al, _ in curve],

@@ -26,7 +26,8 @@ def masked_logits(
     spots = torch.arange(len(target) + 1, device=device)[None]
     target_at = Tokens(torch.zeros_like(spots), spots)
     looks = torch.full_like(places, len(source)) if model.bidirectional else places + 1
-    encoded = model.encode(torch.tensor([list(source)], device=device), places, dense_mask(source_at, looks, source_at))
+    words = torch.tensor([list(source)], device=device)
+    encoded = model.encode(words, places, dense_mask(source_at, looks, source_at))
     seen = torch.tensor([list(reads)], device=device)
     prefix = torch.tensor([[BOS, *target]], device=device)
     causal = dense_mask(target_at, spots + 1, target_at)

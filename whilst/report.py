@@ -14,11 +14,11 @@ from rich.markup import escape
 from rich.table import Table
 
 from whilst import paper
-from whilst.console import console
+from whilst.console import console, notes
 from whilst.errors import UserError
 from whilst.figure import Line, draw
 from whilst.files import write_json, writing_text
-from whilst.scoring import Record
+from whilst.scoring import Record, Rescored
 
 FULL = "full-sentence"  # our name of what the paper calls offline
 PAPER = "BS-SiMT paper"
@@ -203,3 +203,26 @@ def _terminal_table(records: Sequence[Record], names: list[str]) -> Table:
         extra = [_versus(compare(record, paper_system(record)))] if has_paper else []
         table.add_row(escape(system), escape(policy), *(figures[number] for number in chosen), *extra)
     return table
+
+
+def print_scores(rescored: Rescored) -> None:
+    """Every figure of a trace scored again, beside what was recorded."""
+    recorded = rescored.record.scores.to_table() if rescored.record else {}
+    table = Table("figure", "now", "recorded", box=box.SIMPLE)
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for name, value in rescored.scores.to_table().items():
+        then = recorded.get(name)
+        changed = name in rescored.differences
+        cells = [NONE if figure is None else f"{figure:.6g}" for figure in (value, then)]
+        table.add_row(name, *cells, style="bold red" if changed else None)
+    console.print(table)
+    for name, text in rescored.scores.signatures.items():
+        console.print(f"{name}: {text}", soft_wrap=True, markup=False)
+    for note in rescored.notes:
+        notes.print(note, soft_wrap=True, markup=False)
+    if rescored.differences:
+        names = ", ".join(rescored.differences)
+        raise UserError(f"not as recorded: {names}; the trace, the text or the scorer has changed")
+    if rescored.record is not None:
+        notes.print("as recorded")

@@ -27,26 +27,37 @@ def translate_text(
     outputs = translate_lines(trained, [lines[number] for number in filled], chosen, recipe.evaluate)
     done = dict(zip(filled, outputs, strict=True))
     for number, line in enumerate(lines):  # an empty line stays one, so that files stay aligned
-        if show and number in done:
-            console.print(walk(trained, line, done[number]), soft_wrap=True)
-        elif not show:
+        if not show:
             print(" ".join(trained.target.decode(done[number].units)) if number in done else "")
+        elif number in done:
+            console.print(walk(trained, line, done[number], console.width if console.is_terminal else 100))
 
 
-def walk(trained: Trained, line: str, output: Output) -> Text:
-    """One sentence as it happened: source words where they were read, target words where they were written."""
+def walk(trained: Trained, line: str, output: Output, width: int) -> Text:
+    """One sentence as it happened: under each source word, what was written before the next was read."""
     words = line.split()
     _, word_of_unit = trained.source.encode(words)
-    text, shown = Text(), 0
-
-    def read_to(count: int) -> None:
-        nonlocal shown
-        while shown < count:
-            text.append(f" {words[shown]}", style="dim")
-            shown += 1
-
+    columns: list[list[str]] = [[] for _ in words]
     for word, reads, _ in words_with_times(output, trained.target):
-        read_to(word_of_unit[min(reads, len(word_of_unit)) - 1])
-        text.append(f" [{word}]", style="bold green")
-    read_to(len(words))
-    return Text("READ ", style="dim") + Text("[WRITE]", style="bold green") + Text(" |") + text
+        columns[word_of_unit[min(reads, len(word_of_unit)) - 1] - 1].append(word)
+    text = Text()
+    room = width - len("WRITE ")
+    start = 0
+    while start < len(words):  # as many columns as fit, then the next ones below
+        end, used = start, 0
+        while end < len(words) and (end == start or used + _width(words[end], columns[end]) <= room):
+            used += _width(words[end], columns[end])
+            end += 1
+        text.append("READ  ", style="dim")
+        for word, written in zip(words[start:end], columns[start:end], strict=True):
+            text.append(word.ljust(_width(word, written)), style="cyan")
+        text.append("\nWRITE ", style="dim")
+        for word, written in zip(words[start:end], columns[start:end], strict=True):
+            text.append(" ".join(written).ljust(_width(word, written)), style="bold green")
+        text.append("\n")
+        start = end
+    return text
+
+
+def _width(word: str, written: list[str]) -> int:
+    return max(len(word), len(" ".join(written))) + 2
