@@ -1,0 +1,116 @@
+"""One rule of visibility: block masks, dense masks and an obvious loop agree, and nobody is left without a view."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import settings as limit
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.nn.attention.flex_attention import BlockMask, create_mask
+
+from whilst import objectives
+from whilst.attention import BLOCK, Heads, Tokens, attend, block_mask, dense_mask
+from whilst.data import Batch, packed, padded
+from whilst.dataset import Split
+from whilst.settings import Objective
+
+SIZE = 2 * BLOCK
+MakeSplit = Callable[..., Split]
+
+
+def views(batch: Batch, k: int) -> list[tuple[Tokens, Tensor, Tokens]]:
+    """Who looks how far at whom: causal and bidirectional encoder, decoder, across under wait-k."""
+    source, target = batch.source_at, batch.target_at
+    seen = objectives.wait_k(Objective(k=k), batch, torch.Generator())
+    return [
+        (source, source.position + 1, source),
+        (source, torch.full_like(source.position, 1 << 30), source),
+        (target, target.position + 1, target),
+        (target, seen, source),
+    ]
+
+
+def made_dense(mask: BlockMask) -> Tensor:
+    """(1, 1, queries, keys): what FlexAttention computes, the rule inside the tiles that it visits."""
+    queries, keys = mask.seq_lengths
+    rule = create_mask(mask.mask_mod, 1, 1, queries, keys, device="cpu")
+    tiles = mask.to_dense()
+    return rule & tiles.bool().repeat_interleave(BLOCK, -2).repeat_interleave(BLOCK, -1)
+
+
+@given(seed=st.integers(0, 999), longest=st.integers(1, 60), k=st.integers(1, 9))
+@limit(max_examples=15)
+def test_block_mask_is_dense_mask(random_split: MakeSplit, seed: int, longest: int, k: int) -> None:
+    split = random_split(SIZE // longest, seed, longest)
+    # One source block more than needed: the padding at the end may fill a tile of its own.
+    batch = packed(split, np.arange(len(split.source)), SIZE + BLOCK, SIZE)
+    for queries, limits, keys in views(batch, k):
+        assert torch.equal(made_dense(block_mask(queries, limits, keys)), dense_mask(queries, limits, keys))
+
+
+def test_block_mask_visits_few_tiles(random_split: MakeSplit) -> None:
+    """It would be right, and slow, to visit all of them."""
+    split = random_split(130, 0, 30)
+    tiles = 1 + max(len(split.source.tokens), len(split.target.tokens)) // BLOCK
+    batch = packed(split, np.arange(130), tiles * BLOCK, tiles * BLOCK)
+    mask = block_mask(batch.target_at, batch.target_at.position + 1, batch.source_at)
+    assert mask.kv_num_blocks.sum() < 0.25 * tiles**2
+
+
+def test_dense_mask_is_the_obvious_loop(split: Split) -> None:
+    batch = padded(split, np.arange(4))
+    rows, width, height = len(batch.source), batch.source.shape[1], batch.target.shape[1]
+    seen = objectives.wait_k(Objective(k=2), batch, torch.Generator())
+    mask = dense_mask(batch.target_at, seen, batch.source_at)
+    assert mask.shape == (rows, 1, height, width)
+    for row in range(rows):
+        length = len(split.source[row])
+        for i in range(height):
+            assert mask[row, 0, i].tolist() == [j < min(2 + i, length) for j in range(width)]
+
+
+@pytest.mark.parametrize("k", [1, 4, 100])
+@pytest.mark.parametrize("layout", ["padded", "packed"])
+def test_everyone_sees_something(split: Split, k: int, layout: str) -> None:
+    """Padding too: a softmax over nothing is NaN, and would spread."""
+    chosen = np.arange(16)
+    batch = packed(split, chosen, SIZE, SIZE) if layout == "packed" else padded(split, chosen)
+    for queries, limits, keys in views(batch, k):
+        assert bool(dense_mask(queries, limits, keys).any(-1).all())
+        if batch.packed:
+            assert bool(made_dense(block_mask(queries, limits, keys)).any(-1).all())
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile:UserWarning")
+@pytest.mark.parametrize("which", range(4))
+def test_flex_attention_is_sdpa(split: Split, which: int) -> None:
+    batch = packed(split, np.arange(30), SIZE + BLOCK, SIZE)
+    queries, limits, keys = views(batch, 3)[which]
+    torch.manual_seed(0)
+    query = torch.randn(1, 2, queries.position.shape[1], 16)
+    key, value = torch.randn(2, 1, 2, keys.position.shape[1], 16)
+    dense = attend(query, key, value, dense_mask(queries, limits, keys))
+    block = attend(query, key, value, block_mask(queries, limits, keys))
+    assert dense.shape == (1, query.shape[2], 32)
+    torch.testing.assert_close(block, dense)
+
+
+def test_heads_are_plain_attention() -> None:
+    """Written out with a softmax, head by head."""
+    torch.manual_seed(0)
+    heads = Heads(8, 2)
+    torch.nn.init.normal_(heads.key_value.bias)
+    states, others = torch.randn(2, 3, 8), torch.randn(2, 5, 8)
+    mask = torch.rand(2, 1, 3, 5) < 0.6
+    mask[..., 0] = True
+    key, value = heads.key_value(others).split(8, dim=-1)
+    query = heads.query(states)
+    mixed = []
+    for part in (slice(0, 4), slice(4, 8)):
+        scores = query[..., part] @ key[..., part].mT / 4**0.5
+        mixed.append(scores.masked_fill(~mask[:, 0], -torch.inf).softmax(-1) @ value[..., part])
+    wanted = heads.out(torch.cat(mixed, -1))
+    torch.testing.assert_close(heads(states, heads.keys_values(others), mask), wanted)
