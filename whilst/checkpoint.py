@@ -39,14 +39,28 @@ def load_tensors(path: Path, device: torch.device) -> tuple[dict[str, Tensor], d
         with safe_open(path, "pt", device=str(device)) as file:
             about: dict[str, Any] = json.loads((file.metadata() or {}).get("about", "{}"))
             return {name: file.get_tensor(name) for name in file.keys()}, about  # noqa: SIM118
-    except (SafetensorError, OSError) as error:
+    except (SafetensorError, OSError, json.JSONDecodeError) as error:
         raise UserError(f"{path}: cannot be read as safetensors ({error}); delete it to start anew") from None
+
+
+def load_weights(path: Path, module: nn.Module, tensors: dict[str, Tensor]) -> None:
+    """Give a module the weights that were read from `path`."""
+    try:
+        module.load_state_dict(tensors)
+    except RuntimeError as error:
+        raise UserError(f"{path}: holds the weights of some other model ({_first_difference(error)})") from None
+
+
+def _first_difference(error: RuntimeError) -> str:
+    """Of torch's account of all that does not fit, the first item: a headline comes before it."""
+    detail = str(error).splitlines()[1].strip()
+    return detail if len(detail) < 200 else detail[:200] + "…"
 
 
 def save_state(path: Path, parts: Mapping[str, nn.Module], adam: torch.optim.AdamW, about: dict[str, Any]) -> None:
     """Everything that training goes on from."""
     tensors = {f"{part}.{name}": t for part, module in parts.items() for name, t in module.state_dict().items()}
-    for number, state in enumerate(adam.state_dict()["state"].values()):
+    for number, state in adam.state_dict()["state"].items():
         tensors |= {f"adam.{number}.{name}": value for name, value in state.items()}
     save_tensors(path, tensors, about)
 
@@ -55,7 +69,8 @@ def load_state(path: Path, parts: Mapping[str, nn.Module], adam: torch.optim.Ada
     tensors, about = load_tensors(path, torch.device("cpu"))
     for part, module in parts.items():
         prefix = f"{part}."
-        module.load_state_dict({n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)})
+        mine = {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}
+        load_weights(path, module, mine)
     state: dict[int, dict[str, Tensor]] = {}
     for key, value in tensors.items():
         if key.startswith("adam."):
@@ -91,9 +106,14 @@ def read_recipe(folder: Path) -> Recipe:
     if not (folder / "recipe.json").is_file():
         raise UserError(f"{folder}: not a run folder (no recipe.json); `whilst train` makes one")
     record = read_json(folder / "recipe.json")
+    if not isinstance(record, dict) or not isinstance(record.get("recipe"), dict):
+        raise UserError(f"{folder}: recipe.json is damaged; begin the run anew with `whilst train --restart`")
     if record.get("format") != FORMAT:
         raise UserError(f"{folder}: written by another version of whilst (format {record.get('format')})")
-    return build(Recipe, record["recipe"])
+    try:
+        return build(Recipe, record["recipe"])
+    except UserError as error:
+        raise UserError(f"{folder}: recipe.json: {error}") from None
 
 
 def load_run(folder: Path, device: torch.device) -> Trained:
@@ -105,5 +125,5 @@ def load_run(folder: Path, device: torch.device) -> Trained:
     source, target = Language.load(folder, "source"), Language.load(folder, "target")
     model = Translator(recipe.model, len(source.vocabulary), len(target.vocabulary))
     tensors, about = load_tensors(weights, torch.device("cpu"))
-    model.load_state_dict(tensors)
+    load_weights(weights, model, tensors)
     return Trained(folder, recipe, source, target, model.to(device).eval(), about)

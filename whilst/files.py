@@ -65,7 +65,7 @@ def write_json(path: Path, value: Any) -> None:
 def read_json(path: Path) -> Any:
     try:
         return json.loads(read_text(path))
-    except json.JSONDecodeError as error:
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: not valid JSON ({error})") from None
 
 

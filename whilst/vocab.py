@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from whilst.errors import UserError
 from whilst.files import read_json, write_json
 from whilst.segment import SEGMENTERS, BPESegmenter, PieceSegmenter, Segmenter, WordSegmenter
 
@@ -110,8 +111,12 @@ class Language:
     @classmethod
     def load(cls, folder: Path, side: str) -> "Language":
         table = read_json(folder / f"{side}.json")
-        segmenter = SEGMENTERS[table["segmenter"]].load(folder / f"{side}.split")
-        return cls(table["name"], segmenter, Vocabulary(table["units"]))
+        try:
+            segmenter = SEGMENTERS[table["segmenter"]].load(folder / f"{side}.split")
+            return cls(table["name"], segmenter, Vocabulary(table["units"]))
+        except (KeyError, TypeError, ValueError, RuntimeError, OSError) as error:
+            reason = repr(error).replace("\n", " ")
+            raise UserError(f"{folder}: the {side} vocabulary is damaged ({reason})") from None
 
 
 class WordBuffer:
