@@ -21,7 +21,7 @@ KeysValues = tuple[Tensor, Tensor]  # each (rows, heads, capacity, width / heads
 
 def sinusoids(positions: int, width: int) -> Tensor:
     """(positions, width): half sines, half cosines, wavelengths from 2 pi to 10,000 * 2 pi."""
-    rates = torch.exp(torch.arange(width // 2) * (-torch.log(torch.tensor(10_000.0)) / (width // 2 - 1)))
+    rates = torch.exp(torch.arange(width // 2) * (-torch.log(torch.tensor(10_000.0)) / max(1, width // 2 - 1)))
     angles = torch.arange(positions)[:, None] * rates
     return torch.cat([angles.sin(), angles.cos()], dim=1)
 
@@ -151,7 +151,7 @@ class Translator(nn.Module):
         self.encoder_norm = nn.LayerNorm(settings.width) if final else nn.Identity()
         self.decoder_norm = nn.LayerNorm(settings.width) if final else nn.Identity()
         self.dropout = nn.Dropout(settings.dropout)
-        self.register_buffer("sinusoids", sinusoids(MAX_POSITIONS, settings.width), persistent=False)
+        self.register_buffer("sinusoids", sinusoids(MAX_POSITIONS + 1, settings.width), persistent=False)
 
     @property
     def bidirectional(self) -> bool:
@@ -192,7 +192,10 @@ class Translator(nn.Module):
     def start(self, rows: int, source_capacity: int, target_capacity: int) -> Cache:
         """Empty caches for this many translations of at most these lengths."""
         if max(source_capacity, target_capacity) > MAX_POSITIONS:
-            raise UserError(f"a sentence of {source_capacity} units is too long (at most {MAX_POSITIONS})")
+            raise UserError(
+                f"a source of {source_capacity} units with a translation of up to {target_capacity}"
+                f" is too long (each at most {MAX_POSITIONS}); split the sentence"
+            )
         weight = self.target_embedding.weight
         heads = self.settings.heads
 
@@ -203,8 +206,9 @@ class Translator(nn.Module):
 
         counts = torch.zeros(rows, dtype=torch.long, device=weight.device)
         return Cache(
-            empty(self.settings.encoder_layers, source_capacity),
-            empty(self.settings.decoder_layers, source_capacity),
+            # One column more than the source needs: see `read`.
+            empty(self.settings.encoder_layers, source_capacity + 1),
+            empty(self.settings.decoder_layers, source_capacity + 1),
             empty(self.settings.decoder_layers, target_capacity),
             counts,
             counts.clone(),
@@ -213,12 +217,12 @@ class Translator(nn.Module):
     def read(self, cache: Cache, tokens: Tensor, counts: Tensor) -> None:
         """Encode `counts` more source tokens in each row: the first ones of `tokens` (rows, new).
 
-        What lies beyond a row's count is written past its end, unseen, and overwritten by its next READ.
+        What lies beyond a row's count goes to the last column, at which nothing ever looks.
         """
-        new = tokens.shape[1]
-        place = cache.read[:, None] + torch.arange(new, device=tokens.device)
-        place = place.clamp(max=cache.encoder[0][0].shape[2] - 1)
-        cache.read_end = min(cache.read_end + new, cache.encoder[0][0].shape[2])
+        steps = torch.arange(tokens.shape[1], device=tokens.device)
+        capacity = cache.encoder[0][0].shape[2] - 1
+        place = torch.where(steps < counts[:, None], cache.read[:, None] + steps, capacity)
+        cache.read_end = min(cache.read_end + len(steps), capacity)
         limit = (cache.read + counts)[:, None].expand_as(place) if self.bidirectional else place + 1
         mask = visible(place, limit, cache.read_end)
         states = self.embed(self.source_embedding, tokens, place)

@@ -47,6 +47,8 @@ class Trainer:
         self.preset = optim.choose(self.settings)
         self.adam = optim.adam(self.model, self.preset)
         pack = self.settings.layout == "packed" or (self.settings.layout == "auto" and device.type == "cuda")
+        if pack and device.type != "cuda":
+            raise UserError('train.layout: "packed" needs a GPU (FlexAttention trains only there); write "auto"')
         self.batches = Batches(dataset.split("train"), self.settings.batch_tokens, self.settings.seed, pack)
         self.cross_entropy, self.agreeing = objectives.cross_entropy, objectives.agreeing_cross_entropy
         self.capture = False  # whether to record the update as a CUDA graph
