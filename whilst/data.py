@@ -142,7 +142,8 @@ def _batch(
     packed: bool,
 ) -> Batch:
     def tensor(values: Ints) -> Tensor:
-        return torch.from_numpy(np.ascontiguousarray(values))
+        # Writable too: what was broadcast to a single row counts as contiguous, and torch warns of it.
+        return torch.from_numpy(np.require(values, requirements=["C", "W"]))
 
     return Batch(
         tensor(source),
@@ -167,12 +168,17 @@ class Batches:
     pack: bool
 
     def __post_init__(self) -> None:
-        longest = int(max(self.split.source.lengths.max(), self.split.target.lengths.max()))
-        if longest >= self.source_size if self.pack else longest > self.tokens:
-            raise UserError(
-                f"train.batch_tokens: {self.tokens} is too small for a sentence of {longest} units;"
-                " raise it or lower data.max_length"
-            )
+        # One packed source slot stays free, so that padding always has something to look at.
+        for side, room in (
+            (self.split.source, self.source_size - 1 if self.pack else self.tokens),
+            (self.split.target, self.tokens),
+        ):
+            longest = int(side.lengths.max())
+            if longest > room:
+                raise UserError(
+                    f"train.batch_tokens: {self.tokens} is too small for a sentence of {longest} units;"
+                    " raise it or lower data.max_length"
+                )
         if self.pack and self.tokens % BLOCK:
             raise UserError(f"train.batch_tokens: must be a multiple of {BLOCK} in the packed layout")
 
@@ -191,7 +197,6 @@ class Batches:
         random = np.random.default_rng([self.seed, epoch])
         order = random.permutation(len(self.split.source))
         if self.pack:
-            # One source slot stays free, so that padding always has something to look at.
             return cut(self.split, order, self.source_size - 1, self.tokens)
         # Sorting by length within large random pools: little padding, and still a random order.
         pool = max(1, 50 * self.tokens // int(self.split.target.lengths.mean() + 1))
