@@ -125,8 +125,7 @@ def test_little_is_padding(random_split: MakeSplit, pack: bool) -> None:
     batches = Batches(split, 4 * BLOCK, 0, pack)
     made = [batches.make(chosen) for chosen in batches.plan(0)[:-1]]  # the last packed one is what is left
     share = sum(int((batch.labels == PAD).sum()) for batch in made) / sum(batch.labels.numel() for batch in made)
-    # Padded batches are as wide as the longer side, and these sides know nothing of each other's length.
-    assert share < (0.08 if pack else 0.05)
+    assert share < (0.04 if pack else 0.02)
 
 
 @PACK

@@ -1,0 +1,190 @@
+"""What training minimises: the reads that objectives draw, and their losses against written-out formulas."""
+
+import copy
+import dataclasses
+from collections.abc import Callable
+from typing import Literal
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import settings as limit
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.nn.attention.flex_attention import BlockMask
+
+from whilst.attention import BLOCK
+from whilst.data import Batch, packed, padded
+from whilst.dataset import Split
+from whilst.model import Translator
+from whilst.objectives import READS, agreeing_cross_entropy, cross_entropy, decoded, masks
+from whilst.settings import Model, Objective
+from whilst.vocab import PAD
+
+
+def draw(objective: Objective, batch: Batch, seed: int = 0) -> Tensor:
+    return READS[objective.name](objective, batch, torch.Generator().manual_seed(seed))
+
+
+def loss(model: Translator, batch: Batch, objective: Objective, smoothing: float = 0.1) -> Tensor:
+    return cross_entropy(model, decoded(model, batch, draw(objective, batch)), batch.labels, smoothing)
+
+
+def both_layouts(split: Split, chosen: list[int]) -> tuple[Batch, Batch]:
+    """Padded; and packed, but with dense masks, for want of FlexAttention's backward on CPUs."""
+    indices = np.array(chosen)
+    return padded(split, indices), dataclasses.replace(packed(split, indices, BLOCK, BLOCK), packed=False)
+
+
+OBJECTIVES = [
+    Objective("full"),
+    Objective("wait-k", k=2),
+    Objective("multi-path", draw="batch"),
+    Objective("multi-path", draw="sentence"),
+]
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES, ids=lambda o: f"{o.name}-{o.draw}")
+@given(chosen=st.lists(st.integers(0, 99), min_size=1, max_size=9))
+@limit(max_examples=8)
+def test_both_layouts_have_one_loss_and_one_gradient(
+    split: Split, model: Translator, objective: Objective, chosen: list[int]
+) -> None:
+    results = []
+    for batch in both_layouts(split, chosen):
+        found = loss(model, batch, objective)
+        results.append([found.detach(), *torch.autograd.grad(found, list(model.parameters()))])
+    for one, other in zip(*results, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)  # the loss is taken in single precision
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES, ids=lambda o: f"{o.name}-{o.draw}")
+@pytest.mark.parametrize("layout", [0, 1], ids=["padded", "packed"])
+@given(chosen=st.lists(st.integers(0, 99), min_size=1, max_size=9), seed=st.integers(0, 999))
+@limit(max_examples=10)
+def test_reads_rise_within_bounds(
+    split: Split, objective: Objective, layout: int, chosen: list[int], seed: int
+) -> None:
+    batch = both_layouts(split, chosen)[layout]
+    found = draw(objective, batch, seed)
+    assert found.shape == batch.target.shape
+    assert bool(((found >= 1) & (found <= batch.source_lengths)).all())
+    inside = batch.target_at.position[:, 1:] > 0
+    assert bool((found.diff(dim=1) >= 0)[inside].all())
+
+
+def first_reads(objective: Objective, batch: Batch, times: int) -> Tensor:
+    """(times, sentences): g_1, which for a wait-k path up to J is its k."""
+    random = torch.Generator().manual_seed(0)
+    drawn = torch.stack([READS[objective.name](objective, batch, random) for _ in range(times)])
+    return drawn[:, batch.target_at.position == 0][:, : batch.sentences]
+
+
+@pytest.mark.parametrize("layout", [0, 1], ids=["padded", "packed"])
+def test_multi_path_draws_every_k_of_every_sentence_alike(split: Split, layout: int) -> None:
+    batch = both_layouts(split, list(range(8)))[layout]
+    k = first_reads(Objective("multi-path", draw="sentence"), batch, 2000)
+    for sentence in range(8):
+        longest = len(split.source[sentence])
+        shares = torch.bincount(k[:, sentence], minlength=longest + 1)[1:] / 2000
+        assert shares.shape == (longest,)
+        assert (shares - 1 / longest).abs().max() < 0.05
+    long = [i for i in range(8) if len(split.source[i]) > 6]
+    correlation = torch.corrcoef(k[:, long].T.double()) - torch.eye(len(long))
+    assert correlation.abs().max() < 0.1  # no sentence's k tells another's
+
+
+@pytest.mark.parametrize("layout", [0, 1], ids=["padded", "packed"])
+def test_multi_path_of_the_paper_draws_one_k_up_to_the_longest(split: Split, layout: int) -> None:
+    batch = both_layouts(split, list(range(8)))[layout]
+    lengths = torch.tensor([len(split.source[i]) for i in range(8)])
+    longest = int(lengths.max())
+    k = first_reads(Objective("multi-path", draw="batch"), batch, 2000)
+    assert torch.equal(k, torch.minimum(k.max(dim=1, keepdim=True).values, lengths))
+    shares = torch.bincount(k.max(dim=1).values, minlength=longest + 1)[1:] / 2000
+    assert (shares - 1 / longest).abs().max() < 0.05
+
+
+def test_draws_follow_from_the_generator(split: Split) -> None:
+    batch = padded(split, np.arange(8))
+    for objective in OBJECTIVES[2:]:
+        assert torch.equal(draw(objective, batch, 1), draw(objective, batch, 1))
+        assert len({tuple(draw(objective, batch, seed).flatten().tolist()) for seed in range(5)}) > 1
+
+
+@pytest.mark.parametrize("layout", [0, 1], ids=["padded", "packed"])
+def test_waiting_for_everything_is_full(split: Split, model: Translator, layout: int) -> None:
+    batch = both_layouts(split, list(range(8)))[layout]
+    longest = int(split.source.lengths[:8].max())
+    full = loss(model, batch, Objective("full"))
+    torch.testing.assert_close(loss(model, batch, Objective("wait-k", k=longest)), full)
+    assert not torch.isclose(loss(model, batch, Objective("wait-k", k=1)), full)
+
+
+def test_the_layout_chooses_the_kind_of_mask(split: Split, model: Translator) -> None:
+    batch = packed(split, np.arange(8), BLOCK, BLOCK)
+    assert all(isinstance(mask, BlockMask) for mask in masks(model, batch, batch.source_lengths))
+    dense = dataclasses.replace(batch, packed=False)
+    assert all(isinstance(mask, Tensor) for mask in masks(model, dense, batch.source_lengths))
+
+
+@pytest.mark.parametrize("encoder", ["causal", "bidirectional"])
+def test_only_a_bidirectional_encoder_looks_ahead(
+    split: Split, tiny: Model, translator: Callable[..., Translator], encoder: Literal["causal", "bidirectional"]
+) -> None:
+    batch = padded(split, np.arange(4))
+    mask, causal, _ = masks(translator(dataclasses.replace(tiny, encoder=encoder)), batch, batch.source_lengths)
+    assert isinstance(mask, Tensor)
+    assert isinstance(causal, Tensor)
+    assert bool(mask.triu(1).any()) == (encoder == "bidirectional")
+    assert not bool(causal.triu(1).any())
+    for row in range(4):
+        length = len(split.source[row])
+        assert not bool(mask[row, 0, :length, length:].any())
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.6])
+def test_label_smoothing_is_the_formula(split: Split, model: Translator, smoothing: float) -> None:
+    """(1 - s) times the label's surprisal plus s times the mean surprisal of all units."""
+    batch = padded(split, np.arange(6))
+    states = decoded(model, batch, batch.source_lengths).detach()
+    surprisals = -(states @ model.target_embedding.weight.detach().T).log_softmax(-1)
+    wanted = 0.0
+    for row in range(6):
+        for place, label in enumerate(split.target[row].tolist()):
+            each = surprisals[row, place].tolist()
+            wanted += (1 - smoothing) * each[label] + smoothing * sum(each) / len(each)
+    found = cross_entropy(model, states, batch.labels, smoothing).item()
+    assert found == pytest.approx(wanted, rel=1e-5)  # the loss is taken in single precision
+
+
+def test_r_drop_is_zero_without_dropout(split: Split, model: Translator) -> None:
+    batch = padded(split, np.arange(6))
+    states = decoded(model, batch, batch.source_lengths)
+    plain = cross_entropy(model, states, batch.labels, 0.1)
+    torch.testing.assert_close(agreeing_cross_entropy(model, (states, states), batch.labels, 0.1, 5.0), plain)
+
+
+def test_r_drop_is_the_formula_with_dropout(split: Split, model: Translator) -> None:
+    batch = padded(split, np.arange(6))
+    noisy = copy.deepcopy(model).train()
+    torch.manual_seed(0)
+    one, other = (decoded(noisy, batch, batch.source_lengths).detach() for _ in range(2))
+    p, q = (model.logits(states).detach().float().softmax(-1) for states in (one, other))
+    kept = batch.labels != PAD
+    apart = (p * (p / q).log()).sum(-1)[kept].sum() + (q * (q / p).log()).sum(-1)[kept].sum()
+    assert apart > 0.01
+    halves = [cross_entropy(model, states, batch.labels, 0.1) for states in (one, other)]
+    found = agreeing_cross_entropy(model, (one, other), batch.labels, 0.1, 3.0)
+    torch.testing.assert_close(found, sum(halves) / 2 + 3.0 / 4 * apart, rtol=1e-4, atol=1e-3)
+
+
+def test_padding_costs_nothing(split: Split, model: Translator) -> None:
+    """The same sentence beside a longer one."""
+    lengths = split.target.lengths
+    short, long = int(lengths.argmin()), int(lengths.argmax())
+    assert lengths[short] < lengths[long]
+    alone = [loss(model, padded(split, np.array([i])), Objective("full")).item() for i in (short, long)]
+    both = loss(model, padded(split, np.array([short, long])), Objective("full")).item()
+    assert both == pytest.approx(sum(alone), rel=1e-6)
