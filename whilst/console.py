@@ -10,7 +10,8 @@ from tqdm import tqdm
 T = TypeVar("T")
 
 console = Console(highlight=False)  # results: stdout
-notes = Console(stderr=True, highlight=False)  # what is going on: stderr
+# What is going on: stderr. Paths are printed as they are, never broken or taken for markup.
+notes = Console(stderr=True, highlight=False, soft_wrap=True, markup=False)
 
 
 def track(

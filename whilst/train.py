@@ -51,7 +51,14 @@ def prepare_folder(trainer: Trainer, restart: bool) -> None:
         if restart:
             for name in ("last.safetensors", "model.safetensors", "summary.json"):
                 (folder / name).unlink(missing_ok=True)
+            remove(folder, "weights-*.safetensors")
+        remove(folder, ".*.tmp")  # what a killed process was about to write
         write_run(folder, trainer.recipe, trainer.dataset.source, trainer.dataset.target)
+
+
+def remove(folder: Path, pattern: str) -> None:
+    for path in folder.glob(pattern):
+        path.unlink(missing_ok=True)
 
 
 def differences(old: dict[str, Any], new: dict[str, Any], where: str = "") -> list[str]:
@@ -84,7 +91,7 @@ def run(trainer: Trainer) -> None:
     losses, tokens, since = torch.zeros((), device=device), 0, time.perf_counter()
     busy = 0.0  # seconds spent on updates, validation left out
     trained_tokens = 0
-    stop = trainer.step >= settings.steps
+    stop = trainer.step >= settings.steps or out_of_patience(trainer)
     with interrupts() as interrupted, bar(None, "training", "steps", settings.steps, trainer.step) as progress:
         while not stop:
             micros, count, trainer.place = next(updates)
@@ -148,7 +155,7 @@ def out_of_patience(trainer: Trainer) -> bool:
 def show(trainer: Trainer, found: Validation, writer: Any) -> None:
     trainer.note({"step": trainer.step, "valid/loss": found.loss, "valid/bleu": found.bleu}, writer)
     bleu = "" if found.bleu is None else f"  BLEU {found.bleu:.2f}"
-    best = "  best so far" if trainer.best_step == trainer.step else ""
+    best = "  best so far" if trainer.best is found else ""
     notes.print(f"step {trainer.step:>6}  loss {found.loss:.4f}{bleu}{best}")
 
 
