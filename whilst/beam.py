@@ -7,7 +7,7 @@ import torch
 
 from whilst.decode import Limits, Output, pad
 from whilst.model import Translator
-from whilst.vocab import BOS, EOS, PAD
+from whilst.vocab import BOS, EOS
 
 
 @torch.inference_mode()
@@ -28,13 +28,13 @@ def beam_search(
     scores = torch.full((rows, beam), -torch.inf, device=device)
     scores[:, 0] = 0
     history = torch.empty((rows, beam, 0), dtype=torch.long, device=device)
-    best: list[tuple[float, list[int]]] = [(-float("inf"), []) for _ in sources]
+    best: list[tuple[float, list[int]]] = [(-torch.inf, []) for _ in sources]  # eos is part of the path
     open_rows = set(range(rows))
     step = 0
     while open_rows:
         step += 1
         logs = model.write(cache, last, reads).log_softmax(-1)
-        logs[:, PAD] = logs[:, BOS] = -torch.inf
+        logs[:, :EOS] = -torch.inf  # pad and bos
         units = logs.shape[1]
         # Twice as many candidates as beams: at most `beam` of them end, so `beam` are left to go on.
         top = (scores[:, :, None] + logs.view(rows, beam, units)).flatten(1).topk(2 * beam)
@@ -53,7 +53,7 @@ def beam_search(
         open_rows -= {row for row in open_rows if best[row][0] >= ceiling[row] or step >= most[row]}
     now = 1000 * (time.perf_counter() - began)
     return [
-        Output(path, [len(s)] * (len(path) + 1), [now] * (len(path) + 1))
+        Output([unit for unit in path if unit != EOS], [len(s)] * len(path), [now] * len(path))
         for s, (_, path) in zip(sources, best, strict=True)
     ]
 
@@ -68,7 +68,7 @@ def _collect(
     length_penalty: float,
     most: list[int],
 ) -> None:
-    """Note the best ended path of each row; at a row's length limit an open path counts as ended."""
+    """Note the best ended path of each row; at a row's length limit an open one, if none has ended."""
     beam = values.shape[1] // 2
     scores, ends = (values / step**length_penalty).tolist(), ended.tolist()
     for row in open_rows:
@@ -76,5 +76,4 @@ def _collect(
             # An end that ranks below the beam would not have been reached by a beam of this width.
             at_limit = step >= most[row] and place == 0 and not best[row][1]
             if ((ends[row][place] and place < beam) or at_limit) and scores[row][place] > best[row][0]:
-                path = paths[row, place].tolist()
-                best[row] = (scores[row][place], path[:-1] if ends[row][place] else path)
+                best[row] = (scores[row][place], paths[row, place].tolist())

@@ -30,7 +30,7 @@ class Limits:
     extra: int = 20
 
     def of(self, source_length: int) -> int:
-        return int(self.ratio * source_length) + self.extra
+        return max(1, int(self.ratio * source_length) + self.extra)
 
 
 @dataclass
@@ -49,6 +49,11 @@ def pad(sources: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor,
     for row, source in enumerate(sources):
         tokens[row, : len(source)] = torch.as_tensor(source, dtype=torch.long)
     return tokens.to(device), lengths.to(device)
+
+
+def likeliest(logits: Tensor) -> Tensor:
+    """(rows, units) -> (rows): what to write. Pad and bos, which come before eos, mean nothing in a translation."""
+    return logits[:, EOS:].argmax(-1) + EOS
 
 
 @torch.inference_mode()
@@ -87,7 +92,7 @@ def translate_batch(
                 following = source.gather(1, read.clamp(max=source.shape[1] - 1)[:, None])
                 model.read(cache, following, (~write).long())
             read = read + (~write).long()
-        last = model.write(cache, last, read).argmax(-1)
+        last = likeliest(model.write(cache, last, read))
         now = 1000 * (time.perf_counter() - began)
         _note(outputs, rows, last, read, finished, now)
         finished = finished | (last == EOS) | (cache.written >= most)
@@ -103,9 +108,7 @@ def translate_batch(
             decider.select(kept)
 
 
-def _note(
-    outputs: list[Output], rows: Tensor, last: Tensor, read: Tensor, finished: Tensor, now: float
-) -> None:
+def _note(outputs: list[Output], rows: Tensor, last: Tensor, read: Tensor, finished: Tensor, now: float) -> None:
     """Add one WRITE of every row that was not finished before it."""
     columns = torch.stack([rows, last, read, finished.long()]).tolist()
     for row, unit, reads, over in zip(*columns, strict=True):
@@ -134,4 +137,3 @@ def translate(
             outputs |= dict(zip(chosen, done, strict=True))
             progress.update(len(chosen))
     return [outputs[i] for i in range(len(sources))]
-

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 
 from whilst.attention import Tokens, dense_mask
-from whilst.decode import Limits, Output
+from whilst.decode import Limits, Output, likeliest
 from whilst.model import Translator
 from whilst.policy import Policy, View
 from whilst.vocab import BOS, EOS
@@ -46,7 +46,7 @@ def translate_recomputed(model: Translator, source: Sequence[int], policy: Polic
             read += 1
             continue
         output.reads.append(read)
-        unit = int(masked_logits(model, source[:read], output.units, output.reads).argmax())
+        unit = int(likeliest(masked_logits(model, source[:read], output.units, output.reads)[None]))
         output.times.append(0.0)
         if unit == EOS:
             return output
