@@ -1,0 +1,66 @@
+"""Two processes under torchrun train as one does with the same micro-batches, and either goes on for the other."""
+
+import dataclasses
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.runs import (
+    CPU,
+    ENVIRONMENT,
+    about,
+    changed,
+    elsewhere,
+    history,
+    short_recipe,
+    tensors,
+    write_toml,
+)
+from whilst.settings import Data, Recipe
+from whilst.train import train
+
+
+def torchrun(recipe: Recipe, path: Path) -> subprocess.CompletedProcess[str]:
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    arguments = ["-m", "whilst", "train", str(write_toml(recipe, path)), "--device", "cpu"]
+    return subprocess.run(launch + arguments, capture_output=True, text=True, env=ENVIRONMENT, timeout=100)
+
+
+def assert_close(left: dict[str, Tensor], right: dict[str, Tensor]) -> None:
+    assert left.keys() == right.keys()
+    for name, tensor in left.items():
+        torch.testing.assert_close(tensor, right[name], rtol=1e-3, atol=1e-4, msg=lambda text: f"{name}: {text}")  # noqa: B023
+
+
+def test_two_processes_do_what_one_does(toy_data: Data, toy_folder: Path, tmp_path: Path) -> None:
+    assert toy_folder == Path(toy_data.dataset)
+    recipe = short_recipe(toy_data, tmp_path / "one")
+    # The rate of the paper's preset does not depend on the length of the run, so that it may grow below.
+    recipe = changed(recipe, preset="paper", clip=1.0, steps=12, accumulate=2, log_every=1, validate_every=4)
+    recipe = changed(recipe, validate_bleu=False, keep="loss")  # a single word that flips would be no mistake
+    recipe = dataclasses.replace(recipe, model=dataclasses.replace(recipe.model, dropout=0.3))
+    one = train(recipe, CPU)
+
+    recipe = elsewhere(recipe, "two")
+    done = torchrun(changed(recipe, steps=8), tmp_path / "two.toml")
+    assert done.returncode == 0, done.stderr
+    two = Path(recipe.run)
+    assert about(two)["step"] == 8
+    said = done.stderr.splitlines()
+    # Each thing is said, and therefore done, by one process only.
+    assert [line.split("loss")[0].split() for line in said if "  loss " in line] == [["step", "4"], ["step", "8"]]
+    rows = history(two)
+    assert [row["step"] for row in rows if "train/loss" in row] == list(range(1, 9))
+    assert [row["step"] for row in rows if "valid/loss" in row] == [4, 8]
+
+    # One process goes on where two stopped.
+    assert train(recipe, CPU) == two
+    for mine, theirs in zip(history(one), history(two), strict=True):
+        assert mine == pytest.approx(theirs, rel=1e-4)
+    assert_close(tensors(two), tensors(one))
+    assert_close(tensors(two, "model"), tensors(one, "model"))
+    assert about(one)["place"] == about(two)["place"]
