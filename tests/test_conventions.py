@@ -29,6 +29,7 @@ LAYERS = (
     "data",
     "model",
     "objectives",
+    "search",
     "optim",
     "checkpoint",
     # policy -> decode -> trace -> metrics
@@ -47,11 +48,11 @@ LAYERS = (
     "translate",
     # what drives all of it
     "validate",
+    "capture",
     "trainer",
     "train",
     "bench",
     "demo",
-    "commands",
     "__main__",
 )
 LONGEST = 350  # lines

@@ -35,6 +35,7 @@ class Batch:
     target_at: Tokens
     labels: Tensor  # (rows, target)
     source_lengths: Tensor  # (rows, target) J of each target token's sentence, end mark counted
+    target_lengths: Tensor  # (rows, target) I of it, likewise
     sentences: int
     target_tokens: int  # without padding
     packed: bool
@@ -44,19 +45,21 @@ class Batch:
         return (
             *(self.source, source_at.segment, source_at.position),
             *(self.target, target_at.segment, target_at.position),
-            *(self.labels, self.source_lengths),
+            *(self.labels, self.source_lengths, self.target_lengths),
         )
 
     def with_tensors(self, tensors: Sequence[Tensor]) -> "Batch":
         """The same batch in other tensors, in the order of `tensors()`."""
-        source, source_segment, source_position, target, target_segment, target_position, labels, lengths = tensors
+        source, source_segment, source_position, target, target_segment, target_position, *rest = tensors
+        labels, source_lengths, target_lengths = rest
         return Batch(
             source,
             Tokens(source_segment, source_position),
             target,
             Tokens(target_segment, target_position),
             labels,
-            lengths,
+            source_lengths,
+            target_lengths,
             self.sentences,
             self.target_tokens,
             self.packed,
@@ -98,6 +101,7 @@ def padded(split: Split, chosen: Ints) -> Batch:
         (np.broadcast_to(rows, (count, height)), np.broadcast_to(np.arange(height), (count, height))),
         labels,
         np.broadcast_to(source_lengths[:, None], (count, height)),
+        np.broadcast_to(target_lengths[:, None], (count, height)),
         target_lengths,
         packed=False,
     )
@@ -120,6 +124,7 @@ def packed(split: Split, chosen: Ints, source_size: int, target_size: int) -> Ba
         (fill(target_row, target_size, len(chosen)), positions),
         labels,
         fill(source_lengths[target_row], target_size, 1),
+        fill(target_lengths[target_row], target_size, 1),
         target_lengths,
         packed=True,
     )
@@ -138,6 +143,7 @@ def _batch(
     target_at: tuple[Ints, Ints],
     labels: Ints,
     source_lengths: Ints,
+    target_lengths: Ints,
     lengths: Ints,
     packed: bool,
 ) -> Batch:
@@ -152,6 +158,7 @@ def _batch(
         Tokens(*map(tensor, target_at)),
         tensor(labels),
         tensor(source_lengths),
+        tensor(target_lengths),
         len(lengths),
         int(lengths.sum()),
         packed,

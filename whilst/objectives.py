@@ -40,19 +40,39 @@ def multi_path(objective: Objective, batch: Batch, random: torch.Generator) -> T
 READS: dict[str, Reads] = {"full": full, "wait-k": wait_k, "multi-path": multi_path}
 
 
-def masks(model: Translator, batch: Batch, seen: Tensor) -> tuple[Mask, Mask, Mask]:
-    """The masks of encoder, decoder and across, in the batch's own layout."""
-    make: Callable[[Tokens, Tensor, Tokens], Mask] = block_mask if batch.packed else dense_mask
-    source, target = batch.source_at, batch.target_at
-    looks = torch.full_like(source.position, 1 << 30) if model.bidirectional else source.position + 1
-    return make(source, looks, source), make(target, target.position + 1, target), make(target, seen, source)
+def mask(batch: Batch, queries: Tokens, limit: Tensor, keys: Tokens) -> Mask:
+    """The rule of visibility in the batch's own layout."""
+    return (block_mask if batch.packed else dense_mask)(queries, limit, keys)
+
+
+def encoder_mask(batch: Batch, bidirectional: bool) -> Mask:
+    """What source tokens see of each other."""
+    source = batch.source_at
+    looks = torch.full_like(source.position, 1 << 30) if bidirectional else source.position + 1
+    return mask(batch, source, looks, source)
+
+
+def encoded(model: Translator, batch: Batch) -> Tensor:
+    """Encoder states: (rows, source, width)."""
+    return model.encode(batch.source, batch.source_at.position, encoder_mask(batch, model.bidirectional))
+
+
+def causal_mask(batch: Batch) -> Mask:
+    """What target tokens see of each other."""
+    target = batch.target_at
+    return mask(batch, target, target.position + 1, target)
+
+
+def cross_mask(batch: Batch, seen: Tensor) -> Mask:
+    """What target tokens see of the source under these reads."""
+    return mask(batch, batch.target_at, seen, batch.source_at)
 
 
 def decoded(model: Translator, batch: Batch, seen: Tensor) -> Tensor:
     """Decoder states of every target token under these reads: (rows, target, width)."""
-    encoder_mask, decoder_mask, cross_mask = masks(model, batch, seen)
-    encoded = model.encode(batch.source, batch.source_at.position, encoder_mask)
-    return model.decode(batch.target, batch.target_at.position, encoded, decoder_mask, cross_mask)
+    source = encoded(model, batch)
+    positions = batch.target_at.position
+    return model.decode(batch.target, positions, source, causal_mask(batch), cross_mask(batch, seen))
 
 
 def cross_entropy(model: Translator, states: Tensor, labels: Tensor, smoothing: float) -> Tensor:
