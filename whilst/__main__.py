@@ -219,18 +219,15 @@ def bench_decode(
 
 
 def main() -> None:
-    """Run a command; a person's mistake is one line and exit code 2."""
+    """Run a command; a person's mistake is one line and exit code 2.
+
+    Ctrl-C (exit code 130) and a reader that has left, as in `whilst … | head`, are typer's: both end quietly.
+    """
     try:
         app()
-    except UserError as error:
+    except (UserError, OSError) as error:  # OSError: a full disk, a folder that may not be written to
         print(f"whilst: {error}", file=sys.stderr)
         sys.exit(2)
-    except KeyboardInterrupt:
-        print("whilst: interrupted", file=sys.stderr)
-        sys.exit(130)
-    except BrokenPipeError:  # `whilst … | head` is no mistake
-        sys.stderr.close()
-        sys.exit(0)
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from whilst.settings import Data
 
 # A whole name and its semicolon are demanded: html.unescape would also see signs in "&copy2" and "&nothing;".
 _ENTITY = re.compile(r"&(?:#[0-9]+|#[xX][0-9a-fA-F]+|[A-Za-z][A-Za-z0-9]*);")
+_MARK = b"\xef\xbb\xbf"  # a byte order mark is no part of the first word
 
 
 @dataclass(frozen=True)
@@ -40,16 +41,21 @@ def read_lines(path: Path) -> list[str]:
             content = file.read()
     except (lzma.LZMAError, zlib.error, EOFError, OSError) as error:
         raise UserError(f"{path}: cannot be read, damaged or not what its name says ({error})") from None
-    content = content.removeprefix(b"\xef\xbb\xbf")  # a byte order mark is no part of the first word
-    if not content.strip():
+    if not content.removeprefix(_MARK).strip():
         raise UserError(f"{path}: the file is empty; give a file with one sentence a line")
+    return split_lines(content, str(path))
+
+
+def split_lines(content: bytes, name: str) -> list[str]:
+    """The lines of what was read from the file or stream of this name."""
+    content = content.removeprefix(_MARK)
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         found = f"byte 0x{content[error.start]:02x}"
         raise UserError(
-            f"{path}:{line}: not valid UTF-8 ({found}); convert the file, for example with iconv -t UTF-8"
+            f"{name}:{line}: not valid UTF-8 ({found}); convert it, for example with iconv -t UTF-8"
         ) from None
     lines = text.split("\n")
     if lines[-1] == "":

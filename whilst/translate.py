@@ -12,7 +12,7 @@ from whilst.decode import Output
 from whilst.evaluate import translate_lines, words_with_times
 from whilst.policy import policy
 from whilst.processes import pick_device
-from whilst.text import cleaner, read_lines
+from whilst.text import cleaner, read_lines, split_lines
 
 
 def translate_text(
@@ -22,7 +22,8 @@ def translate_text(
     trained = load_run(run, pick_device(device))
     recipe = override(trained.recipe, overrides)
     clean = cleaner(recipe.data, recipe.data.source)
-    lines = [clean(line) for line in (read_lines(file) if file else sys.stdin.read().splitlines())]
+    raw = read_lines(file) if file else split_lines(sys.stdin.buffer.read(), "standard input")
+    lines = [clean(line) for line in raw]
     filled = [number for number, line in enumerate(lines) if line]
     outputs = translate_lines(trained, [lines[number] for number in filled], chosen, recipe.evaluate)
     done = dict(zip(filled, outputs, strict=True))
