@@ -61,7 +61,33 @@ def test_batched_is_one_by_one(model: Translator) -> None:
     assert [(o.units, o.reads) for o in together] == [(o.units, o.reads) for o in alone]
 
 
-@pytest.mark.parametrize("seed", range(6))
+def obvious(model: Translator, source: list[int], beam: int, length_penalty: float) -> list[int]:
+    """Beam search on lists, every probability computed from nothing."""
+    most, best = LIMITS.of(len(source)), (-torch.inf, list[int]())
+    paths: list[tuple[float, list[int]]] = [(0.0, [])]
+    for step in range(1, most + 1):
+        candidates = []
+        for total, units in paths:
+            logs = masked_logits(model, source, units, [len(source)] * step).log_softmax(-1).tolist()
+            candidates += [(total + logs[unit], [*units, unit]) for unit in range(EOS, len(logs))]
+        candidates.sort(reverse=True)
+        ended = [(total / step**length_penalty, units) for total, units in candidates[:beam] if units[-1] == EOS]
+        best = max([best, *ended])
+        paths = [one for one in candidates if one[1][-1] != EOS][:beam]
+        if best[0] >= paths[0][0] / step**length_penalty:
+            break
+    return best[1] or paths[0][1]
+
+
+@pytest.mark.parametrize("length_penalty", [0.0, 1.0])
+@pytest.mark.parametrize("beam", [2, 5])
+def test_it_is_the_obvious_search(model: Translator, beam: int, length_penalty: float) -> None:
+    rows = many(5, 10)
+    found = beam_search(model, rows, beam, LIMITS, length_penalty)
+    assert [path(output) for output in found] == [obvious(model, row, beam, length_penalty) for row in rows]
+
+
+@pytest.mark.parametrize("seed", range(4))
 def test_a_wide_beam_finds_the_best_of_all(tiny: Model, translator: Callable[..., Translator], seed: int) -> None:
     """Of three units besides the end mark there are 40 translations of up to three units: try them all."""
     model = translator(tiny, units=(9, 6), seed=seed)

@@ -177,6 +177,14 @@ def test_a_budget_below_the_longest_sentence_is_refused(pack: bool, source: int,
             Batches(split, BLOCK, 1, pack)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_a_packed_source_is_never_quite_full(seed: int) -> None:
+    """The first two would fill it to the last slot; padding of the target must see something, so they part."""
+    batches = Batches(Split(ragged(64, 64, 1), ragged(9, 9, 128)), BLOCK, seed, pack=True)
+    assert batches.source_size == BLOCK
+    assert sorted(map(len, batches.plan(0))) == [1, 1, 1]
+
+
 def test_a_packed_budget_is_whole_blocks(split: Split) -> None:
     with pytest.raises(UserError, match=r"train\.batch_tokens: must be a multiple of 128"):
         Batches(split, BLOCK + 1, 1, pack=True)

@@ -160,6 +160,13 @@ def test_a_corpus_keeps_its_order_and_its_numbers(model: Translator, batch: int)
 
 
 @pytest.mark.parametrize("at_once", [True, False])
+def test_rows_of_one_batch_read_at_their_own_pace(model: Translator, at_once: bool) -> None:
+    rows = many(7, 12)
+    alone = [translate_batch(model, [row], policy(f"wait-{i % 4 + 1}"), LIMITS)[0] for i, row in enumerate(rows)]
+    assert written(translate_batch(model, rows, BySentence(), LIMITS, at_once=at_once)) == written(alone)
+
+
+@pytest.mark.parametrize("at_once", [True, False])
 def test_the_first_read_is_given(model: Translator, at_once: bool) -> None:
     for output in translate_batch(model, many(6, 10), Eager(), LIMITS, at_once=at_once):
         assert set(output.reads) == {1}
