@@ -30,6 +30,7 @@ LAYERS = (
     "model",
     "objectives",
     "search",
+    "agent",
     "optim",
     "checkpoint",
     # policy -> decode -> trace -> metrics

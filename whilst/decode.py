@@ -85,7 +85,8 @@ def translate_batch(
     while True:
         while True:
             # The first READ is given: there is nothing to translate before it.
-            write = (decider.write(View(read, cache.written)) & (read > 0)) | (read >= lengths) | finished
+            view = View(read, cache.written, source, last, cache.encoded, cache.decoded)
+            write = (decider.write(view) & (read > 0)) | (read >= lengths) | finished
             if bool(write.all()):
                 break
             if not at_once:

@@ -124,6 +124,8 @@ class Cache:
     encoder: list[KeysValues]  # self-attention of the encoder layers
     source: list[KeysValues]  # what the decoder layers see of the source
     decoder: list[KeysValues]  # self-attention of the decoder layers
+    encoded: Tensor  # (rows, capacity, width) encoder states
+    decoded: Tensor  # (rows, width) decoder state of the last token written, zeros before the first
     read: Tensor  # (rows) source tokens encoded
     written: Tensor  # (rows) target tokens decoded
     read_end: int = 0  # the largest `read`, known without asking the device
@@ -133,6 +135,7 @@ class Cache:
         """Keep these rows, in this order (a row may appear more than once)."""
         for layers in (self.encoder, self.source, self.decoder):
             layers[:] = [(keys[rows], values[rows]) for keys, values in layers]
+        self.encoded, self.decoded = self.encoded[rows], self.decoded[rows]
         self.read, self.written = self.read[rows], self.written[rows]
 
 
@@ -210,6 +213,8 @@ class Translator(nn.Module):
             empty(self.settings.encoder_layers, source_capacity + 1),
             empty(self.settings.decoder_layers, source_capacity + 1),
             empty(self.settings.decoder_layers, target_capacity),
+            weight.new_zeros(rows, source_capacity + 1, self.settings.width),
+            weight.new_zeros(rows, self.settings.width),
             counts,
             counts.clone(),
         )
@@ -232,6 +237,7 @@ class Translator(nn.Module):
         for layer, (keys, values) in zip(self.decoder, cache.source, strict=True):
             assert isinstance(layer, DecoderLayer)
             Slot(keys, values, place, cache.read_end).append(*layer.cross.keys_values(encoded))
+        cache.encoded[torch.arange(len(place), device=place.device)[:, None], place] = encoded
         cache.read = cache.read + counts
 
     def write(self, cache: Cache, last: Tensor, reads: Tensor) -> Tensor:
@@ -248,7 +254,8 @@ class Translator(nn.Module):
             assert isinstance(layer, DecoderLayer)
             states = layer.step(states, source, mask, cross, Slot(keys, values, place, cache.written_end))
         cache.written = cache.written + 1
-        return self.logits(self.decoder_norm(states)[:, 0])
+        cache.decoded = self.decoder_norm(states)[:, 0]
+        return self.logits(cache.decoded)
 
 
 def visible(place: Tensor, limit: Tensor, end: int) -> Tensor:

@@ -12,10 +12,10 @@ from whilst.vocab import BOS, EOS
 
 
 @torch.inference_mode()
-def masked_logits(
+def masked_states(
     model: Translator, source: Sequence[int], target: Sequence[int], reads: Sequence[int]
-) -> torch.Tensor:
-    """(units): the next token's logits after `target`, everything computed from nothing.
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """(1, source, width) encoder states and (1, width) the decoder state that writes the token after `target`.
 
     Each target token sees what had been read when it was written: `reads` has an entry for every token of the
     target and one for the next.
@@ -32,24 +32,38 @@ def masked_logits(
     prefix = torch.tensor([[BOS, *target]], device=device)
     causal = dense_mask(target_at, spots + 1, target_at)
     decoded = model.decode(prefix, spots, encoded, causal, dense_mask(target_at, seen, source_at))
-    return model.logits(decoded)[0, -1]
+    return encoded, decoded[:, -1]
 
 
+@torch.inference_mode()
+def masked_logits(
+    model: Translator, source: Sequence[int], target: Sequence[int], reads: Sequence[int]
+) -> torch.Tensor:
+    """(units): the next token's logits after `target`, everything computed from nothing."""
+    return model.logits(masked_states(model, source, target, reads)[1])[0]
+
+
+@torch.inference_mode()
 def translate_recomputed(model: Translator, source: Sequence[int], policy: Policy, limits: Limits) -> Output:
-    """One sentence, token by token, every step computed from nothing under the reads so far."""
+    """One sentence, token by token; every READ and every WRITE computes everything from nothing."""
+    weight = model.target_embedding.weight
     output = Output()
-    decider = policy.start(torch.zeros(1, dtype=torch.long))
-    read = 1
+    decider = policy.start(torch.zeros(1, dtype=torch.long, device=weight.device))
+    words = torch.tensor([list(source)], device=weight.device)
+    decoded, last, read = weight.new_zeros(1, model.settings.width), BOS, 1
     while True:
-        view = View(torch.tensor([read]), torch.tensor([len(output.units)]))
+        counts = torch.tensor([[read], [len(output.units)], [last]], device=weight.device)
+        # What would be written now, under the reads so far: it brings the encoder's states with it.
+        encoded, state = masked_states(model, source[:read], output.units, [*output.reads, read])
+        view = View(counts[0], counts[1], words, counts[2], encoded, decoded)
         if read < len(source) and not bool(decider.write(view)):
             read += 1
             continue
         output.reads.append(read)
-        unit = int(likeliest(masked_logits(model, source[:read], output.units, output.reads)[None]))
         output.times.append(0.0)
-        if unit == EOS:
+        decoded, last = state, int(likeliest(model.logits(state)))
+        if last == EOS:
             return output
-        output.units.append(unit)
+        output.units.append(last)
         if len(output.units) >= limits.of(len(source)):
             return output

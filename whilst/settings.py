@@ -130,6 +130,50 @@ class Train:
 
 
 @dataclass(frozen=True)
+class Search:
+    """Fine-tuning on the reads that binary search finds (BS-SiMT)."""
+
+    intervals: tuple[tuple[int, ...], ...] = ((1, 5), (3, 7), (5, 9), (7, 11), (9, 13))  # [l_1, r_1]
+    slope: Literal["one", "ratio"] = "ratio"  # how intervals shift: by 1 (the paper's text) or J/I (its code)
+    condition: Literal["concavity", "authors", "ground-truth"] = "concavity"
+    multi_path: float = 0.0  # share of the sentences that stay under multi-path
+    train: Train = field(default_factory=Train)
+
+    def __post_init__(self) -> None:
+        _require(bool(self.intervals), "search.intervals: give at least one, such as [[1, 5]]")
+        for interval in self.intervals:
+            good = len(interval) == 2 and 1 <= interval[0] <= interval[1]
+            _require(good, f"search.intervals: {list(interval)} must be [first, last] with 1 <= first <= last")
+        sizes = {last - first for first, last in self.intervals}
+        _require(len(sizes) == 1, "search.intervals: all must have the same length, one table serves them")
+        _require(0 <= self.multi_path < 1, "search.multi_path: must be in [0, 1)")
+
+    @property
+    def size(self) -> int:
+        """How many reads each interval tries."""
+        first, last = self.intervals[0]
+        return last - first + 1
+
+
+@dataclass(frozen=True)
+class Agent:
+    """The agent that learns the searched reads."""
+
+    kind: Literal["lstm", "gru", "linear"] = "lstm"
+    hidden: int = 512
+    inputs: Literal["embeddings", "states"] = "states"  # last tokens only (paper), or the model's states too
+    reference: Literal["translation", "ground-truth"] = "translation"  # whose words it sees in training
+    dropout: float = 0.1
+    label_smoothing: float = 0.1
+    train: Train = field(default_factory=Train)
+
+    def __post_init__(self) -> None:
+        _require(self.hidden > 0, "agent.hidden: must be positive")
+        _require(0 <= self.dropout < 1, "agent.dropout: must be in [0, 1)")
+        _require(0 <= self.label_smoothing < 1, "agent.label_smoothing: must be in [0, 1)")
+
+
+@dataclass(frozen=True)
 class Evaluate:
     """What `evaluate` decodes and how."""
 

@@ -8,10 +8,14 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class View:
-    """Where each translation of a batch stands. All tensors are (rows)."""
+    """Where each translation of a batch stands. Beyond `read`, the source is not to be looked at."""
 
-    read: Tensor  # source tokens read
-    written: Tensor  # target tokens written
+    read: Tensor  # (rows) source tokens read
+    written: Tensor  # (rows) target tokens written
+    source: Tensor  # (rows, source) tokens
+    last: Tensor  # (rows) last token written, bos before the first
+    encoded: Tensor  # (rows, source, width) encoder states
+    decoded: Tensor  # (rows, width) decoder state that wrote the last token, zeros before the first
 
 
 class Decider(abc.ABC):

@@ -1,0 +1,132 @@
+"""The agent that learns the searched reads: READ or WRITE? Of the model it knows only what it observes.
+
+At each step it observes the last source token read, the last token written and the last action; the first READ is
+given. Its lessons come from reads: WRITE i (from 0) is step g_i + i, everything else is READ.
+"""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from whilst.data import Batch
+from whilst.model import Translator
+from whilst.reads import Action
+from whilst.search import Reader
+from whilst.settings import Agent as Settings
+from whilst.vocab import BOS, PAD
+
+State = tuple[Tensor, ...]  # (1, rows, hidden) each: two for an LSTM, one for a GRU, none for Linear
+
+
+@dataclass(frozen=True)
+class Observation:
+    """What the agent sees at some steps of some rows: all (rows, steps, …)."""
+
+    source: Tensor  # last source token read
+    target: Tensor  # last token written, bos before the first
+    action: Tensor  # last action
+    source_state: Tensor  # (rows, steps, width) encoder state of the last source token
+    target_state: Tensor  # (rows, steps, width) decoder state that wrote the last token, zeros before the first
+
+
+class Agent(nn.Module):
+    def __init__(self, settings: Settings, width: int, intervals: int) -> None:
+        super().__init__()
+        self.settings = settings
+        hidden = settings.hidden
+        self.tokens = nn.Linear((2 if settings.inputs == "embeddings" else 4) * width, hidden)
+        self.action_embedding = nn.Embedding(len(Action), hidden)
+        self.action = nn.Linear(hidden, hidden)
+        # Which interval's latency is wanted, where one agent serves several.
+        self.latency = nn.Embedding(intervals, hidden)
+        self.core: nn.Module
+        if settings.kind == "lstm":
+            self.core = nn.LSTM(2 * hidden, hidden, batch_first=True)
+        elif settings.kind == "gru":
+            self.core = nn.GRU(2 * hidden, hidden, batch_first=True)
+        else:
+            self.core = nn.Sequential(nn.Linear(2 * hidden, hidden), nn.ReLU())
+        self.dropout = nn.Dropout(settings.dropout)
+        self.out = nn.Linear(hidden, 1)
+
+    def start(self, rows: int) -> State:
+        """What is remembered before the first step."""
+        count = {"lstm": 2, "gru": 1, "linear": 0}[self.settings.kind]
+        return tuple(self.out.weight.new_zeros(1, rows, self.settings.hidden) for _ in range(count))
+
+    def forward(self, model: Translator, seen: Observation, interval: Tensor, state: State) -> tuple[Tensor, State]:
+        """(rows, steps) log-odds of WRITE, and what is remembered; `interval` (rows) is a number, not reads."""
+        parts = [model.source_embedding(seen.source), model.target_embedding(seen.target)]
+        parts = [part * model.settings.width**0.5 for part in parts]  # as the model itself uses them
+        if self.settings.inputs == "states":
+            parts += [seen.source_state, seen.target_state]
+        tokens = self.tokens(self.dropout(torch.cat(parts, -1)))
+        action = self.action(self.action_embedding(seen.action)) + self.latency(interval)[:, None]
+        inputs = torch.cat([tokens, action], -1)
+        if self.settings.kind == "lstm":
+            states, (hidden, cell) = self.core(inputs, state)
+            state = hidden, cell
+        elif self.settings.kind == "gru":
+            states, hidden = self.core(inputs, *state)
+            state = (hidden,)
+        else:
+            states = self.core(inputs)
+        odds: Tensor = self.out(self.dropout(states))[..., 0]
+        return odds, state
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """Steps 1, 2, … of the sentences of a batch (step 0 is the given READ)."""
+
+    seen: Observation
+    action: Tensor  # (rows, steps) what to do
+    counts: Tensor  # (rows, steps) whether the step is the agent's to decide
+
+
+@torch.no_grad()
+def lesson(model: Translator, batch: Batch, reads: Tensor, own_words: bool) -> Lesson:
+    """What the agent should have done on the way through a padded batch under these reads.
+
+    `own_words`: it sees what the model would write (after the reference's prefix), else the reference.
+    WRITEs forced by the end of the source are not its doing, and nothing comes after the last WRITE.
+    """
+    reader = Reader(model, batch)
+    states = reader.states(reads)
+    written = model.logits(states).argmax(-1) if own_words else batch.labels
+    real = batch.labels != PAD
+    steps = int((reads + batch.target_at.position)[real].max()) + 1
+    # Step of each WRITE; those of padding go past the end.
+    step = torch.where(real, reads + batch.target_at.position, steps)
+    writes = torch.zeros(len(reads), steps + 1, dtype=torch.long, device=reads.device)
+    writes.scatter_(1, step, 1)
+    writes = writes[:, :steps]
+    before = writes.cumsum(1) - writes  # WRITEs before each step
+    read = torch.arange(steps, device=reads.device) - before
+    last_source = (read - 1).clamp(0, batch.source.shape[1] - 1)
+    last_target = (before - 1).clamp(min=0)
+    begun = before > 0
+
+    def at(values: Tensor, index: Tensor) -> Tensor:
+        return values.gather(1, index[..., None].expand(-1, -1, values.shape[-1]))
+
+    seen = Observation(
+        source=batch.source.gather(1, last_source)[:, 1:],
+        target=torch.where(begun, written.gather(1, last_target), BOS)[:, 1:],
+        action=writes[:, :-1],
+        source_state=at(reader.encoded, last_source)[:, 1:],
+        target_state=(at(states, last_target) * begun[..., None])[:, 1:],
+    )
+    last = step.masked_fill(~real, 0).max(1, keepdim=True).values
+    inside = torch.arange(steps, device=reads.device) <= last
+    counts = inside & (read < batch.source_lengths[:, :1])
+    return Lesson(seen, writes[:, 1:], counts[:, 1:])
+
+
+def loss(odds: Tensor, given: Lesson, smoothing: float) -> Tensor:
+    """Summed cross-entropy of the decisions that count."""
+    wanted = given.action * (1 - smoothing) + smoothing / 2
+    each = F.binary_cross_entropy_with_logits(odds, wanted.to(odds.dtype), reduction="none")
+    return (each * given.counts).sum()

@@ -1,0 +1,62 @@
+"""The learnt policy: the agent steps on every action, and WRITEs when it is sure enough."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from whilst.agent import Agent, Observation
+from whilst.model import Translator
+from whilst.policy.base import Decider, Policy, View
+
+
+@dataclass(frozen=True)
+class Learnt(Policy):
+    label: str
+    agent: Agent
+    model: Translator
+    interval: int = 0  # which of the intervals that the agent learnt, by number
+    threshold: float = 0.5  # WRITE at this probability or above
+
+    @property
+    def name(self) -> str:
+        return self.label
+
+    def start(self, sentences: Tensor) -> Decider:
+        return Stepping(self, len(sentences), sentences.device)
+
+
+class Stepping(Decider):
+    """Asked once after every action: a row that has not moved since keeps its answer and its memory."""
+
+    def __init__(self, policy: Learnt, rows: int, device: torch.device) -> None:
+        self.policy = policy
+        self.state = policy.agent.start(rows)
+        self.interval = torch.full((rows,), policy.interval, device=device)
+        self.read = torch.zeros(rows, dtype=torch.long, device=device)
+        self.written = torch.zeros_like(self.read)
+        self.answer = torch.zeros_like(self.read, dtype=torch.bool)
+
+    def write(self, view: View) -> Tensor:
+        wrote = view.written > self.written
+        moved = wrote | (view.read > self.read)
+        place = (view.read - 1).clamp(min=0)[:, None]
+        seen = Observation(
+            source=view.source.gather(1, place),
+            target=view.last[:, None],
+            action=wrote.long()[:, None],
+            source_state=view.encoded.gather(1, place[..., None].expand(-1, -1, view.encoded.shape[-1])),
+            target_state=view.decoded[:, None],
+        )
+        odds, state = self.policy.agent(self.policy.model, seen, self.interval, self.state)
+        self.answer = torch.where(moved, odds[:, 0].sigmoid() >= self.policy.threshold, self.answer)
+        self.state = tuple(
+            torch.where(moved[:, None], new, old) for new, old in zip(state, self.state, strict=True)
+        )
+        self.read, self.written = view.read, view.written
+        return self.answer
+
+    def select(self, rows: Tensor) -> None:
+        self.state = tuple(part[:, rows] for part in self.state)
+        self.interval, self.answer = self.interval[rows], self.answer[rows]
+        self.read, self.written = self.read[rows], self.written[rows]
