@@ -71,6 +71,22 @@ def test_interrupted_at_several_places(recipe: Recipe, monkeypatch: pytest.Monke
     assert_same_run(train(recipe, CPU), whole)
 
 
+@pytest.mark.parametrize("moment", ["whilst.train.finish", "whilst.trainer.Trainer.try_average"])
+def test_cut_off_after_the_last_step(recipe: Recipe, monkeypatch: pytest.MonkeyPatch, moment: str) -> None:
+    """All is trained, but the average of checkpoints and the summary are still to come."""
+    whole = train(recipe, CPU)
+    recipe = elsewhere(recipe, "stopped")
+
+    def fail(*_: object) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(moment, fail)
+        with pytest.raises(MemoryError):
+            train(recipe, CPU)
+    assert_same_run(train(recipe, CPU), whole)
+
+
 def test_a_second_control_c_stops_at_once(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
     def impatient(model: Translator, recipe: Recipe, dataset: Dataset) -> Validation:  # noqa: ARG001
         signal.raise_signal(signal.SIGINT)

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from tests.runs import CPU, about, assert_same, changed, elsewhere, history, short_recipe, tensors
+from whilst import objectives
 from whilst.checkpoint import load_run
 from whilst.config import to_table
 from whilst.dataset import Dataset
@@ -19,7 +20,9 @@ from whilst.model import Translator
 from whilst.processes import Processes
 from whilst.settings import Data, Objective, Recipe
 from whilst.train import train
+from whilst.trainer import Trainer
 from whilst.validate import Validation, validate
+from whilst.vocab import PAD
 
 
 @pytest.fixture
@@ -109,6 +112,32 @@ def test_every_objective_goes_down(recipe: Recipe, objective: Objective) -> None
     run = train(dataclasses.replace(changed(recipe, steps=16, validate_every=100), objective=objective), CPU)
     losses = [row["train/loss"] for row in history(run) if "train/loss" in row]
     assert losses[-1] < 0.9 * losses[0]
+
+
+def test_an_update_is_the_mean_over_all_tokens(
+    recipe: Recipe, toy_dataset: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over the tokens of all micro-batches, whatever their sizes; padding counts for nothing."""
+    recipe = dataclasses.replace(
+        changed(recipe, accumulate=3, clip=0.0),
+        objective=Objective(name="full"),
+        model=dataclasses.replace(recipe.model, dropout=0.0),
+    )
+    trainer = Trainer(recipe, toy_dataset, CPU)
+    micros, count, place = next(trainer.work())
+    assert place == (0, 3)
+    total, tokens = torch.zeros(()), 0
+    for _, batch in micros:
+        states = objectives.decoded(trainer.model, batch, batch.source_lengths)
+        total = total + objectives.cross_entropy(trainer.model, states, batch.labels, 0.1)
+        tokens += int((batch.labels != PAD).sum())
+    assert count == tokens
+    expected = torch.autograd.grad(total / tokens, list(trainer.model.parameters()))
+    monkeypatch.setattr(trainer.adam, "step", lambda: None)
+    monkeypatch.setattr(trainer.adam, "zero_grad", lambda set_to_none: None)  # noqa: ARG005
+    torch.testing.assert_close(trainer.update(micros, count), total.detach())
+    for parameter, gradient in zip(trainer.model.parameters(), expected, strict=True):
+        torch.testing.assert_close(parameter.grad, gradient)
 
 
 def test_what_is_validated_is_the_moving_average(recipe: Recipe) -> None:

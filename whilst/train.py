@@ -169,7 +169,7 @@ def finish(trainer: Trainer, writer: Any, tokens: int, seconds: float) -> None:
         writer.close()
     rate = tokens / seconds if seconds else 0.0
     best = trainer.best.to_table() if trainer.best else None
-    if tokens:
+    if tokens or not (trainer.folder / "summary.json").is_file():  # it may have been killed just before this
         summary = {
             "steps": trainer.step,
             "best_step": trainer.best_step,
