@@ -50,12 +50,16 @@ def elsewhere(recipe: Recipe, name: str) -> Recipe:
 
 def write_toml(recipe: Recipe, path: Path) -> Path:
     """A recipe as a file; what is None is left out."""
-    table = to_table(recipe)
-    lines = [f"run = {json.dumps(table.pop('run'))}"]
-    for section, settings in table.items():
-        lines.append(f"[{section}]")
-        lines += [f"{name} = {json.dumps(value)}" for name, value in settings.items() if value is not None]
-    path.write_text("\n".join(lines), encoding="utf-8")
+
+    def lines(table: dict[str, Any], where: str) -> list[str]:
+        plain = {name: value for name, value in table.items() if value is not None and not isinstance(value, dict)}
+        written = [f"{name} = {json.dumps(value)}" for name, value in plain.items()]
+        for name, inner in table.items():
+            if isinstance(inner, dict):
+                written += [f"[{where}{name}]", *lines(inner, f"{where}{name}.")]
+        return written
+
+    path.write_text("\n".join(lines(to_table(recipe), "")), encoding="utf-8")
     return path
 
 

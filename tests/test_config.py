@@ -124,7 +124,7 @@ def test_a_mistake_in_the_file_is_named(recipe_file: Any, text: str, message: st
         ("run.x=1", "--set run.x=1: 'run' is no section"),
         ("train=1", "train: is a section"),
         ("train.steps=ten", "train.steps: must be a whole number, not 'ten'"),
-        ("objective.name=multipath", "objective.name: must be one of full, wait-k, multi-path, not 'multipath'"),
+        ("objective.name=multipath", "objective.name: must be one of full, wait-k, multi-path, search, not"),
         ("=1", "--set =1: unknown setting ''"),
     ],
 )

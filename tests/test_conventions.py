@@ -31,6 +31,7 @@ LAYERS = (
     "objectives",
     "search",
     "agent",
+    "draw",
     "optim",
     "checkpoint",
     # policy -> decode -> trace -> metrics
@@ -49,6 +50,8 @@ LAYERS = (
     "translate",
     # what drives all of it
     "validate",
+    "tasks",
+    "stages",
     "capture",
     "trainer",
     "train",

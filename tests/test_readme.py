@@ -88,7 +88,7 @@ def test_configuration_page_lists_every_setting_with_its_default() -> None:
     for section, settings in to_table(Recipe()).items():
         names = settings if isinstance(settings, dict) else {}
         for name, value in names.items():
-            listed = name in table[section] if value is not None else f"# {name} = …" in block[1]
+            listed = name in table[section] if value is not None else f"# {name} = " in block[1]
             assert listed, f"{section}.{name} is missing in docs/configuration.md"
 
 

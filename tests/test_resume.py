@@ -65,7 +65,7 @@ def test_interrupted_at_several_places(recipe: Recipe, monkeypatch: pytest.Monke
 
     for step in (3, 6):
         with monkeypatch.context() as patch:
-            patch.setattr("whilst.trainer.validate", interrupting)
+            patch.setattr("whilst.tasks.validate", interrupting)
             with pytest.raises(UserError, match=f"stopped after step {step}; the same command goes on from there"):
                 train(recipe, CPU)
     assert_same_run(train(recipe, CPU), whole)
@@ -94,7 +94,7 @@ def test_a_second_control_c_stops_at_once(recipe: Recipe, monkeypatch: pytest.Mo
         raise AssertionError("not reached")
 
     before = signal.getsignal(signal.SIGINT)
-    monkeypatch.setattr("whilst.trainer.validate", impatient)
+    monkeypatch.setattr("whilst.tasks.validate", impatient)
     with pytest.raises(KeyboardInterrupt):
         train(recipe, CPU)
     assert signal.getsignal(signal.SIGINT) is before

@@ -24,6 +24,7 @@ from whilst.prepare import prepare
 from whilst.processes import describe, pick_device, versions
 from whilst.reference import translate_recomputed
 from whilst.settings import Data, Recipe
+from whilst.stages import make_task
 from whilst.trainer import Trainer
 from whilst.vocab import EOS
 
@@ -90,7 +91,8 @@ def train_bench(recipe: Path | None, steps: int, overrides: list[str], name: str
     device = pick_device(name)
     with tempfile.TemporaryDirectory() as temporary:
         chosen = load(recipe, overrides, Path(temporary))
-        trainer = Trainer(chosen, Dataset.open(Path(chosen.data.dataset)), device)
+        dataset = Dataset.open(Path(chosen.data.dataset))
+        trainer = Trainer(chosen, make_task(chosen, dataset, device))
         began = clock(device)
         if chosen.train.compile and device.type == "cuda":
             trainer.compile()
@@ -108,7 +110,7 @@ def train_bench(recipe: Path | None, steps: int, overrides: list[str], name: str
             tokens, sentences = tokens + count, sentences + sum(batch.sentences for _, batch in micros)
         seconds = clock(device) - since
     figures = {
-        "parameters": trainer.model.parameter_count(),
+        "parameters": trainer.parameters,
         "tokens in a batch": chosen.train.batch_tokens,
         "first update (s, compiling)": first,
         "ms an update": 1000 * seconds / steps,

@@ -19,6 +19,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from whilst.agent import Agent
 from whilst.config import build, to_table
 from whilst.errors import UserError
 from whilst.files import read_json, sha256, write_json, writing
@@ -27,6 +28,7 @@ from whilst.settings import Recipe
 from whilst.vocab import Language
 
 FORMAT = 1
+AGENT = "agent"  # folder of the agent in that of its translator
 
 
 def save_tensors(path: Path, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
@@ -90,6 +92,7 @@ class Trained:
     target: Language
     model: Translator
     about: dict[str, Any]  # step and validation figures of the weights
+    agent: Agent | None = None
 
     @property
     def checksum(self) -> str:
@@ -126,4 +129,15 @@ def load_run(folder: Path, device: torch.device) -> Trained:
     model = Translator(recipe.model, len(source.vocabulary), len(target.vocabulary))
     tensors, about = load_tensors(weights, torch.device("cpu"))
     load_weights(weights, model, tensors)
-    return Trained(folder, recipe, source, target, model.to(device).eval(), about)
+    return Trained(folder, recipe, source, target, model.to(device).eval(), about, load_agent(folder, device))
+
+
+def load_agent(folder: Path, device: torch.device) -> Agent | None:
+    """The agent that was trained for this run, if there is one."""
+    weights = folder / AGENT / "model.safetensors"
+    if not weights.is_file():
+        return None
+    recipe = read_recipe(folder / AGENT)
+    agent = Agent(recipe.agent, recipe.model.width, len(recipe.search.intervals))
+    agent.load_state_dict(load_tensors(weights, torch.device("cpu"))[0])
+    return agent.to(device).eval()

@@ -70,21 +70,27 @@ def _unknown(key: str, valid: typing.Iterable[str], name: str) -> str:
 
 def build(kind: type[T], table: dict[str, Any], where: str = "") -> T:
     """Build a dataclass from a table, checking every name and type on the way."""
-    hints = typing.get_type_hints(kind)
+    return _change(kind(), table, where)
+
+
+def _change(settings: T, table: dict[str, Any], where: str) -> T:
+    """The settings with what the table says; a section keeps its own defaults for the rest."""
+    hints = typing.get_type_hints(type(settings))
     values = {}
     for name, value in table.items():
         key = f"{where}{name}"
         if name not in hints:
             raise UserError(_unknown(key, hints, name))
-        values[name] = _convert(hints[name], value, key)
-    return kind(**values)
+        if not dataclasses.is_dataclass(hints[name]):
+            values[name] = _convert(hints[name], value, key)
+        elif isinstance(value, dict):
+            values[name] = _change(getattr(settings, name), value, f"{key}.")
+        else:
+            raise UserError(f"{key}: is a section, write [{key}]")
+    return typing.cast(T, dataclasses.replace(typing.cast(Any, settings), **values))
 
 
 def _convert(hint: Any, value: Any, key: str) -> Any:
-    if dataclasses.is_dataclass(hint):
-        if not isinstance(value, dict):
-            raise UserError(f"{key}: is a section, write [{key}]")
-        return build(typing.cast(type[Any], hint), value, f"{key}.")
     origin = typing.get_origin(hint)
     if origin is typing.Literal:
         choices = typing.get_args(hint)

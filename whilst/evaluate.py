@@ -5,16 +5,23 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import numpy as np
+import torch
+
 from whilst.beam import beam_search
 from whilst.checkpoint import Trained, load_run
 from whilst.config import override, to_table
 from whilst.console import track
-from whilst.dataset import Dataset
+from whilst.data import cut_padded, padded
+from whilst.dataset import Dataset, Split
 from whilst.decode import Limits, Output, translate
+from whilst.draw import find_reads
 from whilst.errors import UserError
 from whilst.files import sha256_lines
 from whilst.metrics import score
 from whilst.policy import Policy, policy
+from whilst.policy.agent import Learnt
+from whilst.policy.oracle import Oracle
 from whilst.processes import describe, pick_device, versions
 from whilst.scoring import Record, record_path, write_record
 from whilst.settings import Evaluate
@@ -106,8 +113,8 @@ def evaluate(
 
 def system_name(trained: Trained) -> str:
     """The name of what was trained, as reports know it."""
-    objective = trained.recipe.objective
-    return "full-sentence" if objective.name == "full" else objective.name
+    name = trained.recipe.objective.name
+    return {"full": "full-sentence", "search": "bs-simt"}.get(name, name)
 
 
 def pair_name(trained: Trained) -> str:
@@ -116,13 +123,48 @@ def pair_name(trained: Trained) -> str:
     return f"{data.corpus or Path(data.dataset).name}.{data.source}-{data.target}"
 
 
+def choose(name: str, trained: Trained, settings: Evaluate, split: Split | None) -> Policy:
+    """The policy of this name: full, wait-3, agent-1 or oracle-1, where 1 is the first read of an interval."""
+    kind, _, argument = name.partition("-")
+    if kind not in ("agent", "oracle"):
+        return policy(name)
+    intervals = trained.recipe.search.intervals
+    firsts = [str(first) for first, _ in intervals]
+    if argument not in firsts:
+        names = ", ".join(f"{kind}-{first}" for first in firsts)
+        raise UserError(f"policy {name}: this run knows {names} (by the first read of its search intervals)")
+    number = firsts.index(argument)
+    if kind == "agent":
+        if trained.agent is None:
+            raise UserError(f"policy {name}: {trained.path} has no agent; train one with stages = [… \"agent\"]")
+        return Learnt(name, trained.agent, trained.model, number, settings.threshold)
+    if split is None:
+        raise UserError(f"policy {name}: an oracle needs the reference; use it with `whilst evaluate`")
+    return Oracle(name, oracle_reads(trained, split, number))
+
+
+def oracle_reads(trained: Trained, split: Split, number: int) -> list[list[int]]:
+    """The reads that search finds for each pair of a split, in its order."""
+    device = trained.model.target_embedding.weight.device
+    reads: dict[int, list[int]] = {}
+    order = np.argsort(split.target.lengths, kind="stable")
+    for chosen in track(cut_padded(split, order, 8192), "searching", "batches"):
+        batch = padded(split, chosen).to(device)
+        numbers = torch.full((batch.sentences + 1,), number)
+        found = find_reads(trained.model, trained.recipe.search, batch, numbers).tolist()
+        lengths = split.target.lengths[chosen].tolist()
+        reads |= {n: row[:length] for n, row, length in zip(chosen.tolist(), found, lengths, strict=True)}
+    return [reads[n] for n in range(len(reads))]
+
+
 def evaluate_run(
     run: Path, policies: Sequence[str], out: Path | None, with_text: bool, overrides: list[str], device: str
 ) -> list[Record]:
     """Evaluate a run under each policy; the run's own recipe says what is not given."""
     trained = load_run(run, pick_device(device))
     recipe = override(trained.recipe, overrides)
-    chosen = [policy(name) for name in policies or recipe.evaluate.policies]
     dataset = Dataset.open(Path(recipe.data.dataset))
+    split = dataset.split(recipe.evaluate.split)
+    chosen = [choose(name, trained, recipe.evaluate, split) for name in policies or recipe.evaluate.policies]
     folder = out or run / "evaluations"
     return [evaluate(trained, dataset, one, recipe.evaluate, folder, with_text) for one in chosen]

@@ -27,8 +27,9 @@ class Processes:
             dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
         return cls(dist.get_rank(), count)
 
-    def leave(self) -> None:
-        if self.count > 1:
+    @staticmethod
+    def leave() -> None:
+        if dist.is_initialized():
             dist.destroy_process_group()
 
     @property

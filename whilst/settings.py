@@ -77,7 +77,7 @@ class Model:
 class Objective:
     """What training minimises: the cross-entropy under these reads."""
 
-    name: Literal["full", "wait-k", "multi-path"] = "multi-path"
+    name: Literal["full", "wait-k", "multi-path", "search"] = "multi-path"  # search: set by the stage of that name
     k: int = 3  # for wait-k
     draw: Literal["batch", "sentence"] = "sentence"  # multi-path: a k for each batch (paper) or each pair
     label_smoothing: float = 0.1
@@ -137,7 +137,9 @@ class Search:
     slope: Literal["one", "ratio"] = "ratio"  # how intervals shift: by 1 (the paper's text) or J/I (its code)
     condition: Literal["concavity", "authors", "ground-truth"] = "concavity"
     multi_path: float = 0.0  # share of the sentences that stay under multi-path
-    train: Train = field(default_factory=Train)
+    train: Train = field(
+        default_factory=lambda: Train(steps=2_000, lr=2e-4, warmup=100, validate_bleu=False, keep="loss")
+    )
 
     def __post_init__(self) -> None:
         _require(bool(self.intervals), "search.intervals: give at least one, such as [[1, 5]]")
@@ -165,7 +167,9 @@ class Agent:
     reference: Literal["translation", "ground-truth"] = "translation"  # whose words it sees in training
     dropout: float = 0.1
     label_smoothing: float = 0.1
-    train: Train = field(default_factory=Train)
+    train: Train = field(
+        default_factory=lambda: Train(steps=2_000, lr=1e-3, warmup=100, validate_bleu=False, keep="loss")
+    )
 
     def __post_init__(self) -> None:
         _require(self.hidden > 0, "agent.hidden: must be positive")
@@ -179,6 +183,7 @@ class Evaluate:
 
     split: str = "test"
     policies: tuple[str, ...] = ("wait-1", "wait-3", "wait-5", "wait-7", "wait-9")
+    threshold: float = 0.5  # the agent WRITEs at this probability or above
     batch: int = 256  # sentences decoded together
     beam: int = 1  # full-sentence only
     max_ratio: float = 2.0  # a translation is cut at max_ratio * source length + max_extra units
@@ -196,10 +201,14 @@ class Recipe:
     """One experiment, whole."""
 
     run: str = "runs/run"  # folder of the trained model
+    start: str = ""  # run folder whose weights training begins with; empty: random weights
+    stages: tuple[Literal["translate", "search", "agent"], ...] = ("translate",)  # what `train` does, in order
     data: Data = field(default_factory=Data)
     model: Model = field(default_factory=Model)
     objective: Objective = field(default_factory=Objective)
     train: Train = field(default_factory=Train)
+    search: Search = field(default_factory=Search)
+    agent: Agent = field(default_factory=Agent)
     evaluate: Evaluate = field(default_factory=Evaluate)
 
     def __post_init__(self) -> None:

@@ -16,31 +16,44 @@ from whilst.data import prefetch
 from whilst.dataset import Dataset
 from whilst.errors import UserError
 from whilst.files import sha256, write_json
-from whilst.processes import describe, versions
+from whilst.processes import Processes, describe, versions
 from whilst.settings import Recipe
+from whilst.stages import make_task, stages
 from whilst.trainer import Trainer
 from whilst.validate import Validation
 
-# Changing these in a run that has begun is fine: they do not change what the next update does.
+# Changing these in a run that has begun is fine: training goes on from the same weights.
 FREE = {"steps", "validate_every", "save_every", "log_every", "patience", "tensorboard", "keep", "average"}
+# What each stage does not depend on: where things lie, how they are shown, and the stages after it.
+PLACES = {"run", "start", "stages", "evaluate"}
+LATER = {
+    "translate": PLACES | {"search", "agent"},
+    "search": PLACES | {"search.train", "agent"},  # the stage's own `train` is a copy of search.train
+    "agent": PLACES | {"search.train", "agent.train"},
+}
 
 
 def train(recipe: Recipe, device: torch.device, restart: bool = False) -> Path:
-    """Train a recipe to its end, going on where an earlier call was stopped. Returns the run folder."""
-    trainer = Trainer(recipe, Dataset.open(Path(recipe.data.dataset)), device)
+    """Train the stages of a recipe, going on where an earlier call was stopped. Returns the last one's folder."""
+    dataset = Dataset.open(Path(recipe.data.dataset))
+    folder = Path(recipe.run)
     try:
-        prepare_folder(trainer, restart)
-        run(trainer)
+        for stage in stages(recipe):
+            trainer = Trainer(stage, make_task(stage, dataset, device))
+            prepare_folder(trainer, restart)
+            run(trainer)
+            folder = trainer.folder
     finally:
-        trainer.processes.leave()
-    return trainer.folder
+        Processes.leave()
+    return folder
 
 
 def prepare_folder(trainer: Trainer, restart: bool) -> None:
     """Begin a run folder, or check that it is the same run and load where it stopped."""
     folder = trainer.folder
     if (folder / "recipe.json").is_file() and not restart:
-        changed = differences(to_table(read_recipe(folder)), to_table(trainer.recipe))
+        later = LATER[trainer.recipe.stages[0]]
+        changed = differences(to_table(read_recipe(folder)), to_table(trainer.recipe), later)
         if changed:
             raise UserError(
                 f"{folder}: was trained with other settings ({', '.join(changed)});"
@@ -53,7 +66,8 @@ def prepare_folder(trainer: Trainer, restart: bool) -> None:
                 (folder / name).unlink(missing_ok=True)
             remove(folder, "weights-*.safetensors")
         remove(folder, ".*.tmp")  # what a killed process was about to write
-        write_run(folder, trainer.recipe, trainer.dataset.source, trainer.dataset.target)
+        dataset = trainer.task.dataset
+        write_run(folder, trainer.recipe, dataset.source, dataset.target)
 
 
 def remove(folder: Path, pattern: str) -> None:
@@ -61,15 +75,15 @@ def remove(folder: Path, pattern: str) -> None:
         path.unlink(missing_ok=True)
 
 
-def differences(old: dict[str, Any], new: dict[str, Any], where: str = "") -> list[str]:
+def differences(old: dict[str, Any], new: dict[str, Any], ignored: set[str], where: str = "") -> list[str]:
     """Settings that differ and matter: where files lie and how results are shown does not."""
     names: list[str] = []
     for name in new:
         key = f"{where}{name}"
-        if key in ("run", "evaluate") or (where == "train." and name in FREE):
+        if key in ignored or (where == "train." and name in FREE):
             continue
         if isinstance(new[name], dict):
-            names += differences(old[name], new[name], f"{key}.")
+            names += differences(old[name], new[name], ignored, f"{key}.")
         elif old[name] != new[name] and not isinstance(new[name], tuple | list):
             names.append(key)
     return names
@@ -83,7 +97,7 @@ def run(trainer: Trainer) -> None:
     writer = open_tensorboard(trainer) if settings.tensorboard and trainer.processes.first else None
     if trainer.processes.first:
         notes.print(
-            f"{trainer.folder}: {trainer.model.parameter_count() / 1e6:.1f} M parameters, {device},"
+            f"{trainer.folder}: {trainer.parameters / 1e6:.1f} M parameters, {device},"
             f" {'packed' if trainer.batches.pack else 'padded'} batches of {settings.batch_tokens} tokens,"
             f" {settings.steps} steps" + (f", going on from step {trainer.step}" if trainer.step else "")
         )
@@ -153,8 +167,10 @@ def out_of_patience(trainer: Trainer) -> bool:
 
 
 def show(trainer: Trainer, found: Validation, writer: Any) -> None:
-    trainer.note({"step": trainer.step, "valid/loss": found.loss, "valid/bleu": found.bleu}, writer)
+    figures = {f"valid/{name}": value for name, value in found.figures.items()}
+    trainer.note({"step": trainer.step, "valid/loss": found.loss, "valid/bleu": found.bleu} | figures, writer)
     bleu = "" if found.bleu is None else f"  BLEU {found.bleu:.2f}"
+    bleu += "".join(f"  {name} {value:.3f}" for name, value in found.figures.items())
     best = "  best so far" if trainer.best is found else ""
     notes.print(f"step {trainer.step:>6}  loss {found.loss:.4f}{bleu}{best}")
 
@@ -174,8 +190,8 @@ def finish(trainer: Trainer, writer: Any, tokens: int, seconds: float) -> None:
             "steps": trainer.step,
             "best_step": trainer.best_step,
             "best": best,
-            "parameters": trainer.model.parameter_count(),
-            "dataset_sha256": sha256(trainer.dataset.path / "manifest.json"),
+            "parameters": trainer.parameters,
+            "dataset_sha256": sha256(trainer.task.dataset.path / "manifest.json"),
             "device": describe(trainer.device),
             "versions": versions(),
             # Of the part of the run since it was last started, validation left out.

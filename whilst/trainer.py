@@ -7,50 +7,48 @@ run ends with the same weights as one that was never stopped, and two processes 
 import copy
 import json
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
-from whilst import objectives, optim
+from whilst import optim
 from whilst.capture import Captured
 from whilst.checkpoint import load_state, load_tensors, save_state, save_tensors
 from whilst.data import Batch, Batches, Ints
-from whilst.dataset import Dataset
 from whilst.errors import UserError
 from whilst.files import writing_text
-from whilst.model import Translator
 from whilst.processes import Processes
 from whilst.settings import Recipe
-from whilst.validate import Validation, validate
+from whilst.tasks import Task
+from whilst.validate import Validation
 
 
 class Trainer:
     """The state of a run: weights, their average, Adam's moments, and how far the data has been used."""
 
-    def __init__(self, recipe: Recipe, dataset: Dataset, device: torch.device) -> None:
-        self.recipe, self.dataset, self.device = recipe, dataset, device
+    def __init__(self, recipe: Recipe, task: Task) -> None:
+        self.recipe, self.task, self.device = recipe, task, task.device
         self.folder = Path(recipe.run)
         self.settings = recipe.train
-        self.processes = Processes.join(device)
+        self.processes = Processes.join(self.device)
         if self.settings.accumulate % self.processes.count:
             raise UserError(
                 f"train.accumulate: {self.settings.accumulate} micro-batches cannot be shared evenly by"
                 f" {self.processes.count} processes; choose a multiple"
             )
-        torch.manual_seed(self.settings.seed)
-        units = len(dataset.source.vocabulary), len(dataset.target.vocabulary)
-        self.model = Translator(recipe.model, *units).to(device)
+        self.model = task.module
         self.averaged = copy.deepcopy(self.model)
         self.preset = optim.choose(self.settings)
         self.adam = optim.adam(self.model, self.preset)
-        pack = self.settings.layout == "packed" or (self.settings.layout == "auto" and device.type == "cuda")
-        if pack and device.type != "cuda":
-            raise UserError('train.layout: "packed" needs a GPU (FlexAttention trains only there); write "auto"')
-        self.batches = Batches(dataset.split("train"), self.settings.batch_tokens, self.settings.seed, pack)
-        self.cross_entropy, self.agreeing = objectives.cross_entropy, objectives.agreeing_cross_entropy
+        pack = self.settings.layout == "packed" or (self.settings.layout == "auto" and self.device.type == "cuda")
+        if self.settings.layout == "packed" and (self.device.type != "cuda" or not task.packs):
+            raise UserError('train.layout: "packed" is for translators on a GPU; write "auto"')
+        train = task.dataset.split("train")
+        self.batches = Batches(train, self.settings.batch_tokens, self.settings.seed, pack and task.packs)
         self.capture = False  # whether to record the update as a CUDA graph
         self.captured: Captured | None = None
         self.step = 0  # updates done
@@ -60,36 +58,32 @@ class Trainer:
         self.history: list[dict[str, Any]] = []
         self.waiting: list[int] = []  # steps whose weights wait for their average
 
+    @property
+    def parameters(self) -> int:
+        return sum(parameter.numel() for parameter in self.model.parameters())
+
     # One update.
 
     def compile(self) -> None:
-        """Compile the layers once each: all encoder layers share one program, all decoder layers another."""
         torch.set_float32_matmul_precision("high")
-        for layer in (*self.model.encoder, *self.model.decoder):
-            layer.compile(dynamic=False)
-        self.cross_entropy = torch.compile(objectives.cross_entropy, dynamic=False)
-        self.agreeing = torch.compile(objectives.agreeing_cross_entropy, dynamic=False)
+        self.task.compile()
         self.capture = self.batches.pack
 
     def draw(self, batch: Batch, micro: int) -> torch.Tensor:
-        """The reads of one micro-batch; they and its dropout are seeded by its place in the run."""
+        """What is random about one micro-batch; it and its dropout are seeded by its place in the run."""
         entropy = np.random.SeedSequence([self.settings.seed, self.step, micro]).generate_state(1, np.uint64)
         seed = int(entropy[0] >> 1)
         torch.manual_seed(seed)
-        objective = self.recipe.objective
-        return objectives.READS[objective.name](objective, batch, torch.Generator().manual_seed(seed))
+        with self.precision():
+            return self.task.draw(batch, torch.Generator().manual_seed(seed))
 
-    def accumulate(self, batch: Batch, reads: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+    def precision(self) -> AbstractContextManager[object]:
+        return torch.autocast("cuda", torch.bfloat16) if self.device.type == "cuda" else nullcontext()
+
+    def accumulate(self, batch: Batch, drawn: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
         """Add the gradient of `scale` times the summed loss; returns that loss."""
-        objective = self.recipe.objective
-        mixed = torch.autocast("cuda", torch.bfloat16) if self.device.type == "cuda" else nullcontext()
-        with mixed:
-            states = objectives.decoded(self.model, batch, reads)
-            if objective.r_drop:
-                both = states, objectives.decoded(self.model, batch, reads)
-                loss = self.agreeing(self.model, both, batch.labels, objective.label_smoothing, objective.r_drop)
-            else:
-                loss = self.cross_entropy(self.model, states, batch.labels, objective.label_smoothing)
+        with self.precision():
+            loss = self.task.loss(batch, drawn)
         (loss * scale).backward()  # type: ignore[no-untyped-call]
         return loss.detach()
 
@@ -101,11 +95,11 @@ class Trainer:
         scale = torch.full((), 1 / tokens, device=self.device)
         for micro, batch in micros:
             batch = batch.to(self.device)
-            reads = self.draw(batch, micro)
+            drawn = self.draw(batch, micro)
             if self.capture and self.captured is None:
-                self.captured = Captured(self.accumulate, self.model, batch, reads, scale)
-                reads = self.draw(batch, micro)  # recording used up random numbers
-            total += (self.captured or self.accumulate)(batch, reads, scale)
+                self.captured = Captured(self.accumulate, self.model, batch, drawn, scale)
+                drawn = self.draw(batch, micro)  # recording used up random numbers
+            total += (self.captured or self.accumulate)(batch, drawn, scale)
         self.processes.sum_gradients(self.model)
         if self.preset.clip:
             torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.preset.clip)
@@ -176,9 +170,9 @@ class Trainer:
                 if name != "step" and value is not None:
                     writer.add_scalar(name, value, row["step"])
 
-    def consider(self, weights: Translator) -> Validation:
+    def consider(self, weights: nn.Module) -> Validation:
         """Validate weights and keep them if they are the best so far."""
-        found = validate(weights, self.recipe, self.dataset)
+        found = self.task.validate(weights)
         if found.better(self.best, self.settings.keep):
             self.best, self.best_step = found, self.step
             about = {"step": self.step, "validation": found.to_table()}

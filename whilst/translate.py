@@ -9,8 +9,7 @@ from whilst.checkpoint import Trained, load_run
 from whilst.config import override
 from whilst.console import console
 from whilst.decode import Output
-from whilst.evaluate import translate_lines, words_with_times
-from whilst.policy import policy
+from whilst.evaluate import choose, translate_lines, words_with_times
 from whilst.processes import pick_device
 from whilst.text import cleaner, read_lines, split_lines
 
@@ -18,9 +17,9 @@ from whilst.text import cleaner, read_lines, split_lines
 def translate_text(
     run: Path, file: Path | None, policy_name: str, show: bool, overrides: list[str], device: str
 ) -> None:
-    chosen = policy(policy_name)
     trained = load_run(run, pick_device(device))
     recipe = override(trained.recipe, overrides)
+    chosen = choose(policy_name, trained, recipe.evaluate, None)
     clean = cleaner(recipe.data, recipe.data.source)
     raw = read_lines(file) if file else split_lines(sys.stdin.buffer.read(), "standard input")
     lines = [clean(line) for line in raw]

@@ -1,6 +1,7 @@
 """How good the model is whilst it trains: loss and BLEU on the development set."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 import torch
 
@@ -8,6 +9,7 @@ from whilst import objectives
 from whilst.data import in_order
 from whilst.dataset import Dataset
 from whilst.decode import Limits, translate
+from whilst.draw import draw_reads
 from whilst.metrics import paper_bleu
 from whilst.model import Translator
 from whilst.policy.full import Full
@@ -17,8 +19,9 @@ from whilst.settings import Recipe
 
 @dataclass(frozen=True)
 class Validation:
-    loss: float  # per token, without label smoothing
-    bleu: float | None
+    loss: float  # per token or decision, without label smoothing
+    bleu: float | None = None
+    figures: dict[str, float] = field(default_factory=dict)  # whatever else was measured
 
     def better(self, other: "Validation | None", keep: str) -> bool:
         if other is None:
@@ -27,7 +30,7 @@ class Validation:
             return self.bleu > other.bleu
         return self.loss < other.loss
 
-    def to_table(self) -> dict[str, float | None]:
+    def to_table(self) -> dict[str, Any]:
         return asdict(self)
 
 
@@ -41,7 +44,7 @@ def validate(model: Translator, recipe: Recipe, dataset: Dataset) -> Validation:
     total, tokens = torch.zeros((), device=device, dtype=torch.float64), 0
     for batch in in_order(split, recipe.train.batch_tokens):
         batch = batch.to(device)
-        seen = objectives.READS[recipe.objective.name](recipe.objective, batch, random)
+        seen = draw_reads(model, recipe, batch, random)
         total += objectives.cross_entropy(model, objectives.decoded(model, batch, seen), batch.labels, 0.0)
         tokens += batch.target_tokens
     bleu = None

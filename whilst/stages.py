@@ -1,0 +1,61 @@
+"""The stages of a recipe: translator, fine-tuning on searched reads, agent. Each is a recipe and a task of its own.
+
+    RUN/               the translator
+    RUN/search/        the translator fine-tuned on the reads that it finds
+    RUN/search/agent/  the agent that learns them; it is found by whoever loads RUN/search
+"""
+
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from whilst.agent import Agent
+from whilst.checkpoint import AGENT, load_run, load_tensors
+from whilst.dataset import Dataset
+from whilst.errors import UserError
+from whilst.model import Translator
+from whilst.settings import Recipe
+from whilst.tasks import Deciding, Task, Translating
+
+SEARCH = "search"
+
+
+def stages(recipe: Recipe) -> list[Recipe]:
+    """The recipe of each stage, in order."""
+    base = recipe.run if "translate" in recipe.stages else recipe.start
+    tuned = f"{recipe.run}/{SEARCH}" if "search" in recipe.stages else base
+    searching = replace(recipe.objective, name="search")
+    made = {
+        "translate": replace(recipe, stages=("translate",)),
+        "search": replace(
+            recipe, stages=("search",), run=tuned, start=base, objective=searching, train=recipe.search.train
+        ),
+        "agent": replace(
+            recipe,
+            stages=("agent",),
+            run=f"{tuned}/{AGENT}",
+            start=tuned,
+            objective=searching,
+            train=recipe.agent.train,
+        ),
+    }
+    return [made[name] for name in recipe.stages]
+
+
+def make_task(recipe: Recipe, dataset: Dataset, device: torch.device) -> Task:
+    """The task of a recipe that has one stage, its module as it begins."""
+    torch.manual_seed(recipe.train.seed)
+    if recipe.stages == ("agent",):
+        if not recipe.start:
+            raise UserError("start: the agent learns from a trained translator; name its run folder")
+        translator = load_run(Path(recipe.start), device).model.requires_grad_(False)
+        agent = Agent(recipe.agent, recipe.model.width, len(recipe.search.intervals)).to(device)
+        return Deciding(recipe, dataset, translator, agent, device)
+    model = Translator(recipe.model, len(dataset.source), len(dataset.target)).to(device)
+    if recipe.start:
+        weights = Path(recipe.start) / "model.safetensors"
+        if not weights.is_file():
+            raise UserError(f"{recipe.start}: no model.safetensors there to start from; train that run first")
+        model.load_state_dict(load_tensors(weights, device)[0])
+    return Translating(recipe, dataset, model, device)

@@ -1,0 +1,131 @@
+"""What can be trained: the translator under some reads, or the agent that learns reads. The loop knows neither.
+
+A task owns its module, says what a batch costs, and how good the module is on the development set.
+"""
+
+import abc
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from whilst import agent as agents
+from whilst import objectives
+from whilst.agent import Agent
+from whilst.data import Batch, in_order
+from whilst.dataset import Dataset
+from whilst.draw import draw_interval, draw_reads, find_reads
+from whilst.model import Translator
+from whilst.reads import Action
+from whilst.settings import Recipe
+from whilst.validate import Validation, validate
+
+
+class Task(abc.ABC):
+    module: nn.Module  # what is trained
+    dataset: Dataset
+    packs: bool  # whether batches may be packed on a GPU
+    device: torch.device
+
+    @abc.abstractmethod
+    def compile(self) -> None:
+        """Make it fast on a GPU."""
+
+    @abc.abstractmethod
+    def draw(self, batch: Batch, random: torch.Generator) -> Tensor:
+        """What is random about a batch, or found without gradients. Not part of a recorded update."""
+
+    @abc.abstractmethod
+    def loss(self, batch: Batch, drawn: Tensor) -> Tensor:
+        """The summed loss; of fixed shapes where batches are packed."""
+
+    @abc.abstractmethod
+    def validate(self, module: nn.Module) -> Validation:
+        """How good these weights are."""
+
+
+@dataclass(eq=False)
+class Translating(Task):
+    """The translator: full-sentence, wait-k, multi-path, or under the reads that it finds itself."""
+
+    recipe: Recipe
+    dataset: Dataset
+    module: Translator
+    device: torch.device
+    packs: bool = True
+
+    def __post_init__(self) -> None:
+        self.cross_entropy, self.agreeing = objectives.cross_entropy, objectives.agreeing_cross_entropy
+
+    def compile(self) -> None:
+        """Compile the layers once each: all encoder layers share one program, all decoder layers another."""
+        for layer in (*self.module.encoder, *self.module.decoder):
+            layer.compile(dynamic=False)
+        self.cross_entropy = torch.compile(objectives.cross_entropy, dynamic=False)
+        self.agreeing = torch.compile(objectives.agreeing_cross_entropy, dynamic=False)
+
+    def draw(self, batch: Batch, random: torch.Generator) -> Tensor:
+        return draw_reads(self.module, self.recipe, batch, random)
+
+    def loss(self, batch: Batch, drawn: Tensor) -> Tensor:
+        objective = self.recipe.objective
+        states = objectives.decoded(self.module, batch, drawn)
+        if not objective.r_drop:
+            return self.cross_entropy(self.module, states, batch.labels, objective.label_smoothing)
+        both = states, objectives.decoded(self.module, batch, drawn)
+        return self.agreeing(self.module, both, batch.labels, objective.label_smoothing, objective.r_drop)
+
+    def validate(self, module: nn.Module) -> Validation:
+        assert isinstance(module, Translator)
+        return validate(module, self.recipe, self.dataset)
+
+
+@dataclass(eq=False)
+class Deciding(Task):
+    """The agent, on the lessons of a translator that stays as it is."""
+
+    recipe: Recipe
+    dataset: Dataset
+    translator: Translator
+    module: Agent
+    device: torch.device
+    packs: bool = False  # an LSTM runs along a row
+
+    def compile(self) -> None:
+        """Nothing to do: cuDNN's LSTM is what takes the time."""
+
+    def draw(self, batch: Batch, random: torch.Generator) -> Tensor:
+        return draw_interval(self.recipe.search, batch, random)[: batch.sentences].to(self.device)
+
+    def lesson(self, batch: Batch, numbers: Tensor) -> agents.Lesson:
+        found = find_reads(self.translator, self.recipe.search, batch, numbers)
+        return agents.lesson(self.translator, batch, found, self.recipe.agent.reference == "translation")
+
+    def loss(self, batch: Batch, drawn: Tensor) -> Tensor:
+        given = self.lesson(batch, drawn)
+        odds, _ = self.module(self.translator, given.seen, drawn, self.module.start(batch.sentences))
+        return agents.loss(odds, given, self.recipe.agent.label_smoothing)
+
+    @torch.inference_mode()
+    def validate(self, module: nn.Module) -> Validation:
+        """Loss of a decision, and how often it is right: over all, and F1 of each action."""
+        assert isinstance(module, Agent)
+        module.eval()
+        total, confusion = 0.0, torch.zeros(2, 2, dtype=torch.float64)  # rows: wanted, columns: decided
+        for batch in in_order(self.dataset.split("valid"), self.recipe.train.batch_tokens):
+            batch = batch.to(self.device)
+            for number in range(len(self.recipe.search.intervals)):
+                numbers = torch.full((batch.sentences,), number, device=self.device)
+                given = self.lesson(batch, numbers)
+                odds, _ = module(self.translator, given.seen, numbers, module.start(batch.sentences))
+                total += float(agents.loss(odds, given, 0.0))
+                pairs = (2 * given.action + (odds >= 0).long())[given.counts]
+                confusion += torch.bincount(pairs, minlength=4).view(2, 2).double().cpu()
+        right = confusion.diagonal()
+        f1 = 2 * right / (confusion.sum(0) + confusion.sum(1)).clamp(min=1)
+        figures = {
+            "accuracy": float(right.sum() / confusion.sum()),
+            "f1_read": float(f1[Action.READ]),
+            "f1_write": float(f1[Action.WRITE]),
+        }
+        return Validation(total / float(confusion.sum()), None, figures)
