@@ -8,9 +8,11 @@ from whilst import demo
 
 SMALLER = {
     "steps = 700": "steps = 3",
+    "steps = 150": "steps = 2",
+    "steps = 300": "steps = 2",
     "warmup = 100": "warmup = 1",
-    "validate_every = 350": "validate_every = 3",
     "width = 128": "width = 16",
+    "hidden = 128": "hidden = 8",
     'corpus = "toy"': 'corpus = "toy"\ntoy_pairs = 200',
 }
 
@@ -20,6 +22,7 @@ def test_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
     for old, new in SMALLER.items():
         assert old in text
         text = text.replace(old, new)
+    assert "validate_every = 350" in text, "past the end, so the last step validates"
     recipe = tmp_path / "demo.toml"
     recipe.write_text(text, encoding="utf-8")
     monkeypatch.setattr(demo, "RECIPE", recipe)

@@ -20,6 +20,7 @@ from whilst.evaluate import evaluate, pair_name, system_name, to_sentence, trans
 from whilst.metrics import score
 from whilst.model import Translator
 from whilst.policy import policy
+from whilst.policy.oracle import Oracle
 from whilst.prepare import prepare
 from whilst.scoring import read_record, rescore
 from whilst.settings import Data, Evaluate, Model, Objective, Recipe
@@ -230,8 +231,11 @@ def test_lines_become_the_units_of_the_dataset(run: tuple[Trained, Dataset]) -> 
 
 def test_names_in_reports(sides: Callable[[str, str], Trained]) -> None:
     trained = sides("word", "word")
-    assert (system_name(trained), pair_name(trained)) == ("multi-path", "dataset.src-tgt")
+    assert (system_name(trained, policy("full")), pair_name(trained)) == ("multi-path", "dataset.src-tgt")
     data = Data(corpus="iwslt15", source="en", target="vi")
     recipe = dataclasses.replace(trained.recipe, data=data, objective=Objective(name="full"))
     full = dataclasses.replace(trained, recipe=recipe)
-    assert (system_name(full), pair_name(full)) == ("full-sentence", "iwslt15.en-vi")
+    assert (system_name(full, policy("full")), pair_name(full)) == ("full-sentence", "iwslt15.en-vi")
+    tuned = dataclasses.replace(trained, recipe=dataclasses.replace(recipe, objective=Objective(name="search")))
+    assert system_name(tuned, Oracle("oracle-1", [])) == "bs-simt oracle"
+    assert system_name(tuned, policy("wait-3")) == "bs-simt (wait-k)"

@@ -26,6 +26,11 @@ SMALLER = [
     "train.validate_every=4",
     "train.warmup=1",
     "train.batch_tokens=512",
+    "search.train.steps=2",
+    "search.train.validate_every=2",
+    "agent.hidden=8",
+    "agent.train.steps=2",
+    "agent.train.validate_every=2",
 ]
 
 

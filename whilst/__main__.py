@@ -26,7 +26,13 @@ Set = Annotated[
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 Policies = Annotated[
-    list[str], typer.Option("--policy", help="full or wait-K. Repeatable. Default: the recipe's.", metavar="POLICY")
+    list[str],
+    typer.Option(
+        "--policy",
+        help="full, wait-K, agent-L or oracle-L, where L is the first read of a search interval. Repeatable."
+        " Default: the recipe's.",
+        metavar="POLICY",
+    ),
 ]
 
 
@@ -59,7 +65,10 @@ def train(
     device: Device = "auto",
     restart: Annotated[bool, typer.Option("--restart", help="Begin anew instead of going on.")] = False,
 ) -> None:
-    """Train a model, or go on where training was stopped.
+    """Train the stages of a recipe, or go on where training was stopped.
+
+    The stages are the translator (RUN), its fine-tuning on searched reads (RUN/search) and the agent that learns
+    those reads (RUN/search/agent).
 
     Examples:
 
@@ -80,7 +89,7 @@ def train(
 def translate(
     run: Run,
     file: Annotated[Path | None, typer.Argument(help="Text, one sentence a line; default: stdin.")] = None,
-    policy: Annotated[str, typer.Option(help="full or wait-K.")] = "wait-3",
+    policy: Annotated[str, typer.Option(help="full, wait-K or agent-L.")] = "wait-3",
     show: Annotated[bool, typer.Option("--show", help="Show every READ and WRITE.")] = False,
     set_: Set = [],  # noqa: B006
     device: Device = "auto",
@@ -114,6 +123,8 @@ def evaluate(
         whilst evaluate runs/toy
 
         whilst evaluate runs/toy --policy wait-1 --policy wait-3 --policy full
+
+        whilst evaluate runs/toy/search --policy agent-1 --policy oracle-1
 
         whilst evaluate runs/iwslt15.en-vi --no-text --out results/iwslt15.en-vi --set evaluate.split=valid
     """

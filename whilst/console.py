@@ -35,4 +35,12 @@ def bar(
         unit_scale=total is not None and total >= 100_000,
         disable=not sys.stderr.isatty(),
         smoothing=0.05,
+        delay=1,  # what is over in a moment needs no bar
+        leave=False,  # and what is over needs none any more
     )
+
+
+def say(line: str) -> None:
+    """A note that goes above the bars, not through them."""
+    with tqdm.external_write_mode(file=sys.stderr):
+        notes.print(line)

@@ -92,7 +92,7 @@ def evaluate(
     write_trace(trace, sentences, with_text)
     recipe = trained.recipe
     record = Record(
-        system=system_name(trained),
+        system=system_name(trained, chosen),
         policy=chosen.name,
         pair=pair_name(trained),
         split=settings.split,
@@ -111,10 +111,12 @@ def evaluate(
     return record
 
 
-def system_name(trained: Trained) -> str:
-    """The name of what was trained, as reports know it."""
+def system_name(trained: Trained, chosen: Policy) -> str:
+    """The name of what was trained and how it was used, as reports know it."""
     name = trained.recipe.objective.name
-    return {"full": "full-sentence", "search": "bs-simt"}.get(name, name)
+    if name != "search":
+        return "full-sentence" if name == "full" else name
+    return {"agent": "bs-simt", "oracle": "bs-simt oracle"}.get(chosen.name.partition("-")[0], "bs-simt (wait-k)")
 
 
 def pair_name(trained: Trained) -> str:

@@ -95,10 +95,18 @@ def our_lines(records: Sequence[Record]) -> list[Line]:
     for record in records:
         if record.scores.bleu is None:
             raise UserError(f"{record.trace}: has no BLEU; score it with its reference first")
-        label = f"k={record.policy.removeprefix('wait-')}" if record.policy.startswith("wait-") else record.policy
         al = None if record.is_full else record.scores.al
-        points.setdefault(record.system, []).append((label, al, record.scores.bleu))
+        points.setdefault(record.system, []).append((point_label(record), al, record.scores.bleu))
     return [Line(system, of_system) for system, of_system in points.items()]
+
+
+def point_label(record: Record) -> str:
+    """What tells a point apart on its curve: k, or the search interval."""
+    kind, _, argument = record.policy.partition("-")
+    if kind == "wait":
+        return f"k={argument}"
+    intervals = record.settings.get("search", {}).get("intervals", [])
+    return next((f"[{first},{last}]" for first, last in intervals if str(first) == argument), record.policy)
 
 
 def reference_lines(pair: str) -> list[Line]:

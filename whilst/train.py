@@ -11,7 +11,7 @@ import torch
 
 from whilst.checkpoint import read_recipe, write_run
 from whilst.config import to_table
-from whilst.console import bar, notes
+from whilst.console import bar, notes, say
 from whilst.data import prefetch
 from whilst.dataset import Dataset
 from whilst.errors import UserError
@@ -172,7 +172,7 @@ def show(trainer: Trainer, found: Validation, writer: Any) -> None:
     bleu = "" if found.bleu is None else f"  BLEU {found.bleu:.2f}"
     bleu += "".join(f"  {name} {value:.3f}" for name, value in found.figures.items())
     best = "  best so far" if trainer.best is found else ""
-    notes.print(f"step {trainer.step:>6}  loss {found.loss:.4f}{bleu}{best}")
+    say(f"step {trainer.step:>6}  loss {found.loss:.4f}{bleu}{best}")
 
 
 def finish(trainer: Trainer, writer: Any, tokens: int, seconds: float) -> None:
