@@ -188,7 +188,7 @@ def test_at_a_terminal_there_is_a_bar(work: Work, tmp_path: Path) -> None:
 # Help and mistakes.
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", [*COMMANDS, "explain"])
 def test_help_teaches_by_example(command: str) -> None:
     done = whilst(command, "--help")
     assert done.code == 0
@@ -200,7 +200,7 @@ def test_help_teaches_by_example(command: str) -> None:
 def test_help_lists_the_commands() -> None:
     done = whilst("--help")
     assert done.code == 0
-    for command in (*COMMANDS, "demo", "bench"):
+    for command in (*COMMANDS, "explain", "demo", "bench"):
         assert re.search(rf"^\W*{command} ", done.out, re.MULTILINE)
 
 
@@ -284,6 +284,14 @@ MISTAKES: dict[str, tuple[Mistake, str]] = {
     "no record": (lambda _, empty: ("report", empty / "a.json"), "a.json: no such file"),
     "no file to translate": (lambda work, empty: ("translate", work.run, empty / "a.txt"), "a.txt: no such file"),
     "no such device": (lambda work, _: ("train", work.recipe, "--device", "gpu"), "--device gpu: write auto, cpu"),
+    "a trained setting": (
+        lambda work, _: ("evaluate", work.run, "--set", "model.width=64"),
+        "was trained with it; change it in `whilst train`",
+    ),
+    "no agent": (lambda work, _: ("evaluate", work.run, "--policy", "agent-1"), "has no agent; train one"),
+    "no such interval": (lambda work, _: ("explain", work.run, "a", "--latency", "2"), "this run knows 1, 3"),
+    "nothing to explain": (lambda work, _: ("explain", work.run, " "), "the source sentence is empty"),
+    "no such picture": (lambda work, _: ("explain", work.run, "a", "--out", "a.gif"), "must end in .png, .svg"),
     "unsupported device": (lambda work, _: ("translate", work.run, "--device", "meta"), "--device meta: write"),
 }
 

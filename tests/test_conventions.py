@@ -48,6 +48,8 @@ LAYERS = (
     "report",
     "evaluate",
     "translate",
+    "explain",
+    "landscape",
     # what drives all of it
     "validate",
     "tasks",

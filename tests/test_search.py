@@ -140,3 +140,16 @@ def test_a_sentence_of_its_own_first_interval(model: Translator, random_split: C
     for first in (1, 3, 5):
         rows = (firsts[:, 0] == first).nonzero()[:, 0]
         assert torch.equal(mixed[rows], search(model, batch, Interval(first, 5))[rows])
+
+
+def test_a_tolerance_does_not_wait_for_noise() -> None:
+    """A probability that jumps at 3 reads and then rises by next to nothing: the jump is what is wanted."""
+    chances = torch.tensor([0.1, 0.1, 0.9, 0.9001, 0.9002, 0.9003, 0.9004, 0.9005])
+
+    def look(seen: torch.Tensor) -> Found:
+        return Found(chances[seen - 1], seen)
+
+    low, high = torch.tensor([1]), torch.tensor([8])
+    concave = CONDITIONS["concavity"]
+    assert int(bisect(low, high, 8, look, concave, low)) == 4
+    assert int(bisect(low, high, 8, look, concave, low, tolerance=0.01)) == 3

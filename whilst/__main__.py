@@ -108,6 +108,40 @@ def translate(
 
 
 @app.command()
+def explain(
+    run: Run,
+    source: Annotated[str, typer.Argument(help="The source sentence, in quotes.", metavar="SOURCE")],
+    target: Annotated[str | None, typer.Argument(help="Its translation; default: what the model says.")] = None,
+    latency: Annotated[
+        int | None, typer.Option(help="First read of the search interval; default: the run's first.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Picture: .png, .svg or .pdf.")] = Path("explain.png"),
+    device: Device = "auto",
+) -> None:
+    """Draw one sentence: what each target token gains from each source token, and what search and agent make of it.
+
+    Examples:
+
+        whilst explain runs/toy/search "ros muhun hosus ronan son mor sotosun yun ."
+
+        whilst explain runs/toy/search "kan musak ros ramak haran ." --latency 2 --out sentence.svg
+    """
+    from whilst.checkpoint import load_run
+    from whilst.console import notes
+    from whilst.explain import explain
+    from whilst.landscape import draw, print_landscape
+    from whilst.processes import pick_device
+
+    if out.suffix not in (".png", ".svg", ".pdf"):
+        raise UserError(f"--out {out}: the name must end in .png, .svg or .pdf")
+    trained = load_run(run, pick_device(device))
+    explanation = explain(trained, source, target, latency or trained.recipe.search.intervals[0][0])
+    print_landscape(explanation)
+    draw(explanation, out)
+    notes.print(f"picture: {out}")
+
+
+@app.command()
 def evaluate(
     run: Run,
     policies: Policies = [],  # noqa: B006

@@ -19,7 +19,8 @@ def find_reads(model: Translator, settings: Search, batch: Batch, numbers: Tenso
     """(rows, target) reads by search, each sentence in the interval of its number."""
     firsts = torch.tensor([first for first, _ in settings.intervals], device=batch.source.device)
     first = firsts[numbers.to(firsts.device)][batch.target_at.segment]
-    return search(model, batch, Interval(first, settings.size, settings.slope), settings.condition)
+    interval = Interval(first, settings.size, settings.slope)
+    return search(model, batch, interval, settings.condition, settings.tolerance)
 
 
 def draw_reads(model: Translator, recipe: Recipe, batch: Batch, random: torch.Generator) -> Tensor:

@@ -1,5 +1,6 @@
 """From a trained model and a text to a trace and its record: what was written, when, and how good it is."""
 
+import dataclasses
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -159,12 +160,21 @@ def oracle_reads(trained: Trained, split: Split, number: int) -> list[list[int]]
     return [reads[n] for n in range(len(reads))]
 
 
+def with_settings(trained: Trained, overrides: list[str]) -> Trained:
+    """The run with some settings changed, of those that can still be changed after training."""
+    recipe = override(trained.recipe, overrides)
+    for section in ("model", "objective", "train", "agent"):
+        if to_table(recipe)[section] != to_table(trained.recipe)[section]:
+            raise UserError(f"--set {section}.…: {trained.path} was trained with it; change it in `whilst train`")
+    return dataclasses.replace(trained, recipe=recipe)
+
+
 def evaluate_run(
     run: Path, policies: Sequence[str], out: Path | None, with_text: bool, overrides: list[str], device: str
 ) -> list[Record]:
     """Evaluate a run under each policy; the run's own recipe says what is not given."""
-    trained = load_run(run, pick_device(device))
-    recipe = override(trained.recipe, overrides)
+    trained = with_settings(load_run(run, pick_device(device)), overrides)
+    recipe = trained.recipe
     dataset = Dataset.open(Path(recipe.data.dataset))
     split = dataset.split(recipe.evaluate.split)
     chosen = [choose(name, trained, recipe.evaluate, split) for name in policies or recipe.evaluate.policies]

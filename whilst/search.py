@@ -49,35 +49,48 @@ class Found:
 
 
 Look = Callable[[Tensor], Found]  # reads -> what is found there
-GoLeft = Callable[[Tensor, Tensor, Tensor, Look, Tensor], Tensor]  # l, m, r, look, labels -> take [l, m]?
 
 
-def concave(low: Tensor, middle: Tensor, high: Tensor, look: Look, _: Tensor) -> Tensor:
-    """The paper's condition: the first half gains at least as much as the second."""
-    return look(middle).chance >= (look(low).chance + look(high).chance) / 2
+@dataclass(frozen=True)
+class Bounds:
+    """An interval of every token, and its middle."""
+
+    low: Tensor
+    middle: Tensor
+    high: Tensor
 
 
-def authors(low: Tensor, middle: Tensor, high: Tensor, look: Look, labels: Tensor) -> Tensor:
+GoLeft = Callable[[Bounds, Look, Tensor, float], Tensor]  # bounds, look, labels, tolerance -> take [low, middle]?
+
+
+def concave(at: Bounds, look: Look, _: Tensor, tolerance: float) -> Tensor:
+    """The paper's condition: the first half gains at least as much as the second (but for the tolerance)."""
+    return look(at.middle).chance + tolerance >= (look(at.low).chance + look(at.high).chance) / 2
+
+
+def authors(at: Bounds, look: Look, labels: Tensor, tolerance: float) -> Tensor:
     """The authors' code: also left when reading more does not help at all; of two reads left, the smaller one if
     the most probable token is the same."""
-    at_low, at_high = look(low), look(high)
-    left = concave(low, middle, high, look, labels) | (at_low.chance >= at_high.chance)
-    return torch.where(high - low == 1, at_low.best == at_high.best, left)
+    low, high = look(at.low), look(at.high)
+    left = concave(at, look, labels, tolerance) | (low.chance + tolerance >= high.chance)
+    return torch.where(at.high - at.low == 1, low.best == high.best, left)
 
 
-def ground_truth(_: Tensor, middle: Tensor, __: Tensor, look: Look, labels: Tensor) -> Tensor:
+def ground_truth(at: Bounds, look: Look, labels: Tensor, _: float) -> Tensor:
     """The trade-off ablation: left as soon as the reference token is the most probable one."""
-    return look(middle).best == labels
+    return look(at.middle).best == labels
 
 
 CONDITIONS: dict[str, GoLeft] = {"concavity": concave, "authors": authors, "ground-truth": ground_truth}
 
 
-def bisect(low: Tensor, high: Tensor, size: int, look: Look, go_left: GoLeft, labels: Tensor) -> Tensor:
+def bisect(
+    low: Tensor, high: Tensor, size: int, look: Look, go_left: GoLeft, labels: Tensor, tolerance: float = 0.0
+) -> Tensor:
     """Halve [low, high] of every token until one number of reads is left."""
     for _ in range((size - 1).bit_length()):  # the fixed count needs no word from the device
         middle = (low + high) // 2
-        left = go_left(low, middle, high, look, labels) | (low == high)
+        left = go_left(Bounds(low, middle, high), look, labels, tolerance) | (low == high)
         low, high = torch.where(left, low, middle + 1), torch.where(left, middle, high)
     return low
 
@@ -102,8 +115,13 @@ class Reader:
 
 
 @torch.no_grad()
-def search(model: Translator, batch: Batch, interval: Interval, condition: str = "concavity") -> Tensor:
-    """(rows, target) monotone reads by the table; the model must be in eval mode."""
+def search(
+    model: Translator, batch: Batch, interval: Interval, condition: str = "concavity", tolerance: float = 0.0
+) -> Tensor:
+    """(rows, target) monotone reads by the table; the model must be in eval mode.
+
+    Where a probability is level, the condition decides by noise; a tolerance says what is too little to wait for.
+    """
     reader = Reader(model, batch)
     start, longest = interval.start(batch), batch.source_lengths
     table = [reader.find((start + offset).clamp(min=1).minimum(longest)) for offset in range(interval.size)]
@@ -115,20 +133,20 @@ def search(model: Translator, batch: Batch, interval: Interval, condition: str =
 
     low = start.clamp(min=1).minimum(longest)
     high = (start + interval.size - 1).clamp(min=1).minimum(longest)
-    found = bisect(low, high, interval.size, look, CONDITIONS[condition], batch.labels)
+    found = bisect(low, high, interval.size, look, CONDITIONS[condition], batch.labels, tolerance)
     return monotone(found, batch)
 
 
 @torch.no_grad()
 def search_step_by_step(
-    model: Translator, batch: Batch, interval: Interval, condition: str = "concavity"
+    model: Translator, batch: Batch, interval: Interval, condition: str = "concavity", tolerance: float = 0.0
 ) -> Tensor:
     """The same with decoder passes at every bisection."""
     reader = Reader(model, batch)
     start, longest = interval.start(batch), batch.source_lengths
     low = start.clamp(min=1).minimum(longest)
     high = (start + interval.size - 1).clamp(min=1).minimum(longest)
-    found = bisect(low, high, interval.size, reader.find, CONDITIONS[condition], batch.labels)
+    found = bisect(low, high, interval.size, reader.find, CONDITIONS[condition], batch.labels, tolerance)
     return monotone(found, batch)
 
 

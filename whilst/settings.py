@@ -136,6 +136,7 @@ class Search:
     intervals: tuple[tuple[int, ...], ...] = ((1, 5), (3, 7), (5, 9), (7, 11), (9, 13))  # [l_1, r_1]
     slope: Literal["one", "ratio"] = "ratio"  # how intervals shift: by 1 (the paper's text) or J/I (its code)
     condition: Literal["concavity", "authors", "ground-truth"] = "concavity"
+    tolerance: float = 0.0  # a gain in probability that is not worth waiting for; 0: the paper
     multi_path: float = 0.0  # share of the sentences that stay under multi-path
     train: Train = field(
         default_factory=lambda: Train(steps=2_000, lr=2e-4, warmup=100, validate_bleu=False, keep="loss")
@@ -149,6 +150,7 @@ class Search:
         sizes = {last - first for first, last in self.intervals}
         _require(len(sizes) == 1, "search.intervals: all must have the same length, one table serves them")
         _require(0 <= self.multi_path < 1, "search.multi_path: must be in [0, 1)")
+        _require(0 <= self.tolerance < 1, "search.tolerance: must be in [0, 1)")
 
     @property
     def size(self) -> int:

@@ -6,10 +6,9 @@ from pathlib import Path
 from rich.text import Text
 
 from whilst.checkpoint import Trained, load_run
-from whilst.config import override
 from whilst.console import console
 from whilst.decode import Output
-from whilst.evaluate import choose, translate_lines, words_with_times
+from whilst.evaluate import choose, translate_lines, with_settings, words_with_times
 from whilst.processes import pick_device
 from whilst.text import cleaner, read_lines, split_lines
 
@@ -17,8 +16,8 @@ from whilst.text import cleaner, read_lines, split_lines
 def translate_text(
     run: Path, file: Path | None, policy_name: str, show: bool, overrides: list[str], device: str
 ) -> None:
-    trained = load_run(run, pick_device(device))
-    recipe = override(trained.recipe, overrides)
+    trained = with_settings(load_run(run, pick_device(device)), overrides)
+    recipe = trained.recipe
     chosen = choose(policy_name, trained, recipe.evaluate, None)
     clean = cleaner(recipe.data, recipe.data.source)
     raw = read_lines(file) if file else split_lines(sys.stdin.buffer.read(), "standard input")

@@ -1,0 +1,115 @@
+"""One sentence under the magnifying glass: what each target token gains from each source token, what search makes
+of it, and what the agent does. How it is drawn stands in landscape.py."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from whilst.checkpoint import Trained
+from whilst.data import Batch, padded
+from whilst.dataset import Ragged, Split
+from whilst.decode import Limits, translate_batch
+from whilst.errors import UserError
+from whilst.evaluate import choose
+from whilst.model import Translator
+from whilst.policy import Policy, View
+from whilst.policy.full import Full
+from whilst.search import Interval, Reader, search
+from whilst.settings import Evaluate
+from whilst.text import cleaner
+from whilst.vocab import BOS, EOS
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Everything is in units, end marks included."""
+
+    source: list[str]
+    target: list[str]
+    chances: npt.NDArray[np.float64]  # (target, source) probability of the token after so many reads
+    low: list[int]  # the interval of each token
+    high: list[int]
+    found: list[int]  # by search
+    agent: list[int] | None  # where the agent would WRITE each token; None without one
+
+
+def explain(trained: Trained, source: str, target: str | None, first: int) -> Explanation:
+    """Look at a sentence with the search interval that begins with `first` reads."""
+    data = trained.recipe.data
+    words = cleaner(data, data.source)(source).split()
+    if not words:
+        raise UserError("explain: the source sentence is empty")
+    ids = [*trained.source.encode(words)[0], EOS]
+    if target is None:
+        # What the model says when it has read everything is what is looked at.
+        wanted = [*translate_batch(trained.model, [ids], Full(), Limits())[0].units, EOS]
+    else:
+        wanted = [*trained.target.encode(cleaner(data, data.target)(target).split())[0], EOS]
+    settings = trained.recipe.search
+    intervals = {interval[0]: number for number, interval in enumerate(settings.intervals)}
+    if first not in intervals:
+        raise UserError(f"--latency {first}: this run knows {', '.join(map(str, intervals))}")
+    device = trained.model.target_embedding.weight.device
+    batch = padded(Split(_ragged(ids), _ragged(wanted)), np.arange(1)).to(device)
+    interval = Interval(first, settings.size, settings.slope)
+    low = interval.start(batch).minimum(batch.source_lengths)
+    high = (interval.start(batch) + settings.size - 1).minimum(batch.source_lengths)
+    agent = None
+    if trained.agent is not None:
+        agent = walk_along(trained.model, ids, wanted, choose(f"agent-{first}", trained, Evaluate(), None))
+    return Explanation(
+        [trained.source.vocabulary.units[unit] for unit in ids],
+        [trained.target.vocabulary.units[unit] for unit in wanted],
+        landscape(trained.model, batch),
+        low[0].tolist(),
+        high[0].tolist(),
+        search(trained.model, batch, interval, settings.condition, settings.tolerance)[0].tolist(),
+        agent,
+    )
+
+
+def _ragged(ids: Sequence[int]) -> Ragged:
+    return Ragged(np.array(ids, dtype=np.int64), np.array([0, len(ids)], dtype=np.int64))
+
+
+@torch.inference_mode()
+def landscape(model: Translator, batch: Batch) -> npt.NDArray[np.float64]:
+    """(target, source) chance of each reference token after each number of reads, on a path of one READ a WRITE."""
+    reader = Reader(model, batch)
+    position, length = batch.target_at.position, int(batch.source_lengths[0, 0])
+    count = batch.labels.shape[1]
+    chances = np.zeros((count, length))
+    for offset in range(2 - count, length + 1):
+        seen = (position + offset).clamp(1, length)
+        found = reader.find(seen).chance[0].tolist()
+        for i in range(count):
+            # Only where this path is not bent by the ends of the sentence.
+            if 1 <= i + offset <= length:
+                chances[i, i + offset - 1] = found[i]
+    return chances
+
+
+@torch.inference_mode()
+def walk_along(model: Translator, source: Sequence[int], target: Sequence[int], policy: Policy) -> list[int]:
+    """The reads at which a policy would WRITE each token of a given target."""
+    device = model.target_embedding.weight.device
+    tokens = torch.tensor([list(source)], device=device)
+    cache = model.start(1, len(source), len(target))
+    model.read(cache, tokens, torch.tensor([len(source)], device=device))
+    decider = policy.start(torch.zeros(1, dtype=torch.long, device=device))
+    read, last, reads = 1, BOS, []
+    for unit in target:
+        while read < len(source):
+            counts = torch.tensor([[read], [last]], device=device)
+            view = View(counts[0], cache.written, tokens, counts[1], cache.encoded, cache.decoded)
+            if bool(decider.write(view)):
+                break
+            read += 1
+        model.write(cache, torch.tensor([last], device=device), torch.tensor([read], device=device))
+        reads.append(read)
+        last = unit
+    return reads
+
