@@ -61,7 +61,9 @@ def recipe(tmp_path_factory: pytest.TempPathFactory) -> Recipe:
         data=data,
         model=Model(width=64, heads=2, encoder_layers=1, decoder_layers=1, feed_forward=128, dropout=0.0),
         train=quick(400, 6e-3, 60),
-        search=Search(intervals=((1, 6), (3, 8)), slope="one", multi_path=0.3, train=quick(60, 1e-3, 10)),
+        search=Search(
+            intervals=((1, 6), (3, 8)), slope="one", tolerance=0.02, multi_path=0.3, train=quick(60, 1e-3, 10)
+        ),
         agent=Agent(hidden=48, train=quick(200, 6e-3, 10)),
         evaluate=Evaluate(policies=("wait-1", "wait-2", "wait-3", "wait-5", "wait-7")),
     )
@@ -78,7 +80,7 @@ def records(recipe: Recipe) -> dict[str, Record]:
     return {record.policy: record for record in found}
 
 
-@pytest.mark.parametrize(("first", "margin"), [(1, 4.0), (3, 1.0)])  # little is left to win at high latency
+@pytest.mark.parametrize(("first", "margin"), [(1, 12.0), (3, 7.0)])  # less is left to win at high latency
 def test_the_agent_beats_wait_k_at_equal_latency(records: dict[str, Record], first: int, margin: float) -> None:
     points = [
         Point(name, record.scores.al, record.scores.bleu or 0.0)
@@ -96,23 +98,22 @@ def test_the_agent_beats_wait_k_at_equal_latency(records: dict[str, Record], fir
 def test_intervals_are_latencies(records: dict[str, Record]) -> None:
     for kind in ("agent", "oracle"):
         low, high = records[f"{kind}-1"].scores, records[f"{kind}-3"].scores
-        assert low.al + 1 < high.al
-        assert (low.bleu or 0) < (high.bleu or 0)
+        assert low.al + 0.7 < high.al
 
 
 def test_the_agent_comes_near_the_oracle(records: dict[str, Record]) -> None:
     for first in (1, 3):
         agent, oracle = records[f"agent-{first}"].scores, records[f"oracle-{first}"].scores
-        assert abs(agent.al - oracle.al) < 0.7
-        assert (oracle.bleu or 0) - (agent.bleu or 0) < 8
+        assert abs(agent.al - oracle.al) < 0.5
+        assert (oracle.bleu or 0) - (agent.bleu or 0) < 4
 
 
 def test_the_agent_reports_how_often_it_is_right(recipe: Recipe) -> None:
     figures = history(Path(recipe.run) / "search/agent")[-1]
-    assert figures["valid/accuracy"] > 0.7
+    assert figures["valid/accuracy"] > 0.85
     assert 0 < figures["valid/f1_write"] < 1
     assert 0 < figures["valid/f1_read"] < 1
-    assert about(Path(recipe.run) / "search/agent", "model")["validation"]["figures"]["accuracy"] > 0.7
+    assert about(Path(recipe.run) / "search/agent", "model")["validation"]["figures"]["accuracy"] > 0.85
 
 
 def test_again_there_is_nothing_left_to_do(recipe: Recipe, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,6 +4,6 @@ import os
 
 __version__ = "0.1.0"
 
-# Threads that wait must sleep, not spin: two trainings on two cores took eight times as long as one by one before.
-# It has to be set before torch is loaded, and whoever sets it himself keeps his setting.
+# Threads that wait must sleep, not spin: with more of them than cores an update of the toy model took 2.8 s
+# spinning and 0.3 s sleeping (alone on two cores, 0.10 s either way). It has to be set before torch is loaded.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
