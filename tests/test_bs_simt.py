@@ -128,9 +128,13 @@ def test_a_stage_does_not_depend_on_later_ones(recipe: Recipe) -> None:
     """Another agent on the same translator: its settings are no reason to refuse the run."""
     only = dataclasses.replace(recipe, stages=("translate", "search"), agent=Agent(kind="gru"))
     train(only, CPU)
-    changed = dataclasses.replace(recipe, search=dataclasses.replace(recipe.search, multi_path=0.5))
-    with pytest.raises(UserError, match=r"search: was trained with other settings \(search.multi_path\)"):
-        train(changed, CPU)
+    for name, search in {
+        "multi_path": dataclasses.replace(recipe.search, multi_path=0.5),
+        "intervals": dataclasses.replace(recipe.search, intervals=((1, 6),)),
+    }.items():
+        changed = dataclasses.replace(recipe, search=search)
+        with pytest.raises(UserError, match=rf"search: was trained with other settings \(search.{name}\)"):
+            train(changed, CPU)
 
 
 def test_searched_reads_serve_a_split_in_its_order(recipe: Recipe) -> None:

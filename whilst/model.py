@@ -53,6 +53,15 @@ class Sublayer(nn.Module):
         return out if self.pre else self.norm(out)
 
 
+def look_back(attention: Heads, around: Sublayer, states: Tensor, mask: Mask, cache: "Slot | None") -> Tensor:
+    """Self-attention of a layer; with a cache, to what came before this step too."""
+    inputs = around.before(states)
+    keys_values = attention.keys_values(inputs)
+    if cache is not None:
+        keys_values = cache.append(*keys_values)
+    return around.after(states, attention(inputs, keys_values, mask))
+
+
 class EncoderLayer(nn.Module):
     def __init__(self, settings: Model) -> None:
         super().__init__()
@@ -62,12 +71,7 @@ class EncoderLayer(nn.Module):
         self.feed_forward_sublayer = Sublayer(settings)
 
     def forward(self, states: Tensor, mask: Mask, cache: "Slot | None" = None) -> Tensor:
-        around = self.attention_sublayer
-        inputs = around.before(states)
-        keys_values = self.attention.keys_values(inputs)
-        if cache is not None:
-            keys_values = cache.append(*keys_values)
-        states = around.after(states, self.attention(inputs, keys_values, mask))
+        states = look_back(self.attention, self.attention_sublayer, states, mask, cache)
         around = self.feed_forward_sublayer
         return around.after(states, self.feed_forward(around.before(states)))
 
@@ -89,12 +93,7 @@ class DecoderLayer(nn.Module):
         self, states: Tensor, source: KeysValues, mask: Mask, cross_mask: Mask, cache: "Slot | None" = None
     ) -> Tensor:
         """The layer when the source's keys and values are there already."""
-        around = self.attention_sublayer
-        inputs = around.before(states)
-        keys_values = self.attention.keys_values(inputs)
-        if cache is not None:
-            keys_values = cache.append(*keys_values)
-        states = around.after(states, self.attention(inputs, keys_values, mask))
+        states = look_back(self.attention, self.attention_sublayer, states, mask, cache)
         around = self.cross_sublayer
         states = around.after(states, self.cross(around.before(states), source, cross_mask))
         around = self.feed_forward_sublayer

@@ -25,7 +25,7 @@ from whilst.validate import Validation
 # Changing these in a run that has begun is fine: training goes on from the same weights.
 FREE = {"steps", "validate_every", "save_every", "log_every", "patience", "tensorboard", "keep", "average"}
 # What each stage does not depend on: where things lie, how they are shown, and the stages after it.
-PLACES = {"run", "start", "stages", "evaluate"}
+PLACES = {"run", "start", "stages", "evaluate", "data.folder", "data.train", "data.valid", "data.test"}
 LATER = {
     "translate": PLACES | {"search", "agent"},
     "search": PLACES | {"search.train", "agent"},  # the stage's own `train` is a copy of search.train
@@ -84,7 +84,7 @@ def differences(old: dict[str, Any], new: dict[str, Any], ignored: set[str], whe
             continue
         if isinstance(new[name], dict):
             names += differences(old[name], new[name], ignored, f"{key}.")
-        elif old[name] != new[name] and not isinstance(new[name], tuple | list):
+        elif old[name] != new[name]:
             names.append(key)
     return names
 
