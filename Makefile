@@ -1,6 +1,6 @@
 # Needs Python 3.11 or later and make; everything else goes into .venv. The targets:
 #
-#   make demo    toy corpus, small model, quality/latency curve, three sentences word by word (CPU, 5 minutes)
+#   make demo    toy corpus, translator, search, agent, quality/latency curve, sentences word by word (CPU, 5 minutes)
 #   make test    ruff, mypy and the tests
 #   make clean   remove .venv and every cache; data/ and runs/ stay
 #

@@ -1,6 +1,7 @@
 """BS-SiMT whole, on a small toy corpus: three stages, and an agent that is worth its training."""
 
 import dataclasses
+import shutil
 from pathlib import Path
 
 import pytest
@@ -154,3 +155,11 @@ def test_policies_that_a_run_does_not_have(recipe: Recipe) -> None:
         choose("agent-2", tuned, Evaluate(), None)
     with pytest.raises(UserError, match="an oracle needs the reference"):
         choose("oracle-1", tuned, Evaluate(), None)
+
+
+def test_a_stage_notices_that_the_one_before_has_changed(recipe: Recipe, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(recipe.run, run)
+    (run / "model.safetensors").write_bytes((run / "search/model.safetensors").read_bytes())
+    with pytest.raises(UserError, match="began with other weights"):
+        train(dataclasses.replace(recipe, run=str(run)), CPU)

@@ -182,7 +182,7 @@ def test_at_a_terminal_there_is_a_bar(work: Work, tmp_path: Path) -> None:
     options = [part for setting in settings for part in ("--set", setting)]
     done = whilst("train", work.recipe, *options, "--device", "cpu", stderr=Terminal)
     assert done.code == 0
-    assert re.search(r"training: 100%.* 2/2 \[.*<.*, .*steps.*, loss \d+\.\d+, \d+k tokens/s\]", done.err)
+    assert re.search(r"training: 100%.* 2/2 \[.*<.*, .*steps.*, loss \d+\.\d+, [\d,]+ tokens/s\]", done.err)
 
 
 # Help and mistakes.

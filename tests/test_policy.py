@@ -27,9 +27,9 @@ def test_names_choose() -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("", "policy '': unknown; write full or wait-K"),
-        ("greedy", "policy 'greedy': unknown; write full or wait-K"),
-        ("Wait-3", "policy 'Wait-3': unknown; write full or wait-K"),
+        ("", "policy '': unknown; write full, wait-K"),
+        ("greedy", "policy 'greedy': unknown; write full, wait-K"),
+        ("Wait-3", "policy 'Wait-3': unknown; write full, wait-K"),
         ("full-3", "policy full-3: full takes no argument"),
         ("wait", "policy wait-: K must be a whole number from 1"),
         ("wait-0", "policy wait-0: K must be a whole number from 1"),

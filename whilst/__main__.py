@@ -76,7 +76,7 @@ def train(
 
         whilst train recipes/iwslt15.en-vi.toml --set train.steps=500 --set run=runs/short
 
-        torchrun --nproc-per-node 2 -m whilst train recipes/toy.toml --set train.accumulate=2
+        torchrun --nproc-per-node 2 -m whilst train recipes/iwslt15.en-vi.toml --set train.accumulate=2
     """
     from whilst.config import load_recipe
     from whilst.processes import pick_device
@@ -135,7 +135,8 @@ def explain(
     if out.suffix not in (".png", ".svg", ".pdf"):
         raise UserError(f"--out {out}: the name must end in .png, .svg or .pdf")
     trained = load_run(run, pick_device(device))
-    explanation = explain(trained, source, target, latency or trained.recipe.search.intervals[0][0])
+    first = trained.recipe.search.intervals[0][0] if latency is None else latency
+    explanation = explain(trained, source, target, first)
     print_landscape(explanation)
     draw(explanation, out)
     notes.print(f"picture: {out}")
@@ -180,7 +181,7 @@ def score(
 
         whilst score runs/toy/evaluations/test.wait-3.jsonl.xz
 
-        whilst score results/iwslt15.en-vi/test.wait-3.jsonl.xz --source tst2013.en --reference tst2013.vi
+        whilst score results/iwslt15.en-vi/multi-path/test.wait-3.jsonl.xz --source s.en --reference r.vi
     """
     from whilst.report import print_scores
     from whilst.scoring import rescore
@@ -200,7 +201,7 @@ def report(
 
         whilst report runs/toy/evaluations --out runs/toy/report
 
-        whilst report results/iwslt15.en-vi/* --out results/iwslt15.en-vi
+        whilst report results/iwslt15.en-vi --out results/iwslt15.en-vi
     """
     from whilst.console import notes
     from whilst.report import print_table, report, select

@@ -139,5 +139,5 @@ def load_agent(folder: Path, device: torch.device) -> Agent | None:
         return None
     recipe = read_recipe(folder / AGENT)
     agent = Agent(recipe.agent, recipe.model.width, len(recipe.search.intervals))
-    agent.load_state_dict(load_tensors(weights, torch.device("cpu"))[0])
+    load_weights(weights, agent, load_tensors(weights, torch.device("cpu"))[0])
     return agent.to(device).eval()

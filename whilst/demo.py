@@ -58,8 +58,8 @@ def _make(recipe: Recipe, run: Path) -> None:
     notes.rule("2  training: multi-path, search, agent")
     train(recipe, pick_device("cpu"))
     notes.rule("3  evaluating")
-    records = evaluate_run(run, [], run / "evaluations", True, [], "cpu")
-    records += evaluate_run(run / "search", _policies(recipe), run / "evaluations", True, [], "cpu")
+    records = evaluate_run(run, [], None, True, [], "cpu")
+    records += evaluate_run(run / "search", _policies(recipe), None, True, [], "cpu")
     report(records, run / "report")
     with writing_text(run / "sentences.txt") as file:
         file.write(_sentences(recipe, run))
@@ -83,28 +83,31 @@ def _sentences(recipe: Recipe, run: Path) -> str:
 def _show(recipe: Recipe, run: Path) -> None:
     from whilst.report import print_table, select
 
-    records = select(read_records([run / "evaluations"]), None)
+    folders = {run / "evaluations": recipe.evaluate.policies, run / "search/evaluations": _policies(recipe)}
+    traces = [folder / f"test.{name}.jsonl.xz" for folder, names in folders.items() for name in names]
+    places = {trace.name: trace for trace in traces}
+    records = select(read_records(traces), None)
     notes.rule(f"{SHOWN} sentences under {_policies(recipe)[0]}, word by word")
     for line in read_text(run / "sentences.txt").splitlines():
         console.print(Text(line, style="bold green" if line.startswith("WRITE") else "cyan"), soft_wrap=True)
     notes.rule("quality and latency")
     print_table(records)
     notes.rule("reads against the perfect policy's, in sentences translated right")
-    console.print(closeness(records, run / "evaluations", _corpus(recipe)))
+    console.print(closeness(records, places, _corpus(recipe)))
     console.print(
         f"corpus, dataset     {_corpus(recipe)}/, {recipe.data.dataset}/\n"
         f"models              {run}/ (multi-path), {run}/search/ (fine-tuned, with agent/)\n"
-        f"traces and scores   {run}/evaluations/\n"
+        f"traces and scores   {run}/evaluations/, {run}/search/evaluations/\n"
         f"table and curve     {run}/report/report.md, curve.png, curve.svg\n"
         "settings            recipes/toy.toml\n"
-        f"translate yourself  .venv/bin/whilst translate {run}/search {_corpus(recipe)}/test.src"
+        f"translate yourself\n  .venv/bin/whilst translate {run}/search {_corpus(recipe)}/test.src"
         f" --policy {_policies(recipe)[0]} --show",
         markup=False,
         soft_wrap=True,
     )
 
 
-def closeness(records: list[Record], folder: Path, corpus: Path) -> Table:
+def closeness(records: list[Record], traces: dict[str, Path], corpus: Path) -> Table:
     """How the reads of each policy compare with those that the grammar makes necessary."""
     lines = read_text(corpus / "test.needs").splitlines()
     perfect = [list(accumulate(map(int, line.split()), max)) for line in lines]
@@ -112,7 +115,7 @@ def closeness(records: list[Record], folder: Path, corpus: Path) -> Table:
     for column in table.columns[2:]:
         column.justify = "right"
     for record in records:
-        right = [s for s in read_trace(folder / record.trace) if s.prediction == s.reference]
+        right = [s for s in read_trace(traces[record.trace]) if s.prediction == s.reference]
         pairs = [pair for s in right for pair in zip(s.reads, perfect[s.index], strict=True)]
         count = max(1, len(pairs))
         table.add_row(

@@ -1,6 +1,7 @@
 """From a trained model and a text to a trace and its record: what was written, when, and how good it is."""
 
 import dataclasses
+import shlex
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -103,7 +104,7 @@ def evaluate(
         reference_sha256=sha256_lines(references),
         settings=to_table(recipe) | {"evaluate": to_table(settings)},
         model_sha256=trained.checksum,
-        command=" ".join(["whilst", *sys.argv[1:]]),
+        command=shlex.join(["whilst", *sys.argv[1:]]),
         seconds=round(seconds, 2),
         device=describe(trained.model.target_embedding.weight.device),
         versions=versions(),

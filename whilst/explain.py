@@ -48,6 +48,8 @@ def explain(trained: Trained, source: str, target: str | None, first: int) -> Ex
         wanted = [*translate_batch(trained.model, [ids], Full(), Limits())[0].units, EOS]
     else:
         wanted = [*trained.target.encode(cleaner(data, data.target)(target).split())[0], EOS]
+        if len(wanted) == 1:
+            raise UserError("explain: the target sentence is empty; leave it out for what the model says")
     settings = trained.recipe.search
     intervals = {interval[0]: number for number, interval in enumerate(settings.intervals)}
     if first not in intervals:

@@ -193,6 +193,8 @@ class Evaluate:
 
     def __post_init__(self) -> None:
         _require(self.batch >= 1, "evaluate.batch: must be at least 1")
+        _require(bool(self.policies), "evaluate.policies: name at least one, such as wait-3")
+        _require(0 <= self.threshold <= 1, "evaluate.threshold: must be in [0, 1]")
         _require(self.beam >= 1, "evaluate.beam: must be at least 1")
         _require(0 <= self.max_ratio < math.inf, f"evaluate.max_ratio: must be 0 or more, not {self.max_ratio}")
         _require(self.max_extra >= 1, "evaluate.max_extra: must be at least 1, or nothing may be written")
@@ -218,3 +220,6 @@ class Recipe:
             self.model.encoder == "causal" or self.objective.name == "full",
             'model.encoder: "bidirectional" sees the whole source, so it needs objective.name = "full"',
         )
+        order = [name for name in ("translate", "search", "agent") if name in self.stages]
+        in_order = bool(order) and list(self.stages) == order
+        _require(in_order, "stages: some of translate, search, agent, in this order")

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from whilst.agent import Agent
-from whilst.checkpoint import AGENT, load_run, load_tensors
+from whilst.checkpoint import AGENT, load_run, load_tensors, load_weights
 from whilst.dataset import Dataset
 from whilst.errors import UserError
 from whilst.model import Translator
@@ -57,5 +57,5 @@ def make_task(recipe: Recipe, dataset: Dataset, device: torch.device) -> Task:
         weights = Path(recipe.start) / "model.safetensors"
         if not weights.is_file():
             raise UserError(f"{recipe.start}: no model.safetensors there to start from; train that run first")
-        model.load_state_dict(load_tensors(weights, device)[0])
+        load_weights(weights, model, load_tensors(weights, device)[0])
     return Translating(recipe, dataset, model, device)

@@ -118,7 +118,7 @@ def run(trainer: Trainer) -> None:
                 seconds = time.perf_counter() - since
                 busy, trained_tokens = busy + seconds, trained_tokens + tokens
                 rate = tokens / seconds
-                progress.set_postfix_str(f"loss {loss:.3f}, {rate / 1000:.0f}k tokens/s")
+                progress.set_postfix_str(f"loss {loss:.3f}, {rate:,.0f} tokens/s")
                 row = {"step": step, "train/loss": loss, "train/lr": trainer.adam.param_groups[0]["lr"]}
                 if trainer.processes.first:
                     trainer.note(row, writer)
@@ -141,6 +141,7 @@ def run(trainer: Trainer) -> None:
         raise UserError(f"{trainer.folder}: stopped after step {trainer.step}; the same command goes on from there")
     if trainer.processes.first:
         finish(trainer, writer, trained_tokens, busy)
+    trainer.processes.agree(True, device)  # nobody goes on before the weights are final
 
 
 @contextmanager
@@ -201,7 +202,7 @@ def finish(trainer: Trainer, writer: Any, tokens: int, seconds: float) -> None:
         write_json(trainer.folder / "summary.json", summary)
     notes.print(
         f"{trainer.folder}: {trainer.step} steps"
-        + (f", {seconds:.0f} s, {rate / 1000:.0f}k target tokens/s" if tokens else ", nothing left to do")
+        + (f", {seconds:.0f} s, {rate:,.0f} target tokens/s" if tokens else ", nothing left to do")
     )
 
 

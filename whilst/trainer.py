@@ -20,7 +20,7 @@ from whilst.capture import Captured
 from whilst.checkpoint import load_state, load_tensors, save_state, save_tensors
 from whilst.data import Batch, Batches, Ints
 from whilst.errors import UserError
-from whilst.files import writing_text
+from whilst.files import sha256, writing_text
 from whilst.processes import Processes
 from whilst.settings import Recipe
 from whilst.tasks import Task
@@ -36,8 +36,9 @@ class Trainer:
         self.settings = recipe.train
         self.processes = Processes.join(self.device)
         if self.settings.accumulate % self.processes.count:
+            section = {"translate": "", "search": "search.", "agent": "agent."}[recipe.stages[0]]
             raise UserError(
-                f"train.accumulate: {self.settings.accumulate} micro-batches cannot be shared evenly by"
+                f"{section}train.accumulate: {self.settings.accumulate} micro-batches cannot be shared evenly by"
                 f" {self.processes.count} processes; choose a multiple"
             )
         self.model = task.module
@@ -51,6 +52,9 @@ class Trainer:
         self.batches = Batches(train, self.settings.batch_tokens, self.settings.seed, pack and task.packs)
         self.capture = False  # whether to record the update as a CUDA graph
         self.captured: Captured | None = None
+        # Which weights the run began with: a stage does not go on when the one before it has changed.
+        start = Path(recipe.start) / "model.safetensors"
+        self.start = sha256(start) if recipe.start and start.is_file() else None
         self.step = 0  # updates done
         self.place = (0, 0)  # epoch and micro-batch that come next
         self.best: Validation | None = None
@@ -91,7 +95,8 @@ class Trainer:
         """One step of Adam on these micro-batches; returns this process's summed loss."""
         self.model.train()
         total = torch.zeros((), device=self.device)
-        # Dividing by the tokens of all processes makes the summed gradient the mean.
+        # Dividing by the tokens of all processes makes the summed gradient their mean (the agent decides about
+        # twice for each token; Adam does not mind).
         scale = torch.full((), 1 / tokens, device=self.device)
         for micro, batch in micros:
             batch = batch.to(self.device)
@@ -138,6 +143,7 @@ class Trainer:
     def state(self) -> dict[str, Any]:
         return {
             "step": self.step,
+            "start": self.start,
             "place": self.place,
             "best": self.best.to_table() if self.best else None,
             "best_step": self.best_step,
@@ -156,6 +162,11 @@ class Trainer:
             return
         parts = {"model": self.model, "averaged": self.averaged}
         about = load_state(self.folder / "last.safetensors", parts, self.adam)
+        if about["start"] != self.start:
+            raise UserError(
+                f"{self.folder}: began with other weights of {self.recipe.start}, which have changed since;"
+                " train it anew with --restart, or keep the old run and choose another folder"
+            )
         self.step, self.place = about["step"], tuple(about["place"])
         self.best = Validation(**about["best"]) if about["best"] else None
         self.best_step, self.waiting, self.history = about["best_step"], about["waiting"], about["history"]

@@ -29,7 +29,8 @@ def translate_text(
         if not show:
             print(" ".join(trained.target.decode(done[number].units)) if number in done else "")
         elif number in done:
-            console.print(walk(trained, line, done[number], console.width if console.is_terminal else 100))
+            width = console.width if console.is_terminal else 100
+            console.print(walk(trained, line, done[number], width), soft_wrap=True)
 
 
 def walk(trained: Trained, line: str, output: Output, width: int) -> Text:
