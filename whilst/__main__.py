@@ -264,16 +264,24 @@ def bench_decode(
     decode_bench(recipe, sentences, length, set_, device, json)
 
 
+USAGE: type[Exception] = typer.BadParameter.__bases__[0]  # what typer raises for words it cannot make sense of
+
+
 def main() -> None:
     """Run a command; a person's mistake is one line and exit code 2.
 
     Ctrl-C (exit code 130) and a reader that has left, as in `whilst … | head`, are typer's: both end quietly.
     """
     try:
-        app()
+        code = app(standalone_mode=False)
     except (UserError, OSError) as error:  # OSError: a full disk, a folder that may not be written to
         print(f"whilst: {error}", file=sys.stderr)
-        sys.exit(2)
+        code = 2
+    except USAGE as error:
+        if str(error):  # without a word typer has shown the help
+            print(f"whilst: {error} (--help says more)", file=sys.stderr)
+        code = 2
+    sys.exit(code)
 
 
 if __name__ == "__main__":
