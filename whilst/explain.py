@@ -57,8 +57,7 @@ def explain(trained: Trained, source: str, target: str | None, first: int) -> Ex
     device = trained.model.target_embedding.weight.device
     batch = padded(Split(_ragged(ids), _ragged(wanted)), np.arange(1)).to(device)
     interval = Interval(first, settings.size, settings.slope)
-    low = interval.start(batch).minimum(batch.source_lengths)
-    high = (interval.start(batch) + settings.size - 1).minimum(batch.source_lengths)
+    low, high = interval.reads(batch, 0), interval.reads(batch, settings.size - 1)
     agent = None
     if trained.agent is not None:
         agent = walk_along(trained.model, ids, wanted, choose(f"agent-{first}", trained, Evaluate(), None))

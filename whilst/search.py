@@ -39,6 +39,10 @@ class Interval:
             return positions + self.first
         return positions * batch.source_lengths // batch.target_lengths + self.first
 
+    def reads(self, batch: Batch, offset: int) -> Tensor:
+        """(rows, target) the reads at this place of every interval, from 0, clamped to the sentence."""
+        return (self.start(batch) + offset).clamp(min=1).minimum(batch.source_lengths)
+
 
 @dataclass(frozen=True)
 class Found:
@@ -123,16 +127,15 @@ def search(
     Where a probability is level, the condition decides by noise; a tolerance says what is too little to wait for.
     """
     reader = Reader(model, batch)
-    start, longest = interval.start(batch), batch.source_lengths
-    table = [reader.find((start + offset).clamp(min=1).minimum(longest)) for offset in range(interval.size)]
+    start = interval.start(batch)
+    table = [reader.find(interval.reads(batch, offset)) for offset in range(interval.size)]
     chances, bests = torch.stack([row.chance for row in table]), torch.stack([row.best for row in table])
 
     def look(seen: Tensor) -> Found:
         offset = (seen - start).clamp(0, interval.size - 1)[None]
         return Found(chances.gather(0, offset)[0], bests.gather(0, offset)[0])
 
-    low = start.clamp(min=1).minimum(longest)
-    high = (start + interval.size - 1).clamp(min=1).minimum(longest)
+    low, high = interval.reads(batch, 0), interval.reads(batch, interval.size - 1)
     found = bisect(low, high, interval.size, look, CONDITIONS[condition], batch.labels, tolerance)
     return monotone(found, batch)
 
@@ -143,9 +146,7 @@ def search_step_by_step(
 ) -> Tensor:
     """The same with decoder passes at every bisection."""
     reader = Reader(model, batch)
-    start, longest = interval.start(batch), batch.source_lengths
-    low = start.clamp(min=1).minimum(longest)
-    high = (start + interval.size - 1).clamp(min=1).minimum(longest)
+    low, high = interval.reads(batch, 0), interval.reads(batch, interval.size - 1)
     found = bisect(low, high, interval.size, reader.find, CONDITIONS[condition], batch.labels, tolerance)
     return monotone(found, batch)
 
