@@ -11,18 +11,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.runs import CPU, short_recipe
+from whilst.agent import Agent
 from whilst.checkpoint import Trained, load_run, save_tensors, write_run
 from whilst.config import build
 from whilst.dataset import Dataset
 from whilst.decode import Limits, Output, translate
 from whilst.errors import UserError
-from whilst.evaluate import evaluate, pair_name, system_name, to_sentence, translate_lines
+from whilst.evaluate import evaluate, pair_name, policy_name, system_name, to_sentence, translate_lines
 from whilst.metrics import score
 from whilst.model import Translator
 from whilst.policy import policy
+from whilst.policy.agent import Learnt
 from whilst.policy.oracle import Oracle
 from whilst.prepare import prepare
 from whilst.scoring import read_record, rescore
+from whilst.settings import Agent as AgentSettings
 from whilst.settings import Data, Evaluate, Model, Objective, Recipe
 from whilst.trace import Sentence, find_problem, read_trace
 from whilst.vocab import BPESegmenter, Language, PieceSegmenter, Vocabulary, WordSegmenter
@@ -239,3 +242,21 @@ def test_names_in_reports(sides: Callable[[str, str], Trained]) -> None:
     tuned = dataclasses.replace(trained, recipe=dataclasses.replace(recipe, objective=Objective(name="search")))
     assert system_name(tuned, Oracle("oracle-1", [])) == "bs-simt oracle"
     assert system_name(tuned, policy("wait-3")) == "bs-simt (wait-k)"
+
+
+def test_another_threshold_or_beam_has_another_name(run: tuple[Trained, Dataset], tmp_path: Path) -> None:
+    trained, dataset = run
+    agent = Agent(AgentSettings(hidden=8), trained.recipe.model.width, 2)
+    usual, bolder = (Learnt("agent-1", agent, trained.model, 0, threshold) for threshold in (0.5, 0.4))
+    assert policy_name(usual, Evaluate()) == "agent-1"
+    assert policy_name(bolder, Evaluate(threshold=0.4)) == "agent-1.threshold-0.4"
+    assert policy_name(policy("wait-3"), Evaluate(threshold=0.4)) == "wait-3", "a threshold is the agent's alone"
+    written = []
+    for beam in (1, 2):
+        settings = Evaluate(beam=beam, max_ratio=1.0, max_extra=3)
+        written.append(evaluate(trained, dataset, policy("full"), settings, tmp_path, with_text=False))
+    assert [record.policy for record in written] == ["full", "full.beam-2"]
+    assert {path.name for path in tmp_path.glob("*.xz")} == {"test.full.jsonl.xz", "test.full.beam-2.jsonl.xz"}
+    assert [read_record(tmp_path / f"test.{record.policy}.json").trace for record in written] == [
+        record.trace for record in written
+    ]

@@ -80,7 +80,7 @@ def translate_lines(trained: Trained, lines: Sequence[str], policy: Policy, sett
 def evaluate(
     trained: Trained, dataset: Dataset, chosen: Policy, settings: Evaluate, folder: Path, with_text: bool
 ) -> Record:
-    """Translate a split and write `folder/SPLIT.POLICY.jsonl.xz` and its record beside it."""
+    """Translate a split and write `folder/SPLIT.NAME.jsonl.xz` and its record beside it (see `policy_name`)."""
     sources, references = dataset.text(settings.split)
     began = time.perf_counter()
     outputs = translate_lines(trained, sources, chosen, settings)
@@ -89,13 +89,13 @@ def evaluate(
         to_sentence(index, source, reference, output, trained)
         for index, (source, reference, output) in enumerate(zip(sources, references, outputs, strict=True))
     ]
-    beam = f".beam-{settings.beam}" if settings.beam > 1 else ""
-    trace = folder / f"{settings.split}.{chosen.name}{beam}.jsonl.xz"
+    name = policy_name(chosen, settings)
+    trace = folder / f"{settings.split}.{name}.jsonl.xz"
     write_trace(trace, sentences, with_text)
     recipe = trained.recipe
     record = Record(
         system=system_name(trained, chosen),
-        policy=chosen.name,
+        policy=name,
         pair=pair_name(trained),
         split=settings.split,
         scores=score(sentences, references),
@@ -111,6 +111,19 @@ def evaluate(
     )
     write_record(record_path(trace), record)
     return record
+
+
+def policy_name(chosen: Policy, settings: Evaluate) -> str:
+    """The policy with what else decides its outcome, such as agent-1.threshold-0.4, full.beam-5.
+
+    A second evaluation with another threshold or beam is another point: it must not overwrite the first.
+    """
+    name, usual = chosen.name, Evaluate()
+    if isinstance(chosen, Learnt) and chosen.threshold != usual.threshold:
+        name += f".threshold-{chosen.threshold}"
+    if settings.beam != usual.beam:
+        name += f".beam-{settings.beam}"
+    return name
 
 
 def system_name(trained: Trained, chosen: Policy) -> str:
