@@ -44,6 +44,7 @@ LAYERS = (
     "scoring",
     # report
     "paper",
+    "placing",
     "figure",
     "report",
     "evaluate",

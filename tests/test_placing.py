@@ -1,0 +1,56 @@
+"""Labels stay beside their points and keep off lines, off each other and inside the frame where they can."""
+
+import numpy as np
+import pytest
+
+from whilst.placing import AROUND, GAPS, Box, Label, dots, place
+
+FRAME = Box(0, 0, 400, 300)
+EMPTY = np.zeros((0, 2))
+
+
+def line(*points: tuple[float, float]) -> tuple[np.ndarray, float]:
+    return np.array(points, dtype=float), 1.0
+
+
+def test_the_first_side_is_taken_where_there_is_room() -> None:
+    label = Label(200, 150, 40, 12)
+    assert place([label], [], FRAME) == [label.at(AROUND[0], GAPS[0])]
+    box = place([label], [], FRAME)[0]
+    assert box.right <= 200
+    assert box.low >= 150
+
+
+def test_a_line_where_the_label_would_be_drives_it_away() -> None:
+    label = Label(200, 150, 40, 12)
+    through = line((0, 160), (400, 160))
+    (box,) = place([label], [through], FRAME)
+    assert box.count(dots(through[0])) == 0
+    assert label.at(AROUND[0], GAPS[0]).count(dots(through[0])) > 0
+
+
+def test_labels_of_one_point_do_not_overlap() -> None:
+    boxes = place([Label(200, 150, 40, 12)] * 6, [], FRAME)
+    assert not any(a.overlaps(b) for n, a in enumerate(boxes) for b in boxes[:n])
+
+
+@pytest.mark.parametrize("corner", [(0, 0), (400, 0), (0, 300), (400, 300), (200, 300)])
+def test_labels_stay_inside(corner: tuple[int, int]) -> None:
+    (box,) = place([Label(*corner, 40, 12)], [], FRAME)
+    assert FRAME.holds(box)
+
+
+def test_where_a_line_must_be_covered_it_is_the_paler_one() -> None:
+    label = Label(200, 150, 40, 12, sides=((0, 1), (0, -1)))
+    def thick(low: int, weight: float) -> list[tuple[np.ndarray, float]]:
+        return [(line((0, y), (400, y))[0], weight) for y in range(low, low + 40, 3)]
+    (box,) = place([label], [*thick(152, 3.0), *thick(110, 1.0)], FRAME)
+    assert box.high < 150
+
+
+def test_a_line_is_dense_in_dots_and_a_point_is_one() -> None:
+    found = dots(np.array([(0.0, 0.0), (30.0, 40.0)]))
+    assert len(found) >= 25
+    assert np.allclose(found[:, 0] * 4, found[:, 1] * 3)
+    assert dots(np.array([(1.0, 2.0)])).tolist() == [[1.0, 2.0]]
+    assert len(dots(EMPTY)) == 0

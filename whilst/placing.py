@@ -1,0 +1,82 @@
+"""Where labels go: each beside its point, off lines and off the other labels where there is room.
+
+Knows boxes and lines in pixels, no figure. One label after the other takes the best place that is left, which is
+enough for a few dozen of them.
+"""
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[np.float64]
+# Above on the left first: curves rise to the right. Then around, then the same further off.
+AROUND = ((-1, 1), (0, 1), (1, -1), (0, -1), (1, 1), (-1, -1), (1, 0), (-1, 0))
+GAPS = (6.0, 15.0)  # pixels between point and label
+STEP = 2.0  # pixels between the dots that stand for a line
+LATER = 1.0  # what a place costs for each one tried before it, in pixels of line covered
+COVERED = 1e4  # another label under this one, or a label that leaves the frame: only if all else fails
+
+
+@dataclass(frozen=True)
+class Box:
+    left: float
+    low: float
+    right: float
+    high: float
+
+    def overlaps(self, other: "Box") -> bool:
+        beside = self.right <= other.left or other.right <= self.left
+        return not (beside or self.high <= other.low or other.high <= self.low)
+
+    def holds(self, other: "Box") -> bool:
+        across = self.left <= other.left and other.right <= self.right
+        return across and self.low <= other.low and other.high <= self.high
+
+    def count(self, dots: Array) -> int:
+        """How many of the dots [n, 2] lie inside."""
+        x, y = dots[:, 0], dots[:, 1]
+        return int(((self.left < x) & (x < self.right) & (self.low < y) & (y < self.high)).sum())
+
+
+@dataclass(frozen=True)
+class Label:
+    """What needs a place: the point it belongs to, its width and height, and the sides to try, best first."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    sides: Sequence[tuple[int, int]] = AROUND
+
+    def at(self, side: tuple[int, int], gap: float) -> Box:
+        x = self.x + side[0] * (self.width / 2 + gap * (0.3 if side[1] else 1))  # corners hug the point
+        y = self.y + side[1] * (self.height / 2 + gap)
+        return Box(x - self.width / 2, y - self.height / 2, x + self.width / 2, y + self.height / 2)
+
+
+def dots(line: Array) -> Array:
+    """The line [n, 2] through these points as dots, STEP apart."""
+    parts = [line]
+    for start, end in itertools.pairwise(line):
+        count = max(1, round(float(np.hypot(*(end - start))) / STEP))
+        parts.append(start + (end - start) * np.linspace(0, 1, count, endpoint=False)[:, None])
+    return np.concatenate(parts)
+
+
+def place(labels: Sequence[Label], lines: Sequence[tuple[Array, float]], frame: Box) -> list[Box]:
+    """A box for each label. `lines` are points [n, 2] and how bad it is to cover that line."""
+    obstacles = [(dots(line), weight) for line, weight in lines]
+    taken: list[Box] = []
+    for label in labels:
+        boxes = [label.at(side, gap) for gap in GAPS for side in label.sides]
+        costs = [_cost(box, obstacles, taken, frame) + LATER * rank for rank, box in enumerate(boxes)]
+        taken.append(boxes[int(np.argmin(costs))])
+    return taken
+
+
+def _cost(box: Box, obstacles: Sequence[tuple[Array, float]], taken: Sequence[Box], frame: Box) -> float:
+    covered = sum(STEP * weight * box.count(line) for line, weight in obstacles)
+    return covered + COVERED * sum(box.overlaps(other) for other in taken) + COVERED * (not frame.holds(box))
