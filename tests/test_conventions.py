@@ -44,6 +44,9 @@ LAYERS = (
     "scoring",
     # report
     "paper",
+    "seeds",
+    "compare",
+    "tables",
     "placing",
     "figure",
     "report",

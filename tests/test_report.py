@@ -1,32 +1,36 @@
-"""Reports: the paper's numbers, the comparison with them, tables and figures."""
+"""Reports: the paper's numbers, tables in Markdown, JSON and the terminal, and the figure."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
-from whilst import paper
+from tests.evaluations import SIGNATURE, make
+from whilst import figure, paper
+from whilst.__main__ import app
 from whilst.console import console
 from whilst.errors import UserError
-from whilst.figure import Line, _limits
-from whilst.metrics import Scores
-from whilst.report import compare, paper_system, print_table, report, select
-from whilst.scoring import Record
-
-SIGNATURE = {"bleu": "nrefs:1|case:lc|eff:no|tok:none|smooth:exp|version:2.6.0"}
-
-
-def make(system: str, policy: str, al: float, bleu: float | None, pair: str = "iwslt15.en-vi") -> Record:
-    scores = Scores(100, 1, al, 1.4, al - 0.1, al + 0.2, 0.61, al + 0.4, bleu, bleu, bleu, SIGNATURE)
-    name = f"{system}-{policy}.jsonl.xz"
-    return Record(system, policy, pair, "test", scores, name, "a", "b", {}, "c", "whilst evaluate", 1.5, "cpu", {})
-
+from whilst.figure import Line, _limits, draw
+from whilst.placing import Array, Box, Label, dots, place
+from whilst.report import our_lines, print_comparisons, print_table, report, select
+from whilst.scoring import Record, write_record
+from whilst.seeds import over_seeds
 
 RECORDS = [
     make("full-sentence", "full", 22.5, 30.1),
     make("multi-path", "wait-3", 4.69, 29.2),
     make("multi-path", "wait-1", 3.16, 27.4),
     make("bs-simt", "[3,7]", 4.0, 28.9),
+]
+BOTH = [  # agent and oracle, with two seeds of the agent under the first interval
+    *RECORDS[:3],
+    make("bs-simt", "agent-3", 3.2, 28.4, seed=1),
+    make("bs-simt", "agent-3", 3.4, 28.8, seed=2),
+    make("bs-simt", "agent-5", 5.6, 29.4),
+    make("bs-simt oracle", "oracle-3", 3.2, 29.5),
+    make("bs-simt oracle", "oracle-5", 5.5, 30.5),
 ]
 
 
@@ -52,24 +56,6 @@ def test_interpolation_is_exact_at_points_straight_between_and_silent_outside() 
     assert paper.interpolate(points[:1], 1.0) is None
 
 
-def test_comparison_with_the_same_system_and_the_best() -> None:
-    full, wait_3, _, _ = RECORDS
-    same = compare(wait_3, paper_system(wait_3))
-    assert same is not None
-    assert (same.system, same.bleu) == ("multi-path", 27.99)
-    assert same.difference == pytest.approx(29.2 - 27.99)
-    best = compare(wait_3, "bs-simt")
-    assert best is not None
-    assert best.bleu == pytest.approx(28.0 + 1.05 * (4.69 - 3.4) / (5.39 - 3.4))
-    offline = compare(full, paper_system(full))
-    assert offline is not None
-    assert offline.bleu == 28.8
-    assert compare(full, "bs-simt") is None
-    assert compare(make("multi-path", "wait-1", 1.0, 20.0), "multi-path") is None
-    assert compare(make("ours", "wait-1", 4.0, 20.0), "ours") is None
-    assert paper_system(make("multi-path (seed 2)", "wait-1", 4.0, 20.0)) == "multi-path"
-
-
 def test_report_writes_table_data_and_curves_the_same_every_time(tmp_path: Path) -> None:
     written = report(RECORDS, tmp_path / "one")
     report(RECORDS, tmp_path / "two")
@@ -84,6 +70,9 @@ def test_report_writes_table_data_and_curves_the_same_every_time(tmp_path: Path)
     assert SIGNATURE["bleu"] in markdown
     table = json.loads((tmp_path / "one" / "report.json").read_text())
     assert table["evaluations"][1]["paper"] == {"system": "multi-path", "bleu": 27.99, "difference": 1.21}
+    assert "seeds" not in rows[0]
+    assert "##" not in markdown, "without an agent there is nothing to compare at equal latency"
+    assert table["at_equal_latency"] == table["agent_and_oracle"] == []
     assert (tmp_path / "one" / "curve.png").read_bytes().startswith(b"\x89PNG")
     svg = (tmp_path / "one" / "curve.svg").read_text()
     assert "<dc:date>" not in svg
@@ -105,15 +94,139 @@ def test_the_axes_hold_all_of_ours_but_not_a_far_lone_reference() -> None:
     assert 45 < high < 50
 
 
+def test_labels_keep_off_our_lines_and_off_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[list[Box], list[Array], Box]] = []
+
+    def watched(labels: Sequence[Label], lines: Sequence[tuple[Array, float]], frame: Box) -> list[Box]:
+        boxes = place(labels, lines, frame)
+        seen.append((boxes, [line for line, weight in lines if weight > 1], frame))
+        return boxes
+
+    monkeypatch.setattr(figure, "place", watched)
+    low = [("k=1", 2.9, 27.9), ("k=3", 4.5, 29.45), ("k=5", 6.2, 29.74), ("k=7", 8.0, 29.71)]
+    high = [("[1,5]", 2.1, 28.3), ("[3,7]", 3.5, 29.1), ("[5,9]", 5.2, 29.75), ("[7,11]", 7.1, 29.8)]
+    ours = [Line("a", [*low, ("full", None, 29.75)]), Line("b", high), Line("c", [("full", None, 30.2)])]
+    draw(ours, [Line("d", [("", 2.0, 25.0), ("", 9.0, 28.0)])], "title", "paper", tmp_path / "curve")
+    ((boxes, lines, frame),) = seen
+    assert len(boxes) == 10
+    assert not any(a.overlaps(b) for n, a in enumerate(boxes) for b in boxes[:n])
+    assert all(frame.holds(box) for box in boxes)
+    assert len(lines) == 2 + 8 + 2 + 1, "curves, markers, heights and the empty curve of the last"
+    assert sum(box.count(dots(line)) for box in boxes for line in lines) == 0
+
+
 def test_only_what_compares_is_put_together(tmp_path: Path) -> None:
     mixed = [*RECORDS, make("multi-path", "wait-1", 1.0, 60.0, pair="toy.a-b")]
-    with pytest.raises(UserError, match=r"different texts do not compare: iwslt15.en-vi test, toy.a-b test"):
+    with pytest.raises(UserError, match=r"different texts do not compare: iwslt15.en-vi, toy.a-b; choose"):
         select(mixed, None)
     assert len(select(mixed, "toy.a-b")) == 1
-    with pytest.raises(UserError, match=r"no evaluation of x; there are evaluations of iwslt15.en-vi"):
+    with pytest.raises(UserError, match=r"no evaluation of x test; there are evaluations of iwslt15.en-vi test$"):
         select(RECORDS, "x")
     with pytest.raises(UserError, match="has no BLEU"):
         report([make("multi-path", "wait-1", 1.0, None)], tmp_path)
+
+
+def rows_of(markdown: str, title: str) -> list[list[str]]:
+    """The cells of the table below this heading."""
+    lines = markdown.split(f"## {title}")[1].split("\n\n")[1].splitlines()
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+def test_equal_latency_and_oracle_in_markdown_and_json(tmp_path: Path) -> None:
+    report(BOTH, tmp_path)
+    markdown, table = (tmp_path / "report.md").read_text(), json.loads((tmp_path / "report.json").read_text())
+    headings, _, *rows = rows_of(markdown, "At equal latency")
+    assert headings[2:6] == ["AL", "paper", "ours", "over paper"]
+    assert [row[1] for row in rows] == ["[1,5]", "[3,7]", "[5,9]", "[7,11]", "[9,13]"]
+    # By hand: the mean of the seeds is (3.3, 28.6), the next point (5.6, 29.4); multi-path has (3.16, 27.4) and
+    # (4.69, 29.2); the paper's multi-path at 3.4 is 25.82 + 2.17 * 0.24 / 1.53.
+    expected = ["3.40", "28.00", "28.63", "+0.63", "27.68", "+0.95", "+1.84", "29.59"]
+    assert rows[1] == ["bs-simt", "[3,7]", *expected]
+    assert rows[2] == ["bs-simt", "[5,9]", "5.39", "29.05", "29.33", "+0.28", "—", "—", "+0.92", "30.45"]
+    assert rows[4][4:] == ["—", "—", "—", "—", "+0.67", "—"]
+    found = table["at_equal_latency"][1]
+    assert (found["ours"], found["over_paper"], found["over_multi_path"]) == (28.63, 0.63, 0.95)
+    assert (found["paper_over_its_multi_path"], found["oracle"]) == (1.84, 29.59)
+
+    _, _, *rows = rows_of(markdown, "Agent and oracle")
+    assert rows == [
+        ["bs-simt", "[3,7]", "3.30", "28.60", "3.20", "29.50", "+0.94"],
+        ["bs-simt", "[5,9]", "5.60", "29.40", "5.50", "30.50", "+1.10†"],
+    ]
+    assert "†: that AL lies outside" in markdown
+    found = table["agent_and_oracle"][0]
+    assert found["agent"] == {"al": 3.3, "bleu": 28.6}
+    assert (found["gap"], found["gap_is_at_equal_latency"]) == (0.94, True)
+    assert not table["agent_and_oracle"][1]["gap_is_at_equal_latency"]
+
+
+def test_seeds_share_a_row_with_mean_and_deviation(tmp_path: Path) -> None:
+    report(BOTH, tmp_path)
+    markdown, table = (tmp_path / "report.md").read_text(), json.loads((tmp_path / "report.json").read_text())
+    assert markdown.splitlines()[2].startswith("| system | policy | seeds | AL |")
+    rows = [line for line in markdown.splitlines() if line.startswith("| bs-simt | agent")]
+    assert len(rows) == 2
+    assert rows[0].startswith("| bs-simt | agent-3 | 2 | 3.30 ± 0.14 |")
+    assert "| 28.60 ± 0.28 |" in rows[0]
+    assert "±" not in rows[1]
+    found = next(item for item in table["evaluations"] if item["policy"] == "agent-3")
+    assert (found["seeds"], found["scores"]["bleu"], found["deviations"]["bleu"]) == (2, 28.6, 0.2828)
+    assert len(found["traces"]) == 2
+    line = next(line for line in our_lines(over_seeds(BOTH)) if line.name == "bs-simt")
+    assert [(label, round(al or 0, 2)) for label, al, _ in line.points] == [("[3,7]", 3.3), ("[5,9]", 5.6)]
+
+
+def test_two_recipes_under_one_name_are_no_curve(tmp_path: Path) -> None:
+    other = make("multi-path", "wait-3", 4.2, 28.0, steps=7)
+    report([*BOTH, other], tmp_path)
+    markdown = (tmp_path / "report.md").read_text()
+    assert rows_of(markdown, "At equal latency")[3][6:8] == ["—", "—"]
+    assert "nothing is read off their curves: multi-path wait-3." in markdown
+    assert "several recipes" not in "".join(to_lines(BOTH, tmp_path))
+
+
+def to_lines(records: list[Record], out: Path) -> list[str]:
+    report(records, out)
+    return (out / "report.md").read_text().splitlines()
+
+
+def test_a_split_is_chosen_and_test_is_the_default(tmp_path: Path) -> None:
+    valid = make("multi-path", "wait-1", 3.3, 25.0, split="valid")
+    assert select([*RECORDS, valid], None) == select(RECORDS, None)
+    assert select([*RECORDS, valid], None, "valid") == [valid]
+    assert to_lines([*RECORDS, valid], tmp_path)[0] == "# iwslt15.en-vi, test"
+    with pytest.raises(UserError, match=r"no evaluation of any pair valid; there are .* iwslt15.en-vi test$"):
+        select(RECORDS, None, "valid")
+
+
+@pytest.mark.parametrize(("words", "split"), [([], "test"), (["--split", "valid"], "valid")])
+def test_the_command_takes_a_split(words: list[str], split: str, tmp_path: Path) -> None:
+    files = [str(tmp_path / f"{name}.json") for name in ("test", "valid")]
+    for file, name in zip(files, ("test", "valid"), strict=True):
+        write_record(Path(file), make("multi-path", "wait-1", 3.3, 25.0, split=name))
+    done = CliRunner().invoke(app, ["report", *files, "--out", str(tmp_path / "out"), *words])
+    assert done.exit_code == 0, done.output
+    assert json.loads((tmp_path / "out" / "report.json").read_text())["split"] == split
+
+
+@pytest.mark.parametrize("width", [80, 140])
+def test_the_terminal_shows_comparisons_whole(
+    width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(console, "_force_terminal", True)
+    monkeypatch.setattr(console, "_width", width)
+    chosen = select([*BOTH, make("bs-simt (paper)", "agent-5.threshold-0.45", 4.0, 28.0)], None)
+    print_table(chosen)
+    print_comparisons(chosen)
+    printed = capsys.readouterr().out
+    assert "…" not in printed
+    for text in ("28.60 ± 0.28", "+0.63", "+1.84", "+1.10†", "At equal latency", "Agent and oracle"):
+        assert text in printed
+    assert "agent-5.threshold-0.45 " in printed
+    print_comparisons(select(BOTH, None))
+    assert "bs-simt  [3,7]     3.40  28.00  28.63  +0.63 " in capsys.readouterr().out
+    print_comparisons(select(RECORDS, None))
+    assert capsys.readouterr().out == ""
 
 
 @pytest.mark.parametrize("width", [80, 140])

@@ -194,6 +194,7 @@ def report(
     evaluations: Annotated[list[Path], typer.Argument(help="Records, or folders of them.", metavar="PATH...")],
     out: Annotated[Path, typer.Option(help="Folder for the report.")] = Path("report"),
     pair: Annotated[str | None, typer.Option(help="Language pair, where the evaluations have several.")] = None,
+    split: Annotated[str, typer.Option(help="Text that was evaluated: test or valid.")] = "test",
 ) -> None:
     """Draw the quality/latency curve and the table of any number of evaluations, beside the paper's numbers.
 
@@ -202,14 +203,18 @@ def report(
         whilst report runs/toy/evaluations --out runs/toy/report
 
         whilst report results/iwslt15.en-vi --out results/iwslt15.en-vi
+
+        whilst report runs/toy/evaluations --split valid --out runs/toy/report.valid
     """
     from whilst.console import notes
-    from whilst.report import print_table, report, select
+    from whilst.report import print_comparisons, print_table, report, select
     from whilst.scoring import read_records
 
     records = read_records(evaluations)
-    written = report(records, out, pair)
-    print_table(select(records, pair))
+    written = report(records, out, pair, split)
+    chosen = select(records, pair, split)
+    print_table(chosen)
+    print_comparisons(chosen)
     notes.print(f"{out}: {', '.join(path.name for path in written)}")
 
 

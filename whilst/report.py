@@ -4,109 +4,63 @@ Reads records only: no traces, no models. report.md is for people, report.json f
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rich import box
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from whilst import paper
+from whilst.compare import FULL, AtLatency, Gap, at_equal_latency, compare, gaps, paper_system, repeated
 from whilst.console import console, notes
 from whilst.errors import UserError
 from whilst.figure import Line, draw
 from whilst.files import write_json, writing_text
 from whilst.scoring import Record, Rescored
+from whilst.seeds import Result, over_seeds
+from whilst.tables import MARK, NAMES, NONE, agent_and_oracle, all_results, equal_latency, point_label
 
-FULL = "full-sentence"  # our name of what the paper calls offline
 PAPER = "BS-SiMT paper"
-NONE = "-"
-# heading, figure, digits
-COLUMNS = (
-    ("AL", "al", 2),
-    ("AL word", "al_word", 2),
-    ("LAAL", "laal", 2),
-    ("AP", "ap", 3),
-    ("DAL", "dal", 2),
-    ("CW", "cw", 2),
-    ("BLEU", "bleu", 2),
-    ("sacreBLEU", "sacrebleu", 2),
-    ("chrF", "chrf", 2),
-)
+FORMAT = 2
+# What a narrow terminal gets, the more important the longer it stays.
+NARROWER = (("al", "laal", "bleu", "sacrebleu"), ("al", "bleu"))
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """The paper's BLEU at our AL (straight lines between its points), and how far ours is above it."""
-
-    system: str
-    bleu: float
-    difference: float
-
-
-def compare(record: Record, system: str) -> Comparison | None:
-    """None where the paper has no such system, or no points on both sides of our AL."""
-    ours = record.scores.bleu
-    if ours is None or system not in paper.systems(record.pair):
-        return None
-    points = paper.curve(record.pair, system)
-    if system == paper.FULL:
-        theirs: float | None = points[0].bleu
-    else:
-        theirs = None if record.is_full else paper.interpolate(points, record.scores.al)
-    return None if theirs is None else Comparison(system, theirs, ours - theirs)
-
-
-def paper_system(record: Record) -> str:
-    """The paper's name of our system; what follows in brackets, such as a seed, is ours."""
-    name = record.system.partition(" (")[0].lower()
-    return paper.FULL if name == FULL or record.is_full else name
-
-
-def report(records: Sequence[Record], out: Path, pair: str | None = None) -> list[Path]:
+def report(records: Sequence[Record], out: Path, pair: str | None = None, split: str = "test") -> list[Path]:
     """Write report.md, report.json, curve.png and curve.svg into `out`; returns what was written."""
-    chosen = select(records, pair)
-    title = f"{chosen[0].pair} · {chosen[0].split}"
-    draw(our_lines(chosen), reference_lines(chosen[0].pair), title, PAPER, out / "curve")
-    write_json(out / "report.json", {"format": 1, "pair": chosen[0].pair, "evaluations": list(map(_row, chosen))})
+    chosen = select(records, pair, split)
+    results, pair = over_seeds(chosen), chosen[0].pair
+    draw(our_lines(results), reference_lines(pair), f"{pair} · {split}", PAPER, out / "curve")
+    write_json(out / "report.json", to_json(results))
     with writing_text(out / "report.md") as file:
-        file.write(to_markdown(chosen))
+        file.write(to_markdown(results))
     return [out / name for name in ("report.md", "report.json", "curve.png", "curve.svg")]
 
 
-def select(records: Sequence[Record], pair: str | None) -> list[Record]:
+def select(records: Sequence[Record], pair: str | None, split: str = "test") -> list[Record]:
     """The records of one pair and one split, by system and AL: figures of different texts do not compare."""
-    chosen = [record for record in records if pair in (None, record.pair)]
+    chosen = [record for record in records if pair in (None, record.pair) and record.split == split]
     if not chosen:
-        found = ", ".join(sorted({record.pair for record in records})) or "none at all"
-        raise UserError(f"no evaluation of {pair or 'any pair'}; there are evaluations of {found}")
-    texts = sorted({f"{record.pair} {record.split}" for record in chosen})
-    if len(texts) > 1:
-        raise UserError(f"evaluations of different texts do not compare: {', '.join(texts)}; choose one")
+        found = ", ".join(sorted({f"{record.pair} {record.split}" for record in records})) or "none at all"
+        raise UserError(f"no evaluation of {pair or 'any pair'} {split}; there are evaluations of {found}")
+    pairs = sorted({record.pair for record in chosen})
+    if len(pairs) > 1:
+        raise UserError(f"evaluations of different texts do not compare: {', '.join(pairs)}; choose with --pair")
     order = list(dict.fromkeys(record.system for record in chosen))
-    return sorted(chosen, key=lambda record: (record.is_full, order.index(record.system), record.scores.al))
+    return sorted(chosen, key=lambda item: (Result((item,)).is_full, order.index(item.system), item.scores.al))
 
 
-def our_lines(records: Sequence[Record]) -> list[Line]:
+def our_lines(results: Sequence[Result]) -> list[Line]:
     """One line a system. What cannot be drawn, because it has no BLEU, is refused."""
     points: dict[str, list[tuple[str, float | None, float]]] = {}
-    for record in records:
-        if record.scores.bleu is None:
-            raise UserError(f"{record.trace}: has no BLEU; score it with its reference first")
-        al = None if record.is_full else record.scores.al
-        points.setdefault(record.system, []).append((point_label(record), al, record.scores.bleu))
-    return [Line(system, of_system) for system, of_system in points.items()]
-
-
-def point_label(record: Record) -> str:
-    """What tells a point apart on its curve: k, or the search interval."""
-    kind, _, argument = record.policy.partition("-")
-    if kind == "wait":
-        return f"k={argument}"
-    intervals = record.settings.get("search", {}).get("intervals", [])
-    return next((f"[{first},{last}]" for first, last in intervals if str(first) == argument), record.policy)
+    for result in results:
+        if result.bleu is None:
+            traces = ", ".join(record.trace for record in result.records)
+            raise UserError(f"{traces}: has no BLEU; score it with its reference first")
+        al = None if result.is_full else result.al
+        points.setdefault(result.name, []).append((point_label(result), al, result.bleu))
+    return [Line(name, of_system) for name, of_system in points.items()]
 
 
 def reference_lines(pair: str) -> list[Line]:
@@ -118,65 +72,95 @@ def reference_lines(pair: str) -> list[Line]:
     return lines
 
 
-def _row(record: Record) -> dict[str, Any]:
-    comparisons = {
-        key: comparison and {"system": comparison.system} | _rounded(comparison)
-        for key, comparison in (
-            ("paper", compare(record, paper_system(record))),
-            ("paper_best", compare(record, paper.BEST)),
-        )
+def to_json(results: Sequence[Result]) -> dict[str, Any]:
+    """Everything that the tables show, and where it comes from."""
+    return {
+        "format": FORMAT,
+        "pair": results[0].records[0].pair,
+        "split": results[0].records[0].split,
+        "evaluations": list(map(_row, results)),
+        "at_equal_latency": list(map(_at_latency, at_equal_latency(results))),
+        "agent_and_oracle": list(map(_gap, gaps(results))),
+    }
+
+
+def _row(result: Result) -> dict[str, Any]:
+    comparisons = (("paper", compare(result, paper_system(result))), ("paper_best", compare(result, paper.BEST)))
+    return {
+        "system": result.system,
+        "policy": result.policy,
+        "seeds": len(result.records),
+        "scores": {name: _rounded(value, 4) for name, value in result.scores.items()},
+        "deviations": {name: _rounded(value, 4) for name, value in result.deviations.items()},
+        "signatures": dict(result.records[0].scores.signatures),
+        **{
+            key: item and {
+                "system": item.system,
+                "bleu": _rounded(item.bleu),
+                "difference": _rounded(item.difference),
+            }
+            for key, item in comparisons
+        },
+        "traces": [
+            {"trace": record.trace, "seconds": record.seconds, "device": record.device} for record in result.records
+        ],
+    }
+
+
+def _at_latency(row: AtLatency) -> dict[str, Any]:
+    return {
+        "system": row.system,
+        "interval": row.label,
+        "al": row.al,
+        "paper": row.paper,
+        "ours": _rounded(row.ours),
+        "over_paper": _rounded(row.over_paper),
+        "multi_path": _rounded(row.multi_path),
+        "over_multi_path": _rounded(row.over_multi_path),
+        "paper_over_its_multi_path": _rounded(row.paper_over_multi_path),
+        "oracle": _rounded(row.oracle),
+    }
+
+
+def _gap(row: Gap) -> dict[str, Any]:
+    points = {
+        name: {"al": _rounded(result.al), "bleu": _rounded(result.bleu)} if result else None
+        for name, result in (("agent", row.agent), ("oracle", row.oracle))
     }
     return {
-        "system": record.system,
-        "policy": record.policy,
-        "pair": record.pair,
-        "split": record.split,
-        "scores": record.scores.to_table(),
-        "signatures": dict(record.scores.signatures),
-        **comparisons,
-        "trace": record.trace,
-        "seconds": record.seconds,
-        "device": record.device,
+        "system": row.agent.name,
+        "policy": row.agent.policy,
+        "interval": point_label(row.agent),
+        **points,
+        "gap": _rounded(row.bleu),
+        "gap_is_at_equal_latency": row.is_at_equal_latency,
     }
 
 
-def _rounded(comparison: Comparison) -> dict[str, float]:
-    return {"bleu": round(comparison.bleu, 2), "difference": round(comparison.difference, 2)}
+def _rounded(value: float | None, digits: int = 2) -> float | None:
+    return None if value is None else round(value, digits)
 
 
-def _cells(record: Record) -> list[str]:
-    table = record.scores.to_table()
-    values = [(table[name], digits) for _, name, digits in COLUMNS]
-    figures = [NONE if value is None else f"{value:.{digits}f}" for value, digits in values]
-    return [record.system, record.policy, *figures]
-
-
-def _versus(comparison: Comparison | None) -> str:
-    return NONE if comparison is None else f"{comparison.bleu:.2f} ({comparison.difference:+.2f})"
-
-
-def to_markdown(records: Sequence[Record]) -> str:
-    """The table with what its figures mean."""
-    pair, has_paper = records[0].pair, bool(paper.systems(records[0].pair))
-    headings = ["system", "policy", *(heading for heading, _, _ in COLUMNS)]
-    headings += ["paper, same system", f"paper, {paper.BEST}"] if has_paper else []
-    rows = [headings, ["---", "---", *["---:"] * (len(headings) - 2)]]
-    for record in records:
-        best = paper_system(record), paper.BEST
-        rows.append(_cells(record) + ([_versus(compare(record, name)) for name in best] if has_paper else []))
-    lines = [f"# {pair}, {records[0].split}", "", *(f"| {' | '.join(row)} |" for row in rows), ""]
+def to_markdown(results: Sequence[Result]) -> str:
+    """The tables with what their figures mean."""
+    first = results[0].records[0]
+    lines = [f"# {first.pair}, {first.split}", "", *all_results(results, NAMES).to_markdown(), ""]
     lines += ["![BLEU against average lagging](curve.svg)", ""]
     lines += [
         "AL and CW: model units, hypothesis length (the paper's convention). AL word, LAAL, AP and DAL:",
         "words, as SimulEval. BLEU: tokenised, lower-cased (the paper's convention). sacreBLEU: 13a, cased.",
         "",
     ]
-    if has_paper:
+    if paper.systems(first.pair):
         lines += [
             "The paper's columns give its BLEU at our AL, on straight lines between the points that it prints,",
             f"and in brackets how far ours is above; {NONE} where our AL lies outside of its points.",
             "",
         ]
+    if any(len(result.records) > 1 for result in results):
+        lines += ["Several seeds: mean ± standard deviation (n - 1); whatever is compared is the mean.", ""]
+    lines += _equal_latency_section(results) + _oracle_section(results)
+    records = [record for result in results for record in result.records]
     empty = sum(record.scores.empty for record in records)
     if empty:
         lines += [f"Outputs without a word, left out of the latency but not of the quality: {empty}.", ""]
@@ -185,32 +169,74 @@ def to_markdown(records: Sequence[Record]) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
+def _equal_latency_section(results: Sequence[Result]) -> list[str]:
+    rows = at_equal_latency(results)
+    if not rows:
+        return []
+    return [
+        "## At equal latency",
+        "",
+        *equal_latency(rows).to_markdown(),
+        "",
+        "BLEU at the AL of each point that the paper prints for BS-SiMT. Ours, multi-path (under wait-k) and",
+        f"oracle are read off straight lines between our points; {NONE} where that AL lies outside of them.",
+        "Over it: ours over our multi-path. Paper over its: the paper's BS-SiMT over the paper's multi-path.",
+        "",
+        *_warning(results),
+    ]
+
+
+def _oracle_section(results: Sequence[Result]) -> list[str]:
+    rows = gaps(results)
+    if not rows:
+        return []
+    lines = [
+        "## Agent and oracle",
+        "",
+        *agent_and_oracle(rows).to_markdown(),
+        "",
+        "Gap: BLEU on the oracle's curve at the agent's AL, less the agent's.",
+    ]
+    if any(row.bleu is not None and not row.is_at_equal_latency for row in rows):
+        lines += [f"{MARK}: that AL lies outside of the oracle's points, and the two points differ by this much."]
+    return [*lines, ""]
+
+
+def _warning(results: Sequence[Result]) -> list[str]:
+    """Two recipes under one name make no curve; without a word one would look for a figure."""
+    twice = ", ".join(repeated(results))
+    return [f"Measured with several recipes, so nothing is read off their curves: {twice}.", ""] if twice else []
+
+
 def print_table(records: Sequence[Record]) -> None:
     """The same figures for the terminal; a narrow one gets the most important, none is ever cut."""
-    # a pipe has no width of its own
-    screen = console if console.is_terminal else Console(file=console.file, width=140, highlight=False)
-    table = _terminal_table(records, [name for _, name, _ in COLUMNS])
-    if screen.measure(table, options=screen.options.update_width(1000)).maximum > screen.width:
-        table = _terminal_table(records, ["al", "laal", "bleu", "sacrebleu"])
+    screen, results = _screen(), over_seeds(records)
+    for names in (NAMES, *NARROWER):
+        table = all_results(results, names, is_short=True).to_terminal()
+        if screen.measure(table, options=screen.options.update_width(1000)).maximum <= screen.width:
+            break
     screen.print(table)
 
 
-def _terminal_table(records: Sequence[Record], names: list[str]) -> Table:
-    has_paper = any(paper.systems(record.pair) for record in records)
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-    table.add_column("system")
-    table.add_column("policy", no_wrap=True)
-    chosen = [number for number, (_, name, _) in enumerate(COLUMNS) if name in names]
-    for number in chosen:
-        heading, name, _ = COLUMNS[number]
-        table.add_column(heading, justify="right", no_wrap=True, style="bold" if name in ("al", "bleu") else "")
-    if has_paper:
-        table.add_column("paper (diff)", justify="right", no_wrap=True, style="dim")
-    for record in records:
-        system, policy, *figures = _cells(record)
-        extra = [_versus(compare(record, paper_system(record)))] if has_paper else []
-        table.add_row(escape(system), escape(policy), *(figures[number] for number in chosen), *extra)
-    return table
+def print_comparisons(records: Sequence[Record]) -> None:
+    """What can be said at equal latency, for the terminal."""
+    screen, results = _screen(), over_seeds(records)
+    rows, differences = at_equal_latency(results), gaps(results)
+    if rows:
+        screen.print()
+        screen.print(equal_latency(rows).to_terminal("At equal latency (the paper's points): BLEU"))
+        for line in filter(None, _warning(results)):
+            notes.print(line)
+    if differences:
+        screen.print()
+        screen.print(agent_and_oracle(differences).to_terminal("Agent and oracle"))
+        if any(row.bleu is not None and not row.is_at_equal_latency for row in differences):
+            screen.print(f"{MARK} not at equal latency")
+
+
+def _screen() -> Console:
+    """A pipe has no width of its own."""
+    return console if console.is_terminal else Console(file=console.file, width=140, highlight=False)
 
 
 def print_scores(rescored: Rescored) -> None:

@@ -1,0 +1,162 @@
+"""Our results beside the paper's and beside each other at equal latency, and the agent beside its oracle.
+
+Computes only; how it is shown stands in tables.py. A curve is read between its points and never beyond them:
+a figure that cannot be read is None.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from whilst import paper
+from whilst.paper import Point, interpolate
+from whilst.seeds import Result
+
+FULL = "full-sentence"  # our name of what the paper calls offline
+BASE = "multi-path"  # what BS-SiMT starts from and has to beat
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The paper's BLEU at our AL (straight lines between its points), and how far ours is above it."""
+
+    system: str
+    bleu: float
+    difference: float
+
+
+def compare(result: Result, system: str) -> Comparison | None:
+    """None where the paper has no such system, or no points on both sides of our AL."""
+    ours, pair = result.bleu, result.records[0].pair
+    if ours is None or system not in paper.systems(pair):
+        return None
+    points = paper.curve(pair, system)
+    if system == paper.FULL:
+        theirs: float | None = points[0].bleu
+    else:
+        theirs = None if result.is_full else interpolate(points, result.al)
+    return None if theirs is None else Comparison(system, theirs, ours - theirs)
+
+
+def paper_system(result: Result) -> str:
+    """The paper's name of our system; what stands in brackets is ours."""
+    name = re.sub(r" \([^)]*\)", "", result.system).lower()
+    return paper.FULL if name == FULL or result.is_full else name
+
+
+def curve(results: Sequence[Result], system: str, kind: str, variant: str = "") -> list[Point]:
+    """A system's points by rising AL; none where a policy is there twice: a line through both means nothing."""
+    chosen = of_kind(results, system, kind, variant)
+    if repeated(chosen):
+        return []
+    return [Point(result.policy, result.al, result.bleu) for result in chosen if result.bleu is not None]
+
+
+def of_kind(results: Sequence[Result], system: str, kind: str, variant: str = "") -> list[Result]:
+    """The system's results under such policies, by rising AL."""
+    wanted = system, kind, variant
+    chosen = [result for result in results if (result.system, result.kind, result.variant) == wanted]
+    return sorted(chosen, key=lambda result: result.al)
+
+
+def repeated(results: Sequence[Result]) -> list[str]:
+    """Systems and policies that were measured with several recipes."""
+    counts = Counter(f"{result.system} {result.policy}" for result in results)
+    return [name for name, count in counts.items() if count > 1]
+
+
+def agents(results: Sequence[Result]) -> list[tuple[str, str]]:
+    """The systems and variants of BS-SiMT that an agent decides for."""
+    found = [result for result in results if result.kind == "agent" and result.system.startswith(paper.BEST)]
+    return list(dict.fromkeys((result.system, result.variant) for result in found))
+
+
+def _oracle(system: str) -> str:
+    return f"{system} oracle"
+
+
+def _minus(high: float | None, low: float | None) -> float | None:
+    return None if high is None or low is None else high - low
+
+
+@dataclass(frozen=True)
+class AtLatency:
+    """BLEU of everybody at the AL of one point that the paper prints for BS-SiMT."""
+
+    system: str  # ours, with its variant
+    label: str  # the paper's interval
+    al: float
+    paper: float
+    ours: float | None
+    multi_path: float | None
+    oracle: float | None
+    paper_multi_path: float | None
+
+    @property
+    def over_paper(self) -> float | None:
+        return _minus(self.ours, self.paper)
+
+    @property
+    def over_multi_path(self) -> float | None:
+        return _minus(self.ours, self.multi_path)
+
+    @property
+    def paper_over_multi_path(self) -> float | None:
+        return _minus(self.paper, self.paper_multi_path)
+
+
+def at_equal_latency(results: Sequence[Result]) -> list[AtLatency]:
+    """For each of our BS-SiMTs, every point of the paper's; none without an agent of ours or a curve of theirs."""
+    pair = results[0].records[0].pair
+    if paper.BEST not in paper.systems(pair):
+        return []
+    rows = []
+    for system, variant in agents(results):
+        ours = curve(results, system, "agent", variant)
+        base, oracle = _base(results, system), curve(results, _oracle(system), "oracle")
+        for point in paper.curve(pair, paper.BEST):
+            if (al := point.al) is None:
+                continue
+            values = [interpolate(points, al) for points in (ours, base, oracle, paper.curve(pair, BASE))]
+            name = f"{system}, {variant}" if variant else system
+            rows.append(AtLatency(name, point.label, al, point.bleu, *values))
+    return rows
+
+
+def _base(results: Sequence[Result], system: str) -> list[Point]:
+    """Multi-path under wait-k: of the same name in brackets if there is one, as for `bs-simt (paper)`."""
+    own = system.replace(paper.BEST, BASE, 1)
+    return curve(results, own if of_kind(results, own, "wait") else BASE, "wait")
+
+
+@dataclass(frozen=True)
+class Gap:
+    """The agent under one interval, and what it loses by not knowing the searched reads."""
+
+    agent: Result
+    oracle: Result | None  # under the same interval
+    at_agent: float | None  # BLEU on the oracle's curve at the agent's AL
+
+    @property
+    def bleu(self) -> float | None:
+        """Oracle minus agent, at the agent's AL if `is_at_equal_latency`, else as the two points stand."""
+        if self.at_agent is not None:
+            return _minus(self.at_agent, self.agent.bleu)
+        return _minus(self.oracle.bleu if self.oracle else None, self.agent.bleu)
+
+    @property
+    def is_at_equal_latency(self) -> bool:
+        return self.at_agent is not None
+
+
+def gaps(results: Sequence[Result]) -> list[Gap]:
+    """For each of our BS-SiMTs that has an oracle, every interval of its agent by rising AL."""
+    rows = []
+    for system, variant in agents(results):
+        oracles = of_kind(results, _oracle(system), "oracle")
+        points = curve(results, _oracle(system), "oracle")
+        for agent in of_kind(results, system, "agent", variant) if oracles else []:
+            same = [oracle for oracle in oracles if oracle.argument == agent.argument]
+            rows.append(Gap(agent, same[0] if len(same) == 1 else None, interpolate(points, agent.al)))
+    return rows

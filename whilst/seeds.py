@@ -1,0 +1,110 @@
+"""Evaluations that differ by their seeds alone become one result: mean and deviation of every figure.
+
+Knows records, not what they are compared with.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+from typing import Any
+
+from whilst.scoring import Record
+
+_SEEDED = (("train",), ("search", "train"), ("agent", "train"))  # the sections of a recipe that have a seed
+
+
+@dataclass(frozen=True)
+class Result:
+    """One system under one policy: an evaluation, or several that differ by their seeds alone."""
+
+    records: tuple[Record, ...]
+
+    @property
+    def system(self) -> str:
+        return self.records[0].system
+
+    @property
+    def policy(self) -> str:
+        return self.records[0].policy
+
+    @property
+    def kind(self) -> str:
+        """Such as wait, agent, oracle or full."""
+        return self.policy.partition(".")[0].partition("-")[0]
+
+    @property
+    def argument(self) -> str:
+        """k, or the first read of the search interval."""
+        return self.policy.partition(".")[0].partition("-")[2]
+
+    @property
+    def variant(self) -> str:
+        """Such as threshold-0.4: what makes points of one policy belong to another curve."""
+        return self.policy.partition(".")[2]
+
+    @property
+    def name(self) -> str:
+        """Of the curve that it is a point of."""
+        return f"{self.system}, {self.variant}" if self.variant else self.system
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the whole source is read before the first word: a height, not a point of a curve."""
+        return self.kind == "full"
+
+    @property
+    def scores(self) -> dict[str, float | None]:
+        """Means over the seeds."""
+        return {name: fmean(values) if values else None for name, values in self._values().items()}
+
+    @property
+    def deviations(self) -> dict[str, float | None]:
+        """Standard deviations of a sample (n - 1); None for what has been measured once."""
+        return {name: stdev(values) if len(values) > 1 else None for name, values in self._values().items()}
+
+    @property
+    def al(self) -> float:
+        return fmean(record.scores.al for record in self.records)
+
+    @property
+    def bleu(self) -> float | None:
+        return self.scores["bleu"]
+
+    def _values(self) -> dict[str, list[float]]:
+        """Every figure of every seed; none at all where one of them lacks it, since a mean would hide that."""
+        tables = [record.scores.to_table() for record in self.records]
+        known = {name: [table[name] for table in tables] for name in tables[0]}
+        return {name: [v for v in values if v is not None and None not in values] for name, values in known.items()}
+
+
+def over_seeds(records: Sequence[Record]) -> list[Result]:
+    """Put together what differs by its seeds alone, in the order of the first of each.
+
+    The same seed twice is no second seed: that record stays on its own.
+    """
+    groups: dict[tuple[Any, ...], list[Record]] = {}
+    times: Counter[tuple[Any, ...]] = Counter()
+    for record in records:
+        recipe, seeds = _recipe(record.settings)
+        texts = record.pair, record.split, record.source_sha256, record.reference_sha256
+        key = record.system, record.policy, texts, recipe, tuple(sorted(record.scores.signatures.items()))
+        times[*key, seeds] += 1
+        groups.setdefault((*key, times[*key, seeds]), []).append(record)
+    return [Result(tuple(group)) for group in groups.values()]
+
+
+def _recipe(settings: dict[str, Any]) -> tuple[str, tuple[int | None, ...]]:
+    """A recipe without its seeds, and the seeds. Folders and the list of policies do not change a figure."""
+    table = json.loads(json.dumps(settings))
+    for name in ("run", "start"):
+        table.pop(name, None)
+    table.get("evaluate", {}).pop("policies", None)
+    seeds = []
+    for path in _SEEDED:
+        section = table
+        for name in path:
+            section = section.get(name, {})
+        seeds.append(section.pop("seed", None))
+    return json.dumps(table, sort_keys=True), tuple(seeds)
