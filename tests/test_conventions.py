@@ -32,6 +32,7 @@ LAYERS = (
     "search",
     "agent",
     "draw",
+    "labels",
     "optim",
     "checkpoint",
     # policy -> decode -> trace -> metrics

@@ -16,11 +16,18 @@ from whilst.policy import Policy
 from whilst.policy.agent import Learnt
 from whilst.policy.oracle import Oracle
 from whilst.reference import translate_recomputed
-from whilst.search import Interval, search
+from whilst.search import search
 from whilst.settings import Agent as Settings
+from whilst.settings import Search
 
 LIMITS = Limits(1.5, 4)
-KINDS = (Settings(kind="lstm", hidden=8), Settings(kind="gru", hidden=8), Settings(kind="linear", hidden=8))
+FOUR = Search(intervals=((1, 4),), slope="one")
+KINDS = (
+    Settings(kind="lstm", hidden=8),
+    Settings(kind="gru", hidden=8),
+    Settings(kind="linear", hidden=8),
+    Settings(kind="lstm", hidden=8, inputs="ahead"),
+)
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +41,7 @@ def learnt(model: Translator, settings: Settings) -> Learnt:
     torch.manual_seed(3)
     agent = Agent(settings, model.settings.width, 2).double().eval()
     batch = padded(make_split(20, 20), np.arange(20))
-    seen = lesson(model, batch, search(model, batch, Interval(1, 4)), True).seen
+    seen = lesson(model, batch, search(model, batch, FOUR, 1), True, ahead=True).seen
     with torch.no_grad():
         agent.tokens.weight.mul_(5)
         agent.action.weight.mul_(0.1)  # or it would do for ever what it did last
@@ -56,7 +63,7 @@ def three_ways(model: Translator, sources: list[list[int]], policy: Policy) -> t
     return essence(translate(model, sources, policy, LIMITS, 5)), essence(alone), essence(live)
 
 
-@pytest.mark.parametrize("settings", KINDS, ids=lambda settings: settings.kind)
+@pytest.mark.parametrize("settings", KINDS, ids=lambda settings: f"{settings.kind}-{settings.inputs}")
 def test_an_agent_decides_the_same_every_way(
     model: Translator, sources: list[list[int]], settings: Settings
 ) -> None:
@@ -82,7 +89,7 @@ def test_a_threshold_makes_it_wait(model: Translator, sources: list[list[int]]) 
 def test_the_oracle_is_obeyed(model: Translator, random_split: Callable[..., Split]) -> None:
     split = random_split(9, 22)
     sources = [split.source[i].tolist() for i in range(9)]
-    found = search(model, padded(split, np.arange(9)), Interval(1, 4)).tolist()
+    found = search(model, padded(split, np.arange(9)), FOUR, 1).tolist()
     lengths = split.target.lengths.tolist()
     reads = [row[:length] for row, length in zip(found, lengths, strict=True)]
     batched, alone, live = three_ways(model, sources, Oracle("oracle", reads))

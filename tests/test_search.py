@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,8 +13,24 @@ from hypothesis import strategies as st
 from whilst.data import Batch, packed, padded
 from whilst.dataset import Split
 from whilst.model import Translator
-from whilst.search import CONDITIONS, Found, Interval, Reader, bisect, monotone, search, search_step_by_step
+from whilst.search import (
+    CONDITIONS,
+    Found,
+    Interval,
+    Reader,
+    bisect,
+    monotone,
+    search,
+    search_all,
+    search_step_by_step,
+)
+from whilst.settings import Search
 from whilst.vocab import PAD
+
+
+def one(first: int, size: int, **others: Any) -> Search:
+    """A search in one interval."""
+    return Search(**({"intervals": ((first, first + size - 1),), "slope": "one"} | others))
 
 
 def algorithm_1(low: int, high: int, chance: Callable[[int], float]) -> int:
@@ -69,7 +86,7 @@ def test_table_search_is_the_slow_one(
     model: Translator, random_split: Callable[..., Split], first: int, size: int, ratio: bool
 ) -> None:
     batch = padded(random_split(6, 3), np.arange(6))
-    found = search(model, batch, Interval(first, size, "ratio" if ratio else "one"))
+    found = search(model, batch, one(first, size, slope="ratio" if ratio else "one"), first)
     for row, expected in enumerate(slow(model, batch, first, size, ratio)):
         assert found[row, : len(expected)].tolist() == expected
 
@@ -81,7 +98,7 @@ def test_reads_lie_in_the_interval_and_never_fall(
     batch = padded(random_split(4, seed), np.arange(4))
     interval = Interval(first, size, "one" if slope == "one" else "ratio")
     for condition in CONDITIONS:
-        found = search(model, batch, interval, condition)
+        found = search(model, batch, one(first, size, slope=slope, condition=condition), first)
         start = interval.start(batch)
         assert bool((found >= start.minimum(batch.source_lengths)).all())
         assert bool((found <= (start + size - 1).minimum(batch.source_lengths)).all())
@@ -96,17 +113,16 @@ def test_step_by_step_agrees_where_it_must(
 ) -> None:
     """With two reads to choose from, the bounds of all tokens are the two paths of the table."""
     batch = padded(random_split(8, 5), np.arange(8))
-    interval = Interval(2, size)
-    assert torch.equal(
-        search(model, batch, interval, condition), search_step_by_step(model, batch, interval, condition)
-    )
+    for target in ("reference", "belief"):
+        settings = one(2, size, condition=condition, target=target)
+        assert torch.equal(search(model, batch, settings, 2), search_step_by_step(model, batch, settings, 2))
 
 
 def test_step_by_step_agrees_on_first_tokens(model: Translator, random_split: Callable[..., Split]) -> None:
     """The first token has no past that could have followed another path."""
     batch = padded(random_split(12, 6), np.arange(12))
-    interval = Interval(1, 7)
-    fast, exact = search(model, batch, interval), search_step_by_step(model, batch, interval)
+    settings = one(1, 7)
+    fast, exact = search(model, batch, settings, 1), search_step_by_step(model, batch, settings, 1)
     assert torch.equal(fast[:, 0], exact[:, 0])
     assert not torch.equal(fast, exact), "they differ later on, or this test shows nothing"
 
@@ -115,7 +131,7 @@ def test_packed_finds_what_padded_finds(model: Translator, random_split: Callabl
     split, chosen = random_split(9, 7), np.arange(9)
     rows, row = padded(split, chosen), packed(split, chosen, 128, 128)
     interval = Interval(1, 5, "ratio")
-    one = search(model, rows, interval)
+    by_rows = search(model, rows, one(1, 5, slope="ratio"), 1)
     # Dense masks, since FlexAttention is for GPUs: tested is how the layout keeps sentences apart.
     dense = dataclasses.replace(row, packed=False)
     reader = Reader(model, dense)
@@ -129,17 +145,53 @@ def test_packed_finds_what_padded_finds(model: Translator, random_split: Callabl
     other = monotone(bisect(low, high, 5, look, CONDITIONS["concavity"], row.labels), row)
     for number in range(9):
         length = int((rows.labels[number] != PAD).sum())
-        assert other[row.target_at.segment == number].tolist() == one[number, :length].tolist()
+        assert other[row.target_at.segment == number].tolist() == by_rows[number, :length].tolist()
 
 
 def test_a_sentence_of_its_own_first_interval(model: Translator, random_split: Callable[..., Split]) -> None:
     """`first` may differ from sentence to sentence: one table serves all."""
     batch = padded(random_split(6, 8), np.arange(6))
     firsts = torch.tensor([1, 3, 1, 3, 5, 5])[:, None]
-    mixed = search(model, batch, Interval(firsts, 5))
+    mixed = search(model, batch, one(1, 5), firsts)
     for first in (1, 3, 5):
         rows = (firsts[:, 0] == first).nonzero()[:, 0]
-        assert torch.equal(mixed[rows], search(model, batch, Interval(first, 5))[rows])
+        assert torch.equal(mixed[rows], search(model, batch, one(first, 5), first)[rows])
+
+
+@pytest.mark.parametrize("slope", ["one", "ratio"])
+@pytest.mark.parametrize("target", ["reference", "belief"])
+def test_one_table_serves_all_intervals(
+    model: Translator, random_split: Callable[..., Split], slope: str, target: str
+) -> None:
+    batch = padded(random_split(8, 9), np.arange(8))
+    firsts = (2, 1, 5)
+    settings = one(1, 1, intervals=tuple((first, first + 3) for first in firsts), slope=slope, target=target)
+    found = search_all(model, batch, settings)
+    for reads, first in zip(found, firsts, strict=True):
+        assert torch.equal(reads, search(model, batch, settings, first))
+
+
+def test_the_belief_is_what_the_model_says_after_the_whole_source(
+    model: Translator, random_split: Callable[..., Split]
+) -> None:
+    batch = padded(random_split(5, 10), np.arange(5))
+    reader = Reader(model, batch, "belief")
+    assert torch.allclose(reader.find(batch.source_lengths).chance, torch.ones((), dtype=torch.float64))
+    seen = (batch.target_at.position + 1).minimum(batch.source_lengths)
+    belief, now = (model.logits(reader.states(g)).softmax(-1) for g in (batch.source_lengths, seen))
+    apart = (belief * (belief / now).log()).sum(-1)
+    torch.testing.assert_close(reader.find(seen).chance, (-apart).exp())
+
+
+def test_belief_does_not_ask_the_reference(model: Translator, random_split: Callable[..., Split]) -> None:
+    """Another last word in the reference changes what the paper's search finds for it, not what belief does."""
+    batch = padded(random_split(30, 11), np.arange(30))
+    last = (batch.labels != PAD).sum(1, keepdim=True) - 1
+    other = dataclasses.replace(batch, labels=batch.labels.scatter(1, last, 5))
+    settings = one(1, 6, target="belief")
+    assert torch.equal(search(model, batch, settings, 1), search(model, other, settings, 1))
+    settings = one(1, 6)
+    assert not torch.equal(search(model, batch, settings, 1), search(model, other, settings, 1))
 
 
 def test_a_tolerance_does_not_wait_for_noise() -> None:

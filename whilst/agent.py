@@ -1,7 +1,8 @@
 """The agent that learns the searched reads: READ or WRITE? Of the model it knows only what it observes.
 
 At each step it observes the last source token read, the last token written and the last action; the first READ is
-given. Its lessons come from reads: WRITE i (from 0) is step g_i + i, everything else is READ.
+given. Its lessons come from reads: WRITE i (from 0) is step g_i + i, everything else is READ. It may be led along other
+reads than those that it is taught: then it sees what happens after mistakes, its own or those of others.
 """
 
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from whilst.attention import Tokens, dense_mask
 from whilst.data import Batch
 from whilst.model import Translator
 from whilst.reads import Action
@@ -29,6 +31,7 @@ class Observation:
     action: Tensor  # last action
     source_state: Tensor  # (rows, steps, width) encoder state of the last source token
     target_state: Tensor  # (rows, steps, width) decoder state that wrote the last token, zeros before the first
+    ahead: Tensor | None = None  # (rows, steps, width) decoder state that would write the next one now
 
 
 class Agent(nn.Module):
@@ -36,7 +39,7 @@ class Agent(nn.Module):
         super().__init__()
         self.settings = settings
         hidden = settings.hidden
-        self.tokens = nn.Linear((2 if settings.inputs == "embeddings" else 4) * width, hidden)
+        self.tokens = nn.Linear({"embeddings": 2, "states": 4, "ahead": 5}[settings.inputs] * width, hidden)
         self.action_embedding = nn.Embedding(len(Action), hidden)
         self.action = nn.Linear(hidden, hidden)
         # Which interval's latency is wanted, where one agent serves several.
@@ -60,8 +63,11 @@ class Agent(nn.Module):
         """(rows, steps) log-odds of WRITE, and what is remembered; `interval` (rows) is a number, not reads."""
         parts = [model.source_embedding(seen.source), model.target_embedding(seen.target)]
         parts = [part * model.settings.width**0.5 for part in parts]  # as the model itself uses them
-        if self.settings.inputs == "states":
+        if self.settings.inputs != "embeddings":
             parts += [seen.source_state, seen.target_state]
+        if self.settings.inputs == "ahead":
+            assert seen.ahead is not None
+            parts.append(seen.ahead)
         tokens = self.tokens(self.dropout(torch.cat(parts, -1)))
         action = self.action(self.action_embedding(seen.action)) + self.latency(interval)[:, None]
         inputs = torch.cat([tokens, action], -1)
@@ -86,25 +92,52 @@ class Lesson:
     counts: Tensor  # (rows, steps) whether the step is the agent's to decide
 
 
-@torch.no_grad()
-def lesson(model: Translator, batch: Batch, reads: Tensor, own_words: bool) -> Lesson:
-    """What the agent should have done on the way through a padded batch under these reads.
+def look_ahead(reader: Reader, path: Tensor, read: Tensor, before: Tensor) -> tuple[Tensor, Tensor]:
+    """Decoder states of the path's tokens, (rows, target, width), and at each of its steps, (rows, steps, width), the
+    state that would write the next token.
 
-    `own_words`: it sees what the model would write (after the reference's prefix), else the reference.
+    One pass for all: after the path's tokens come those of the steps. Each of these sees what the path wrote before it,
+    and itself.
+    """
+    model, batch = reader.model, reader.batch
+    position = batch.target_at.position
+    count = position.shape[1]
+    place = before.clamp(max=count - 1)
+    limit = torch.cat([position + 1, place], 1)  # of the path's tokens, how many each may see
+    column = torch.arange(limit.shape[1], device=path.device)
+    on_path = (column < count) & (column < limit[..., None])
+    mask = (on_path | ((column == column[:, None]) & (column >= count)))[:, None]
+    segment = batch.target_at.segment
+    positions = torch.cat([position, place], 1)
+    every = Tokens(torch.cat([segment, segment[:, :1].expand_as(place)], 1), positions)
+    cross = dense_mask(every, torch.cat([path, read.clamp(min=1)], 1), batch.source_at)
+    tokens = torch.cat([batch.target, batch.target.gather(1, place)], 1)
+    states = model.decode(tokens, positions, reader.encoded, mask, cross)
+    return states[:, :count], states[:, count:]
+
+
+@torch.no_grad()
+def lesson(
+    model: Translator, batch: Batch, path: Tensor, own_words: bool, ahead: bool = False, wanted: Tensor | None = None
+) -> Lesson:
+    """What the agent should do at each step of the way through a padded batch: the reads `path`.
+
+    `wanted`: the reads that it is to learn, those of the path if not given. `own_words`: it sees what the model would
+    write (after the reference's prefix), else the reference. `ahead`: whether it looks ahead.
     WRITEs forced by the end of the source are not its doing, and nothing comes after the last WRITE.
     """
     reader = Reader(model, batch)
-    states = reader.states(reads)
-    written = model.logits(states).argmax(-1) if own_words else batch.labels
     real = batch.labels != PAD
-    steps = int((reads + batch.target_at.position)[real].max()) + 1
+    steps = int((path + batch.target_at.position)[real].max()) + 1
     # Step of each WRITE; those of padding go past the end.
-    step = torch.where(real, reads + batch.target_at.position, steps)
-    writes = torch.zeros(len(reads), steps + 1, dtype=torch.long, device=reads.device)
+    step = torch.where(real, path + batch.target_at.position, steps)
+    writes = torch.zeros(len(path), steps + 1, dtype=torch.long, device=path.device)
     writes.scatter_(1, step, 1)
     writes = writes[:, :steps]
     before = writes.cumsum(1) - writes  # WRITEs before each step
-    read = torch.arange(steps, device=reads.device) - before
+    read = torch.arange(steps, device=path.device) - before
+    states, probes = look_ahead(reader, path, read, before) if ahead else (reader.states(path), None)
+    written = model.logits(states).argmax(-1) if own_words else batch.labels
     last_source = (read - 1).clamp(0, batch.source.shape[1] - 1)
     last_target = (before - 1).clamp(min=0)
     begun = before > 0
@@ -118,11 +151,13 @@ def lesson(model: Translator, batch: Batch, reads: Tensor, own_words: bool) -> L
         action=writes[:, :-1],
         source_state=at(reader.encoded, last_source)[:, 1:],
         target_state=(at(states, last_target) * begun[..., None])[:, 1:],
+        ahead=None if probes is None else probes[:, 1:],
     )
+    needed = (path if wanted is None else wanted).gather(1, before.clamp(max=path.shape[1] - 1))
     last = step.masked_fill(~real, 0).max(1, keepdim=True).values
-    inside = torch.arange(steps, device=reads.device) <= last
+    inside = torch.arange(steps, device=path.device) <= last
     counts = inside & (read < batch.source_lengths[:, :1])
-    return Lesson(seen, writes[:, 1:], counts[:, 1:])
+    return Lesson(seen, (read >= needed).long()[:, 1:], counts[:, 1:])
 
 
 def loss(odds: Tensor, given: Lesson, smoothing: float) -> Tensor:

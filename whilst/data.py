@@ -36,9 +36,13 @@ class Batch:
     labels: Tensor  # (rows, target)
     source_lengths: Tensor  # (rows, target) J of each target token's sentence, end mark counted
     target_lengths: Tensor  # (rows, target) I of it, likewise
-    sentences: int
+    numbers: Ints  # of the sentences in their split
     target_tokens: int  # without padding
     packed: bool
+
+    @property
+    def sentences(self) -> int:
+        return len(self.numbers)
 
     def tensors(self) -> tuple[Tensor, ...]:
         source_at, target_at = self.source_at, self.target_at
@@ -60,7 +64,7 @@ class Batch:
             labels,
             source_lengths,
             target_lengths,
-            self.sentences,
+            self.numbers,
             self.target_tokens,
             self.packed,
         )
@@ -102,6 +106,7 @@ def padded(split: Split, chosen: Ints) -> Batch:
         labels,
         np.broadcast_to(source_lengths[:, None], (count, height)),
         np.broadcast_to(target_lengths[:, None], (count, height)),
+        chosen,
         target_lengths,
         packed=False,
     )
@@ -125,6 +130,7 @@ def packed(split: Split, chosen: Ints, source_size: int, target_size: int) -> Ba
         labels,
         fill(source_lengths[target_row], target_size, 1),
         fill(target_lengths[target_row], target_size, 1),
+        chosen,
         target_lengths,
         packed=True,
     )
@@ -144,6 +150,7 @@ def _batch(
     labels: Ints,
     source_lengths: Ints,
     target_lengths: Ints,
+    numbers: Ints,
     lengths: Ints,
     packed: bool,
 ) -> Batch:
@@ -159,7 +166,7 @@ def _batch(
         tensor(labels),
         tensor(source_lengths),
         tensor(target_lengths),
-        len(lengths),
+        numbers,
         int(lengths.sum()),
         packed,
     )

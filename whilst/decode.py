@@ -82,38 +82,42 @@ def translate_batch(
         cache.encoder.clear()  # nothing more will be read
     read, last = torch.zeros_like(lengths), torch.full_like(lengths, BOS)
     finished = torch.zeros_like(lengths, dtype=torch.bool)
+    reading = ~finished  # the first READ is given: there is nothing to translate before it
     while True:
-        while True:
-            # The first READ is given: there is nothing to translate before it.
-            view = View(read, cache.written, source, last, cache.encoded, cache.decoded)
-            write = (decider.write(view) & (read > 0)) | (read >= lengths) | finished
-            if bool(write.all()):
-                break
-            if not at_once:
-                following = source.gather(1, read.clamp(max=source.shape[1] - 1)[:, None])
-                model.read(cache, following, (~write).long())
-            read = read + (~write).long()
-        last = likeliest(model.write(cache, last, read))
-        now = 1000 * (time.perf_counter() - began)
-        _note(outputs, rows, last, read, finished, now)
-        finished = finished | (last == EOS) | (cache.written >= most)
+        if not at_once:
+            following = source.gather(1, read.clamp(max=source.shape[1] - 1)[:, None])
+            model.read(cache, following, reading.long())
+        read = read + reading.long()
+        ahead = model.look(cache, last, read) if policy.looks_ahead else None
+        view = View(read, cache.written, source, last, cache.encoded, cache.decoded, ahead)
+        write = decider.write(view) | (read >= lengths) | finished
+        reading = ~write
+        if ahead is None:
+            if bool(reading.any()):
+                continue  # rows that are ready wait for the others: one decoder step for all
+            ahead = model.look(cache, last, read)
+        write = write & ~finished
+        cache.commit(ahead, write)
+        last = torch.where(write, likeliest(model.logits(ahead)), last)
+        _note(outputs, rows, last, read, write, 1000 * (time.perf_counter() - began))
+        finished = finished | (write & ((last == EOS) | (cache.written >= most)))
         going = int((~finished).sum())
         if not going:
             return outputs
         if going <= SHRINK * len(rows):
             kept = (~finished).nonzero()[:, 0]
-            rows, last, read, lengths, most, source, finished = (
-                t[kept] for t in (rows, last, read, lengths, most, source, finished)
+            rows, last, read, lengths, most, source, finished, reading = (
+                t[kept] for t in (rows, last, read, lengths, most, source, finished, reading)
             )
             cache.select(kept)
             decider.select(kept)
 
 
-def _note(outputs: list[Output], rows: Tensor, last: Tensor, read: Tensor, finished: Tensor, now: float) -> None:
-    """Add one WRITE of every row that was not finished before it."""
-    columns = torch.stack([rows, last, read, finished.long()]).tolist()
-    for row, unit, reads, over in zip(*columns, strict=True):
-        if not over:
+def _note(outputs: list[Output], rows: Tensor, last: Tensor, read: Tensor, wrote: Tensor, now: float) -> None:
+    """Add one WRITE to the rows that wrote."""
+    columns = torch.stack([rows, last, read, wrote.long()]).tolist()
+    for row, unit, reads, new in zip(*columns, strict=True):
+        if new:
             outputs[row].reads.append(reads)
             outputs[row].times.append(now)
             if unit != EOS:

@@ -6,7 +6,7 @@ from torch import Tensor
 from whilst import objectives
 from whilst.data import Batch
 from whilst.model import Translator
-from whilst.search import Interval, search
+from whilst.search import search
 from whilst.settings import Objective, Recipe, Search
 
 
@@ -18,9 +18,7 @@ def draw_interval(settings: Search, batch: Batch, random: torch.Generator) -> Te
 def find_reads(model: Translator, settings: Search, batch: Batch, numbers: Tensor) -> Tensor:
     """(rows, target) reads by search, each sentence in the interval of its number."""
     firsts = torch.tensor([first for first, _ in settings.intervals], device=batch.source.device)
-    first = firsts[numbers.to(firsts.device)][batch.target_at.segment]
-    interval = Interval(first, settings.size, settings.slope)
-    return search(model, batch, interval, settings.condition, settings.tolerance)
+    return search(model, batch, settings, firsts[numbers.to(firsts.device)][batch.target_at.segment])
 
 
 def draw_reads(model: Translator, recipe: Recipe, batch: Batch, random: torch.Generator) -> Tensor:

@@ -67,7 +67,7 @@ def explain(trained: Trained, source: str, target: str | None, first: int) -> Ex
         landscape(trained.model, batch),
         low[0].tolist(),
         high[0].tolist(),
-        search(trained.model, batch, interval, settings.condition, settings.tolerance)[0].tolist(),
+        search(trained.model, batch, settings, first)[0].tolist(),
         agent,
     )
 
@@ -105,7 +105,8 @@ def walk_along(model: Translator, source: Sequence[int], target: Sequence[int], 
     for unit in target:
         while read < len(source):
             counts = torch.tensor([[read], [last]], device=device)
-            view = View(counts[0], cache.written, tokens, counts[1], cache.encoded, cache.decoded)
+            ahead = model.look(cache, counts[1], counts[0]) if policy.looks_ahead else None
+            view = View(counts[0], cache.written, tokens, counts[1], cache.encoded, cache.decoded, ahead)
             if bool(decider.write(view)):
                 break
             read += 1

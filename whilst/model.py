@@ -130,6 +130,12 @@ class Cache:
     read_end: int = 0  # the largest `read`, known without asking the device
     written_end: int = 0
 
+    def commit(self, states: Tensor, rows: Tensor) -> None:
+        """Count as written, in these (rows, booleans), what `Translator.look` saw."""
+        self.written = self.written + rows.long()
+        self.decoded = torch.where(rows[:, None], states, self.decoded)
+        self.written_end = int(self.written.max())
+
     def select(self, rows: Tensor) -> None:
         """Keep these rows, in this order (a row may appear more than once)."""
         for layers in (self.encoder, self.source, self.decoder):
@@ -211,7 +217,8 @@ class Translator(nn.Module):
             # One column more than the source needs: see `read`.
             empty(self.settings.encoder_layers, source_capacity + 1),
             empty(self.settings.decoder_layers, source_capacity + 1),
-            empty(self.settings.decoder_layers, target_capacity),
+            # And one more than the target needs: a row that is finished may still be looked at.
+            empty(self.settings.decoder_layers, target_capacity + 1),
             weight.new_zeros(rows, source_capacity + 1, self.settings.width),
             weight.new_zeros(rows, self.settings.width),
             counts,
@@ -241,9 +248,16 @@ class Translator(nn.Module):
 
     def write(self, cache: Cache, last: Tensor, reads: Tensor) -> Tensor:
         """Decode one more target token in every row: (rows) last token, (rows) reads -> (rows, units) logits."""
-        place = cache.written[:, None]
+        states = self.look(cache, last, reads)
+        cache.written, cache.decoded = cache.written + 1, states
         cache.written_end += 1
-        mask = visible(place, place + 1, cache.written_end)
+        return self.logits(states)
+
+    def look(self, cache: Cache, last: Tensor, reads: Tensor) -> Tensor:
+        """(rows, width) the states that would write the next token of every row now. Nothing counts as written."""
+        place = cache.written[:, None]
+        end = cache.written_end + 1
+        mask = visible(place, place + 1, end)
         cross = visible(place, reads[:, None], cache.read_end)
         states = self.embed(self.target_embedding, last[:, None], place)
         for layer, (keys, values), (source_keys, source_values) in zip(
@@ -251,10 +265,9 @@ class Translator(nn.Module):
         ):
             source = source_keys[:, :, : cache.read_end], source_values[:, :, : cache.read_end]
             assert isinstance(layer, DecoderLayer)
-            states = layer.step(states, source, mask, cross, Slot(keys, values, place, cache.written_end))
-        cache.written = cache.written + 1
-        cache.decoded = self.decoder_norm(states)[:, 0]
-        return self.logits(cache.decoded)
+            states = layer.step(states, source, mask, cross, Slot(keys, values, place, end))
+        looked: Tensor = self.decoder_norm(states)[:, 0]
+        return looked
 
 
 def visible(place: Tensor, limit: Tensor, end: int) -> Tensor:

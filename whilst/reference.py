@@ -55,7 +55,7 @@ def translate_recomputed(model: Translator, source: Sequence[int], policy: Polic
         counts = torch.tensor([[read], [len(output.units)], [last]], device=weight.device)
         # What would be written now, under the reads so far: it brings the encoder's states with it.
         encoded, state = masked_states(model, source[:read], output.units, [*output.reads, read])
-        view = View(counts[0], counts[1], words, counts[2], encoded, decoded)
+        view = View(counts[0], counts[1], words, counts[2], encoded, decoded, state)
         if read < len(source) and not bool(decider.write(view)):
             read += 1
             continue

@@ -1,5 +1,9 @@
 """Binary search for reads (the paper's Algorithm 1): for each target token, where reading more stops paying.
 
+What is searched is the chance exp(-KL(q, p_g)) of a belief q about the token under the model's prediction p_g after g
+reads. With the reference as q it is the probability of the reference token, as in the paper. With the model's own
+prediction after the whole source as q it does not depend on which of many good words the reference happens to hold.
+
 All tokens of a batch are searched in parallel. Token i's interval is [l_1 + s(i-1), r_1 + s(i-1)], rounded down
 and clamped to the sentence. Intervals shift together, so offset d of all of them is one path through the sentence,
 and one decoder pass per offset fills a table from which every comparison is read (`search`).
@@ -20,8 +24,10 @@ from whilst import reads
 from whilst.data import Batch
 from whilst.model import Translator
 from whilst.objectives import causal_mask, cross_mask, encoded
+from whilst.settings import Search
 
 Slope = Literal["one", "ratio"]
+Target = Literal["reference", "belief"]
 
 
 @dataclass(frozen=True)
@@ -48,7 +54,7 @@ class Interval:
 class Found:
     """What the decoder makes of one number of reads: all (rows, target)."""
 
-    chance: Tensor  # probability of the reference token
+    chance: Tensor  # of the belief
     best: Tensor  # most probable token
 
 
@@ -102,9 +108,10 @@ def bisect(
 class Reader:
     """Runs the decoder under any reads; the encoder has run once."""
 
-    def __init__(self, model: Translator, batch: Batch) -> None:
+    def __init__(self, model: Translator, batch: Batch, target: Target = "reference") -> None:
         self.model, self.batch = model, batch
         self.encoded, self.causal = encoded(model, batch), causal_mask(batch)
+        self.belief = self.logits(reads.full(batch.source_lengths)).log_softmax(-1) if target == "belief" else None
 
     def states(self, seen: Tensor) -> Tensor:
         """(rows, target, width) decoder states under these reads."""
@@ -112,43 +119,67 @@ class Reader:
         cross = cross_mask(batch, seen)
         return self.model.decode(batch.target, batch.target_at.position, self.encoded, self.causal, cross)
 
+    def logits(self, seen: Tensor) -> Tensor:
+        """(rows, target, units) in full precision: bfloat16 would blur chances by several per cent."""
+        states = self.states(seen)
+        with torch.autocast(states.device.type, enabled=False):
+            return self.model.logits(states.to(self.model.target_embedding.weight.dtype))
+
     def find(self, seen: Tensor) -> Found:
-        logits = self.model.logits(self.states(seen)).float()
-        label = logits.gather(-1, self.batch.labels[..., None])[..., 0]
-        return Found((label - logits.logsumexp(-1)).exp(), logits.argmax(-1))
+        logits = self.logits(seen)
+        if self.belief is None:
+            label = logits.gather(-1, self.batch.labels[..., None])[..., 0]
+            return Found((label - logits.logsumexp(-1)).exp(), logits.argmax(-1))
+        apart = (self.belief.exp() * (self.belief - logits.log_softmax(-1))).sum(-1)
+        return Found((-apart).exp(), logits.argmax(-1))
+
+
+class Table:
+    """What is found at every place of an interval: one decoder pass each."""
+
+    def __init__(self, reader: Reader, interval: Interval) -> None:
+        self.batch, self.interval = reader.batch, interval
+        rows = [reader.find(interval.reads(self.batch, offset)) for offset in range(interval.size)]
+        self.chances, self.bests = torch.stack([row.chance for row in rows]), torch.stack([row.best for row in rows])
+
+    def look(self, seen: Tensor) -> Found:
+        offset = (seen - self.interval.start(self.batch)).clamp(0, self.interval.size - 1)[None]
+        return Found(self.chances.gather(0, offset)[0], self.bests.gather(0, offset)[0])
+
+
+def search_in(look: Look, batch: Batch, interval: Interval, settings: Search) -> Tensor:
+    """(rows, target) monotone reads in one interval, whatever it is that looks."""
+    low, high = interval.reads(batch, 0), interval.reads(batch, interval.size - 1)
+    go_left = CONDITIONS[settings.condition]
+    found = bisect(low, high, interval.size, look, go_left, batch.labels, settings.tolerance)
+    return monotone(found, batch)
 
 
 @torch.no_grad()
-def search(
-    model: Translator, batch: Batch, interval: Interval, condition: str = "concavity", tolerance: float = 0.0
-) -> Tensor:
-    """(rows, target) monotone reads by the table; the model must be in eval mode.
+def search(model: Translator, batch: Batch, settings: Search, first: int | Tensor) -> Tensor:
+    """(rows, target) monotone reads by a table. `first`: where intervals begin, or (rows, target) each sentence's.
 
-    Where a probability is level, the condition decides by noise; a tolerance says what is too little to wait for.
+    The model must be in eval mode.
     """
-    reader = Reader(model, batch)
-    start = interval.start(batch)
-    table = [reader.find(interval.reads(batch, offset)) for offset in range(interval.size)]
-    chances, bests = torch.stack([row.chance for row in table]), torch.stack([row.best for row in table])
-
-    def look(seen: Tensor) -> Found:
-        offset = (seen - start).clamp(0, interval.size - 1)[None]
-        return Found(chances.gather(0, offset)[0], bests.gather(0, offset)[0])
-
-    low, high = interval.reads(batch, 0), interval.reads(batch, interval.size - 1)
-    found = bisect(low, high, interval.size, look, CONDITIONS[condition], batch.labels, tolerance)
-    return monotone(found, batch)
+    interval = Interval(first, settings.size, settings.slope)
+    return search_in(Table(Reader(model, batch, settings.target), interval).look, batch, interval, settings)
 
 
 @torch.no_grad()
-def search_step_by_step(
-    model: Translator, batch: Batch, interval: Interval, condition: str = "concavity", tolerance: float = 0.0
-) -> Tensor:
-    """The same with decoder passes at every bisection."""
-    reader = Reader(model, batch)
-    low, high = interval.reads(batch, 0), interval.reads(batch, interval.size - 1)
-    found = bisect(low, high, interval.size, reader.find, CONDITIONS[condition], batch.labels, tolerance)
-    return monotone(found, batch)
+def search_all(model: Translator, batch: Batch, settings: Search) -> Tensor:
+    """(intervals, rows, target) reads in every interval; where these overlap they share decoder passes."""
+    firsts = [first for first, _ in settings.intervals]
+    whole = Interval(min(firsts), max(firsts) - min(firsts) + settings.size, settings.slope)
+    table = Table(Reader(model, batch, settings.target), whole)
+    each = [Interval(first, settings.size, settings.slope) for first in firsts]
+    return torch.stack([search_in(table.look, batch, interval, settings) for interval in each])
+
+
+@torch.no_grad()
+def search_step_by_step(model: Translator, batch: Batch, settings: Search, first: int) -> Tensor:
+    """One interval, with decoder passes at every bisection."""
+    look = Reader(model, batch, settings.target).find
+    return search_in(look, batch, Interval(first, settings.size, settings.slope), settings)
 
 
 def monotone(found: Tensor, batch: Batch) -> Tensor:

@@ -136,7 +136,9 @@ class Search:
     intervals: tuple[tuple[int, ...], ...] = ((1, 5), (3, 7), (5, 9), (7, 11), (9, 13))  # [l_1, r_1]
     slope: Literal["one", "ratio"] = "ratio"  # how intervals shift: by 1 (the paper's text) or J/I (its code)
     condition: Literal["concavity", "authors", "ground-truth"] = "concavity"
-    tolerance: float = 0.0  # a gain in probability that is not worth waiting for; 0: the paper
+    # Whose chance is searched: the reference token's (paper), or that of what the model says after the whole source.
+    target: Literal["reference", "belief"] = "reference"
+    tolerance: float = 0.0  # a gain in chance that is not worth waiting for; 0: the paper
     multi_path: float = 0.0  # share of the sentences that stay under multi-path
     train: Train = field(
         default_factory=lambda: Train(steps=2_000, lr=2e-4, warmup=100, validate_bleu=False, keep="loss")
@@ -165,8 +167,10 @@ class Agent:
 
     kind: Literal["lstm", "gru", "linear"] = "lstm"
     hidden: int = 512
-    inputs: Literal["embeddings", "states"] = "states"  # last tokens only (paper), or the model's states too
+    # What it sees: the last tokens (paper), the model's states of them too, or also the state that would write now.
+    inputs: Literal["embeddings", "states", "ahead"] = "states"
     reference: Literal["translation", "ground-truth"] = "translation"  # whose words it sees in training
+    stray: float = 0.0  # share of the sentences on which it is taught along the reads of some other interval
     dropout: float = 0.1
     label_smoothing: float = 0.1
     train: Train = field(
@@ -175,6 +179,7 @@ class Agent:
 
     def __post_init__(self) -> None:
         _require(self.hidden > 0, "agent.hidden: must be positive")
+        _require(0 <= self.stray <= 1, "agent.stray: must be in [0, 1]")
         _require(0 <= self.dropout < 1, "agent.dropout: must be in [0, 1)")
         _require(0 <= self.label_smoothing < 1, "agent.label_smoothing: must be in [0, 1)")
 

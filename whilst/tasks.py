@@ -4,6 +4,7 @@ A task owns its module, says what a batch costs, and how good the module is on t
 """
 
 import abc
+import functools
 from dataclasses import dataclass
 
 import torch
@@ -14,7 +15,8 @@ from whilst import objectives
 from whilst.agent import Agent
 from whilst.data import Batch, in_order
 from whilst.dataset import Dataset
-from whilst.draw import draw_interval, draw_reads, find_reads
+from whilst.draw import draw_interval, draw_reads
+from whilst.labels import Labels, find_labels
 from whilst.model import Translator
 from whilst.reads import Action
 from whilst.settings import Recipe
@@ -91,19 +93,30 @@ class Deciding(Task):
     device: torch.device
     packs: bool = False  # an LSTM runs along a row
 
+    @functools.cached_property
+    def labels(self) -> dict[str, Labels]:
+        """The reads of both splits, searched when they are first needed."""
+        names, tokens = ("train", "valid"), self.recipe.train.batch_tokens
+        found = (find_labels(self.translator, self.recipe.search, self.dataset.split(name), tokens) for name in names)
+        return dict(zip(names, found, strict=True))
+
     def compile(self) -> None:
         """Nothing to do: cuDNN's LSTM is what takes the time."""
 
     def draw(self, batch: Batch, random: torch.Generator) -> Tensor:
-        return draw_interval(self.recipe.search, batch, random)[: batch.sentences].to(self.device)
+        """(2, sentences) the interval that each sentence teaches, and the one along whose reads it is led."""
+        taught, other = (draw_interval(self.recipe.search, batch, random)[:-1] for _ in range(2))
+        stray = torch.rand(batch.sentences, generator=random) < self.recipe.agent.stray
+        return torch.stack([taught, torch.where(stray, other, taught)]).to(self.device)
 
-    def lesson(self, batch: Batch, numbers: Tensor) -> agents.Lesson:
-        found = find_reads(self.translator, self.recipe.search, batch, numbers)
-        return agents.lesson(self.translator, batch, found, self.recipe.agent.reference == "translation")
+    def lesson(self, batch: Batch, labels: Labels, drawn: Tensor) -> agents.Lesson:
+        wanted, path = (labels.of(batch, numbers) for numbers in drawn)
+        own_words, ahead = self.recipe.agent.reference == "translation", self.recipe.agent.inputs == "ahead"
+        return agents.lesson(self.translator, batch, path, own_words, ahead, wanted)
 
     def loss(self, batch: Batch, drawn: Tensor) -> Tensor:
-        given = self.lesson(batch, drawn)
-        odds, _ = self.module(self.translator, given.seen, drawn, self.module.start(batch.sentences))
+        given = self.lesson(batch, self.labels["train"], drawn)
+        odds, _ = self.module(self.translator, given.seen, drawn[0], self.module.start(batch.sentences))
         return agents.loss(odds, given, self.recipe.agent.label_smoothing)
 
     @torch.inference_mode()
@@ -116,7 +129,7 @@ class Deciding(Task):
             batch = batch.to(self.device)
             for number in range(len(self.recipe.search.intervals)):
                 numbers = torch.full((batch.sentences,), number, device=self.device)
-                given = self.lesson(batch, numbers)
+                given = self.lesson(batch, self.labels["valid"], torch.stack([numbers, numbers]))
                 odds, _ = module(self.translator, given.seen, numbers, module.start(batch.sentences))
                 total += float(agents.loss(odds, given, 0.0))
                 pairs = (2 * given.action + (odds >= 0).long())[given.counts]

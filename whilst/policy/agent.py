@@ -22,6 +22,10 @@ class Learnt(Policy):
     def name(self) -> str:
         return self.label
 
+    @property
+    def looks_ahead(self) -> bool:
+        return self.agent.settings.inputs == "ahead"
+
     def start(self, sentences: Tensor) -> Decider:
         return Stepping(self, len(sentences), sentences.device)
 
@@ -47,6 +51,7 @@ class Stepping(Decider):
             action=wrote.long()[:, None],
             source_state=view.encoded.gather(1, place[..., None].expand(-1, -1, view.encoded.shape[-1])),
             target_state=view.decoded[:, None],
+            ahead=None if view.ahead is None else view.ahead[:, None],
         )
         odds, state = self.policy.agent(self.policy.model, seen, self.interval, self.state)
         self.answer = torch.where(moved, odds[:, 0].sigmoid() >= self.policy.threshold, self.answer)

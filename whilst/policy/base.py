@@ -16,6 +16,7 @@ class View:
     last: Tensor  # (rows) last token written, bos before the first
     encoded: Tensor  # (rows, source, width) encoder states
     decoded: Tensor  # (rows, width) decoder state that wrote the last token, zeros before the first
+    ahead: Tensor | None = None  # (rows, width) decoder state that would write the next one now, if asked for
 
 
 class Decider(abc.ABC):
@@ -37,6 +38,11 @@ class Policy(abc.ABC):
     @abc.abstractmethod
     def name(self) -> str:
         """What tells it apart in files and tables."""
+
+    @property
+    def looks_ahead(self) -> bool:
+        """Whether it wants to see what would be written now: a decoder step for every READ too."""
+        return False
 
     @abc.abstractmethod
     def start(self, sentences: Tensor) -> Decider:

@@ -1,0 +1,46 @@
+"""The reads of a whole split in every interval: found once, kept on the device, looked up for each batch.
+
+They are what the agent learns; the translator does not change meanwhile, so searching again would find the same.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from whilst.console import track
+from whilst.data import Batch, cut_padded, padded
+from whilst.dataset import Split
+from whilst.model import Translator
+from whilst.search import search_all
+from whilst.settings import Search
+
+
+@dataclass(frozen=True)
+class Labels:
+    reads: Tensor  # (intervals, target units of all sentences) end to end
+    offsets: Tensor  # (sentences + 1) where each begins
+
+    def of(self, batch: Batch, intervals: Tensor) -> Tensor:
+        """(rows, target) reads of a padded batch, each sentence in the interval of its number."""
+        begin = self.offsets[torch.as_tensor(batch.numbers).to(self.offsets.device)]
+        # Padding lies past the end of its sentence: it takes the last read.
+        place = batch.target_at.position.minimum(batch.target_lengths - 1) + begin[:, None]
+        return self.reads[intervals[:, None], place].long()
+
+
+@torch.no_grad()
+def find_labels(model: Translator, settings: Search, split: Split, tokens: int) -> Labels:
+    """Search a split, longest sentences last; the model must be in eval mode."""
+    device = model.target_embedding.weight.device
+    offsets = torch.from_numpy(split.target.offsets).to(device)
+    # 16 bits hold every position that a model can have.
+    reads = torch.empty(len(settings.intervals), len(split.target.tokens), dtype=torch.int16, device=device)
+    order = split.target.lengths.argsort(kind="stable")
+    for chosen in track(cut_padded(split, order, tokens), "searching", "batches"):
+        batch = padded(split, chosen).to(device)
+        found = search_all(model, batch, settings).to(torch.int16)
+        inside = batch.target_at.position < batch.target_lengths
+        begin = offsets[torch.as_tensor(chosen).to(device)][:, None]
+        reads[:, (begin + batch.target_at.position)[inside]] = found[:, inside]
+    return Labels(reads, offsets)
