@@ -34,6 +34,7 @@ LAYERS = (
     "draw",
     "labels",
     "optim",
+    "capture",
     "checkpoint",
     # policy -> decode -> trace -> metrics
     "policy",
@@ -59,7 +60,6 @@ LAYERS = (
     "validate",
     "tasks",
     "stages",
-    "capture",
     "trainer",
     "train",
     "bench",

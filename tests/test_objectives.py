@@ -23,6 +23,7 @@ from whilst.objectives import (
     cross_entropy,
     cross_mask,
     decoded,
+    divergence,
     encoder_mask,
 )
 from whilst.settings import Objective
@@ -182,6 +183,27 @@ def test_r_drop_is_the_formula_with_dropout(split: Split, model: Translator) -> 
     halves = [cross_entropy(model, states, batch.labels, 0.1) for states in (one, other)]
     found = agreeing_cross_entropy(model, (one, other), batch.labels, 0.1, 3.0)
     torch.testing.assert_close(found, sum(halves) / 2 + 3.0 / 4 * apart, rtol=1e-4, atol=1e-3)
+
+
+def test_divergence_is_the_formula(split: Split, model: Translator) -> None:
+    batch = padded(split, np.arange(6))
+    few = decoded(model, batch, torch.ones_like(batch.source_lengths)).detach()
+    whole = decoded(model, batch, batch.source_lengths).detach()
+    p, q = (model.logits(states).detach().float().softmax(-1) for states in (whole, few))
+    apart = (p * (p / q).log()).sum(-1)[batch.labels != PAD].sum()
+    assert apart > 0.01
+    torch.testing.assert_close(divergence(model, few, whole, batch.labels), apart, rtol=1e-4, atol=1e-3)
+
+
+def test_a_belief_is_not_taught(split: Split, model: Translator) -> None:
+    """No gradient may make it easier to agree with."""
+    batch = padded(split, np.arange(6))
+    few = decoded(model, batch, torch.ones_like(batch.source_lengths)).detach().requires_grad_()
+    whole = decoded(model, batch, batch.source_lengths).detach().requires_grad_()
+    divergence(model, few, whole, batch.labels).backward()  # type: ignore[no-untyped-call]
+    assert few.grad is not None
+    assert bool(few.grad.any())
+    assert whole.grad is None or not bool(whole.grad.any())
 
 
 def test_padding_costs_nothing(split: Split, model: Translator) -> None:

@@ -1,8 +1,8 @@
 """The agent that learns the searched reads: READ or WRITE? Of the model it knows only what it observes.
 
 At each step it observes the last source token read, the last token written and the last action; the first READ is
-given. Its lessons come from reads: WRITE i (from 0) is step g_i + i, everything else is READ. It may be led along other
-reads than those that it is taught: then it sees what happens after mistakes, its own or those of others.
+given. Its lessons come from reads: WRITE i (from 0) is step g_i + i, everything else is READ. It may be led along
+other reads than those that it is taught: then it sees what to do after a mistake.
 """
 
 from dataclasses import dataclass
@@ -93,11 +93,11 @@ class Lesson:
 
 
 def look_ahead(reader: Reader, path: Tensor, read: Tensor, before: Tensor) -> tuple[Tensor, Tensor]:
-    """Decoder states of the path's tokens, (rows, target, width), and at each of its steps, (rows, steps, width), the
+    """(rows, target, width) decoder states of the path's tokens, and (rows, steps, width) at each of its steps the
     state that would write the next token.
 
-    One pass for all: after the path's tokens come those of the steps. Each of these sees what the path wrote before it,
-    and itself.
+    One pass for all: after the path's tokens come those of the steps, which see what the path wrote before them,
+    and themselves.
     """
     model, batch = reader.model, reader.batch
     position = batch.target_at.position
@@ -118,12 +118,17 @@ def look_ahead(reader: Reader, path: Tensor, read: Tensor, before: Tensor) -> tu
 
 @torch.no_grad()
 def lesson(
-    model: Translator, batch: Batch, path: Tensor, own_words: bool, ahead: bool = False, wanted: Tensor | None = None
+    model: Translator,
+    batch: Batch,
+    path: Tensor,
+    own_words: bool,
+    ahead: bool = False,
+    wanted: Tensor | None = None,
 ) -> Lesson:
     """What the agent should do at each step of the way through a padded batch: the reads `path`.
 
-    `wanted`: the reads that it is to learn, those of the path if not given. `own_words`: it sees what the model would
-    write (after the reference's prefix), else the reference. `ahead`: whether it looks ahead.
+    `wanted`: the reads that it is to learn, those of the path if not given. `own_words`: it sees what the model
+    would write (after the reference's prefix), else the reference. `ahead`: whether it looks ahead.
     WRITEs forced by the end of the source are not its doing, and nothing comes after the last WRITE.
     """
     reader = Reader(model, batch)

@@ -28,6 +28,7 @@ from whilst.settings import Recipe
 from whilst.vocab import Language
 
 FORMAT = 1
+SEARCH = "search"  # folder of the fine-tuned translator in that of the one that it comes from
 AGENT = "agent"  # folder of the agent in that of its translator
 
 

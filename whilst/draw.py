@@ -1,5 +1,7 @@
 """The reads of a training batch: given by a rule, drawn at random, or found by search with the model itself."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -15,13 +17,20 @@ def draw_interval(settings: Search, batch: Batch, random: torch.Generator) -> Te
     return torch.randint(len(settings.intervals), (batch.sentences + 1,), generator=random)
 
 
-def find_reads(model: Translator, settings: Search, batch: Batch, numbers: Tensor) -> Tensor:
+Searcher = Callable[[Translator, Batch, Search, Tensor], Tensor]  # such as search.search
+
+
+def find_reads(
+    model: Translator, settings: Search, batch: Batch, numbers: Tensor, searcher: Searcher = search
+) -> Tensor:
     """(rows, target) reads by search, each sentence in the interval of its number."""
-    firsts = torch.tensor([first for first, _ in settings.intervals], device=batch.source.device)
-    return search(model, batch, settings, firsts[numbers.to(firsts.device)][batch.target_at.segment])
+    firsts = torch.tensor([first for first, _ in settings.intervals])[numbers].to(batch.source.device)
+    return searcher(model, batch, settings, firsts[batch.target_at.segment])
 
 
-def draw_reads(model: Translator, recipe: Recipe, batch: Batch, random: torch.Generator) -> Tensor:
+def draw_reads(
+    model: Translator, recipe: Recipe, batch: Batch, random: torch.Generator, searcher: Searcher = search
+) -> Tensor:
     """(rows, target) the reads of the recipe's objective."""
     objective = recipe.objective
     if objective.name != "search":
@@ -29,7 +38,7 @@ def draw_reads(model: Translator, recipe: Recipe, batch: Batch, random: torch.Ge
     numbers = draw_interval(recipe.search, batch, random)
     training = model.training
     model.eval()
-    found = find_reads(model, recipe.search, batch, numbers)
+    found = find_reads(model, recipe.search, batch, numbers, searcher)
     model.train(training)
     if not recipe.search.multi_path:
         return found

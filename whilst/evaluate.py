@@ -1,6 +1,7 @@
 """From a trained model and a text to a trace and its record: what was written, when, and how good it is."""
 
 import dataclasses
+import functools
 import shlex
 import sys
 import time
@@ -11,7 +12,7 @@ import numpy as np
 import torch
 
 from whilst.beam import beam_search
-from whilst.checkpoint import Trained, load_run
+from whilst.checkpoint import SEARCH, Trained, load_run
 from whilst.config import override, to_table
 from whilst.console import track
 from whilst.data import cut_padded, padded
@@ -183,14 +184,24 @@ def with_settings(trained: Trained, overrides: list[str]) -> Trained:
     return dataclasses.replace(trained, recipe=recipe)
 
 
+def home(run: Path, policy_name: str) -> Path:
+    """The folder whose model a policy is for: agents and oracles belong to the fine-tuned one, if there is one."""
+    tuned = run / SEARCH
+    searched = policy_name.partition("-")[0] in ("agent", "oracle")
+    return tuned if searched and (tuned / "model.safetensors").is_file() else run
+
+
 def evaluate_run(
     run: Path, policies: Sequence[str], out: Path | None, with_text: bool, overrides: list[str], device: str
 ) -> list[Record]:
     """Evaluate a run under each policy; the run's own recipe says what is not given."""
-    trained = with_settings(load_run(run, pick_device(device)), overrides)
-    recipe = trained.recipe
+    load = functools.cache(lambda folder: with_settings(load_run(folder, pick_device(device)), overrides))
+    recipe = load(run).recipe
     dataset = Dataset.open(Path(recipe.data.dataset))
     split = dataset.split(recipe.evaluate.split)
-    chosen = [choose(name, trained, recipe.evaluate, split) for name in policies or recipe.evaluate.policies]
+    pairs = []
+    for name in policies or recipe.evaluate.policies:
+        trained = load(home(run, name))
+        pairs.append((trained, choose(name, trained, recipe.evaluate, split)))
     folder = out or run / "evaluations"
-    return [evaluate(trained, dataset, one, recipe.evaluate, folder, with_text) for one in chosen]
+    return [evaluate(trained, dataset, one, recipe.evaluate, folder, with_text) for trained, one in pairs]

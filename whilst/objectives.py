@@ -86,6 +86,13 @@ def cross_entropy(model: Translator, states: Tensor, labels: Tensor, smoothing: 
     )
 
 
+def divergence(model: Translator, states: Tensor, belief: Tensor, labels: Tensor) -> Tensor:
+    """KL from what the states of a belief predict to what others do, summed; the belief is given, not taught."""
+    p, q = (model.logits(one).flatten(0, 1).float().log_softmax(-1) for one in (belief, states))
+    p = p.detach()
+    return ((p.exp() * (p - q)).sum(-1) * (labels.flatten() != PAD)).sum()
+
+
 def agreeing_cross_entropy(
     model: Translator, states: tuple[Tensor, Tensor], labels: Tensor, smoothing: float, weight: float
 ) -> Tensor:

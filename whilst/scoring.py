@@ -41,11 +41,6 @@ class Record:
     device: str
     versions: dict[str, str]
 
-    @property
-    def is_full(self) -> bool:
-        """Whether the whole source is read before the first word: a height, not a point of the curve."""
-        return self.policy == "full"
-
 
 def record_path(trace: Path) -> Path:
     """NAME.json for NAME.jsonl, NAME.jsonl.gz or NAME.jsonl.xz."""

@@ -1,7 +1,7 @@
 """Binary search for reads (the paper's Algorithm 1): for each target token, where reading more stops paying.
 
-What is searched is the chance exp(-KL(q, p_g)) of a belief q about the token under the model's prediction p_g after g
-reads. With the reference as q it is the probability of the reference token, as in the paper. With the model's own
+What is searched is the chance exp(-KL(q, p_g)) of a belief q about the token under the model's prediction p_g after
+g reads. With the reference as q it is the probability of the reference token, as in the paper. With the model's own
 prediction after the whole source as q it does not depend on which of many good words the reference happens to hold.
 
 All tokens of a batch are searched in parallel. Token i's interval is [l_1 + s(i-1), r_1 + s(i-1)], rounded down
@@ -140,7 +140,8 @@ class Table:
     def __init__(self, reader: Reader, interval: Interval) -> None:
         self.batch, self.interval = reader.batch, interval
         rows = [reader.find(interval.reads(self.batch, offset)) for offset in range(interval.size)]
-        self.chances, self.bests = torch.stack([row.chance for row in rows]), torch.stack([row.best for row in rows])
+        self.chances = torch.stack([row.chance for row in rows])
+        self.bests = torch.stack([row.best for row in rows])
 
     def look(self, seen: Tensor) -> Found:
         offset = (seen - self.interval.start(self.batch)).clamp(0, self.interval.size - 1)[None]

@@ -83,11 +83,15 @@ class Objective:
     label_smoothing: float = 0.1
     # Weight of R-Drop: two passes with different dropout must agree. Twice the work, and less over-fitting.
     r_drop: float = 0.0
+    # Share of the loss that is the divergence from what the model itself says after the whole source: whatever was
+    # not read yet, its best guess is then the average of what it would know.
+    distil: float = 0.0
 
     def __post_init__(self) -> None:
         _require(self.k >= 1, "objective.k: must be at least 1")
         _require(0 <= self.label_smoothing < 1, "objective.label_smoothing: must be in [0, 1)")
         _require(self.r_drop >= 0, "objective.r_drop: must not be negative")
+        _require(0 <= self.distil <= 1, "objective.distil: must be in [0, 1]")
 
 
 @dataclass(frozen=True)
@@ -136,10 +140,11 @@ class Search:
     intervals: tuple[tuple[int, ...], ...] = ((1, 5), (3, 7), (5, 9), (7, 11), (9, 13))  # [l_1, r_1]
     slope: Literal["one", "ratio"] = "ratio"  # how intervals shift: by 1 (the paper's text) or J/I (its code)
     condition: Literal["concavity", "authors", "ground-truth"] = "concavity"
-    # Whose chance is searched: the reference token's (paper), or that of what the model says after the whole source.
+    # Whose chance is searched: the reference token's (paper), or what the model says after the whole source.
     target: Literal["reference", "belief"] = "reference"
     tolerance: float = 0.0  # a gain in chance that is not worth waiting for; 0: the paper
     multi_path: float = 0.0  # share of the sentences that stay under multi-path
+    objective: Objective = field(default_factory=lambda: Objective(name="search"))
     train: Train = field(
         default_factory=lambda: Train(steps=2_000, lr=2e-4, warmup=100, validate_bleu=False, keep="loss")
     )
@@ -153,6 +158,7 @@ class Search:
         _require(len(sizes) == 1, "search.intervals: all must have the same length, one table serves them")
         _require(0 <= self.multi_path < 1, "search.multi_path: must be in [0, 1)")
         _require(0 <= self.tolerance < 1, "search.tolerance: must be in [0, 1)")
+        _require(self.objective.name == "search", 'search.objective.name: is always "search"')
 
     @property
     def size(self) -> int:

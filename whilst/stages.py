@@ -11,36 +11,29 @@ from pathlib import Path
 import torch
 
 from whilst.agent import Agent
-from whilst.checkpoint import AGENT, load_run, load_tensors, load_weights
+from whilst.checkpoint import AGENT, SEARCH, load_run, load_tensors, load_weights
 from whilst.dataset import Dataset
 from whilst.errors import UserError
 from whilst.model import Translator
 from whilst.settings import Recipe
 from whilst.tasks import Deciding, Task, Translating
 
-SEARCH = "search"
-
 
 def stages(recipe: Recipe) -> list[Recipe]:
     """The recipe of each stage, in order."""
     base = recipe.run if "translate" in recipe.stages else recipe.start
     tuned = f"{recipe.run}/{SEARCH}" if "search" in recipe.stages else base
-    searching = replace(recipe.objective, name="search")
-    made = {
-        "translate": replace(recipe, stages=("translate",)),
-        "search": replace(
-            recipe, stages=("search",), run=tuned, start=base, objective=searching, train=recipe.search.train
-        ),
-        "agent": replace(
-            recipe,
-            stages=("agent",),
-            run=f"{tuned}/{AGENT}",
-            start=tuned,
-            objective=searching,
-            train=recipe.agent.train,
-        ),
-    }
-    return [made[name] for name in recipe.stages]
+    made = []
+    for name in recipe.stages:
+        stage = replace(recipe, stages=(name,))
+        if name == "search":
+            train, objective = recipe.search.train, recipe.search.objective
+            stage = replace(stage, run=tuned, start=base, objective=objective, train=train)
+        elif name == "agent":
+            train, objective = recipe.agent.train, recipe.search.objective
+            stage = replace(stage, run=f"{tuned}/{AGENT}", start=tuned, objective=objective, train=train)
+        made.append(stage)
+    return made
 
 
 def make_task(recipe: Recipe, dataset: Dataset, device: torch.device) -> Task:

@@ -13,13 +13,15 @@ from torch import Tensor, nn
 from whilst import agent as agents
 from whilst import objectives
 from whilst.agent import Agent
+from whilst.capture import Captured
 from whilst.data import Batch, in_order
 from whilst.dataset import Dataset
-from whilst.draw import draw_interval, draw_reads
+from whilst.draw import Searcher, draw_interval, draw_reads
 from whilst.labels import Labels, find_labels
 from whilst.model import Translator
 from whilst.reads import Action
-from whilst.settings import Recipe
+from whilst.search import search
+from whilst.settings import Recipe, Search
 from whilst.validate import Validation, validate
 
 
@@ -57,7 +59,10 @@ class Translating(Task):
     packs: bool = True
 
     def __post_init__(self) -> None:
-        self.cross_entropy, self.agreeing = objectives.cross_entropy, objectives.agreeing_cross_entropy
+        self.cross_entropy = objectives.cross_entropy
+        self.agreeing, self.divergence = objectives.agreeing_cross_entropy, objectives.divergence
+        self.searcher: Searcher = search
+        self.captured: Captured | None = None
 
     def compile(self) -> None:
         """Compile the layers once each: all encoder layers share one program, all decoder layers another."""
@@ -65,17 +70,47 @@ class Translating(Task):
             layer.compile(dynamic=False)
         self.cross_entropy = torch.compile(objectives.cross_entropy, dynamic=False)
         self.agreeing = torch.compile(objectives.agreeing_cross_entropy, dynamic=False)
+        self.divergence = torch.compile(objectives.divergence, dynamic=False)
+        self.searcher = self.search_captured
+
+    def search_captured(self, model: Translator, batch: Batch, settings: Search, first: Tensor) -> Tensor:
+        """`search` as a CUDA graph, where batches are packed."""
+        if not batch.packed:
+            return search(model, batch, settings, first)
+
+        def work(*tensors: Tensor) -> Tensor:
+            # Without the cache, which would keep weights as they were when this was recorded.
+            with torch.autocast("cuda", torch.bfloat16, cache_enabled=False):
+                return search(model, batch.with_tensors(tensors[:-1]), settings, tensors[-1])
+
+        inputs = (*batch.tensors(), first)
+        self.captured = self.captured or Captured(work, inputs)
+        return self.captured(inputs)
 
     def draw(self, batch: Batch, random: torch.Generator) -> Tensor:
-        return draw_reads(self.module, self.recipe, batch, random)
+        return draw_reads(self.module, self.recipe, batch, random, self.searcher)
 
     def loss(self, batch: Batch, drawn: Tensor) -> Tensor:
         objective = self.recipe.objective
+        given = batch.labels, objective.label_smoothing
         states = objectives.decoded(self.module, batch, drawn)
-        if not objective.r_drop:
-            return self.cross_entropy(self.module, states, batch.labels, objective.label_smoothing)
-        both = states, objectives.decoded(self.module, batch, drawn)
-        return self.agreeing(self.module, both, batch.labels, objective.label_smoothing, objective.r_drop)
+        if objective.r_drop:
+            both = states, objectives.decoded(self.module, batch, drawn)
+            loss = self.agreeing(self.module, both, *given, objective.r_drop)
+        else:
+            loss = self.cross_entropy(self.module, states, *given)
+        if objective.distil:
+            apart = self.divergence(self.module, states, self.belief(batch), batch.labels)
+            loss = (1 - objective.distil) * loss + objective.distil * apart
+        return loss
+
+    @torch.no_grad()
+    def belief(self, batch: Batch) -> Tensor:
+        """(rows, target, width) the states of the model as it is used, the whole source read."""
+        self.module.eval()
+        states = objectives.decoded(self.module, batch, batch.source_lengths)
+        self.module.train()
+        return states
 
     def validate(self, module: nn.Module) -> Validation:
         assert isinstance(module, Translator)
@@ -96,9 +131,9 @@ class Deciding(Task):
     @functools.cached_property
     def labels(self) -> dict[str, Labels]:
         """The reads of both splits, searched when they are first needed."""
-        names, tokens = ("train", "valid"), self.recipe.train.batch_tokens
-        found = (find_labels(self.translator, self.recipe.search, self.dataset.split(name), tokens) for name in names)
-        return dict(zip(names, found, strict=True))
+        settings, tokens = self.recipe.search, self.recipe.train.batch_tokens
+        splits = {name: self.dataset.split(name) for name in ("train", "valid")}
+        return {name: find_labels(self.translator, settings, split, tokens) for name, split in splits.items()}
 
     def compile(self) -> None:
         """Nothing to do: cuDNN's LSTM is what takes the time."""

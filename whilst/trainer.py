@@ -91,6 +91,18 @@ class Trainer:
         (loss * scale).backward()  # type: ignore[no-untyped-call]
         return loss.detach()
 
+    def record(self, batch: Batch, drawn: torch.Tensor, scale: torch.Tensor) -> Captured:
+        """`accumulate` as a CUDA graph. It adds to the very gradients that are there when it is recorded."""
+        for parameter in self.model.parameters():
+            parameter.grad = torch.zeros_like(parameter)
+
+        def work(*tensors: torch.Tensor) -> torch.Tensor:
+            return self.accumulate(batch.with_tensors(tensors[:-2]), *tensors[-2:])
+
+        captured = Captured(work, (*batch.tensors(), drawn, scale))
+        self.adam.zero_grad(set_to_none=False)
+        return captured
+
     def update(self, micros: list[tuple[int, Batch]], tokens: int) -> torch.Tensor:
         """One step of Adam on these micro-batches; returns this process's summed loss."""
         self.model.train()
@@ -102,9 +114,12 @@ class Trainer:
             batch = batch.to(self.device)
             drawn = self.draw(batch, micro)
             if self.capture and self.captured is None:
-                self.captured = Captured(self.accumulate, self.model, batch, drawn, scale)
+                self.captured = self.record(batch, drawn, scale)
                 drawn = self.draw(batch, micro)  # recording used up random numbers
-            total += (self.captured or self.accumulate)(batch, drawn, scale)
+            if self.captured is None:
+                total += self.accumulate(batch, drawn, scale)
+            else:
+                total += self.captured((*batch.tensors(), drawn, scale))
         self.processes.sum_gradients(self.model)
         if self.preset.clip:
             torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.preset.clip)
