@@ -16,7 +16,7 @@ from whilst.checkpoint import SEARCH, Trained, load_run
 from whilst.config import override, to_table
 from whilst.console import track
 from whilst.data import cut_padded, padded
-from whilst.dataset import Dataset, Split
+from whilst.dataset import Dataset, Split, read_manifest
 from whilst.decode import Limits, Output, translate
 from whilst.draw import find_reads
 from whilst.errors import UserError
@@ -24,6 +24,7 @@ from whilst.files import sha256_lines
 from whilst.metrics import score
 from whilst.policy import Policy, policy
 from whilst.policy.agent import Learnt
+from whilst.policy.diagonal import Diagonal, pace_of
 from whilst.policy.oracle import Oracle
 from whilst.processes import describe, pick_device, versions
 from whilst.scoring import Record, record_path, write_record
@@ -129,10 +130,12 @@ def policy_name(chosen: Policy, settings: Evaluate) -> str:
 
 def system_name(trained: Trained, chosen: Policy) -> str:
     """The name of what was trained and how it was used, as reports know it."""
-    name = trained.recipe.objective.name
-    if name != "search":
-        return "full-sentence" if name == "full" else name
-    return {"agent": "bs-simt", "oracle": "bs-simt oracle"}.get(chosen.name.partition("-")[0], "bs-simt (wait-k)")
+    objective, kind = trained.recipe.objective.name, chosen.name.partition("-")[0]
+    if objective != "search":
+        name = "full-sentence" if objective == "full" else objective
+        return f"{name} (diagonal)" if kind == "diagonal" else name
+    used = {"agent": "bs-simt", "oracle": "bs-simt oracle", "diagonal": "bs-simt (diagonal)"}
+    return used.get(kind, "bs-simt (wait-k)")
 
 
 def pair_name(trained: Trained) -> str:
@@ -142,8 +145,10 @@ def pair_name(trained: Trained) -> str:
 
 
 def choose(name: str, trained: Trained, settings: Evaluate, split: Split | None) -> Policy:
-    """The policy of this name: full, wait-3, agent-1 or oracle-1, where 1 is the first read of an interval."""
+    """The policy of this name: full, wait-3, diagonal-3, agent-1, oracle-1; an agent's 1 is an interval's first."""
     kind, _, argument = name.partition("-")
+    if kind == "diagonal":
+        return Diagonal.parse(argument, pace_of(read_manifest(Path(trained.recipe.data.dataset))))
     if kind not in ("agent", "oracle"):
         return policy(name)
     intervals = trained.recipe.search.intervals

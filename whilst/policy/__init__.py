@@ -15,7 +15,7 @@ def policy(name: str) -> Policy:
     """The policy of this name: `full`, `wait-3`, …"""
     kind, _, argument = name.partition("-")
     if kind not in POLICIES:
-        raise UserError(f"policy {name!r}: unknown; write full, wait-K (such as wait-3), agent-L or oracle-L")
+        raise UserError(f"policy {name!r}: unknown; write full, wait-K (wait-3), diagonal-K, agent-L or oracle-L")
     return POLICIES[kind](argument)
 
 
