@@ -40,6 +40,7 @@ LAYERS = (
     "policy",
     "decode",
     "beam",
+    "prefixes",
     "reference",
     "trace",
     "metrics",

@@ -139,6 +139,6 @@ def load_agent(folder: Path, device: torch.device) -> Agent | None:
     if not weights.is_file():
         return None
     recipe = read_recipe(folder / AGENT)
-    agent = Agent(recipe.agent, recipe.model.width, len(recipe.search.intervals))
+    agent = Agent(recipe.agent, recipe.model.width, recipe.latencies)
     load_weights(weights, agent, load_tensors(weights, torch.device("cpu"))[0])
     return agent.to(device).eval()

@@ -72,6 +72,7 @@ class Dataset:
         self.manifest = manifest
         self.source = source
         self.target = target
+        self._targets: dict[str, Ragged] = {}  # by split, instead of those in the folder
 
     @classmethod
     def open(cls, path: Path) -> "Dataset":
@@ -86,7 +87,14 @@ class Dataset:
 
     def split(self, name: str) -> Split:
         self._require(name)
-        return Split(Ragged.open(self.path, f"{name}.source"), Ragged.open(self.path, f"{name}.target"))
+        target = self._targets.get(name) or Ragged.open(self.path, f"{name}.target")
+        return Split(Ragged.open(self.path, f"{name}.source"), target)
+
+    def with_targets(self, targets: dict[str, Ragged]) -> "Dataset":
+        """The same with other target units in these splits, such as translations. The text stays."""
+        changed = Dataset(self.path, self.manifest, self.source, self.target)
+        changed._targets = {**self._targets, **targets}
+        return changed
 
     def text(self, name: str) -> tuple[list[str], list[str]]:
         """The cleaned lines of valid or test, source and target."""

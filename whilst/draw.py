@@ -12,9 +12,9 @@ from whilst.search import search
 from whilst.settings import Objective, Recipe, Search
 
 
-def draw_interval(settings: Search, batch: Batch, random: torch.Generator) -> Tensor:
+def draw_interval(intervals: int, batch: Batch, random: torch.Generator) -> Tensor:
     """(sentences + 1) a number of an interval for each sentence of the batch; the last is for padding."""
-    return torch.randint(len(settings.intervals), (batch.sentences + 1,), generator=random)
+    return torch.randint(intervals, (batch.sentences + 1,), generator=random)
 
 
 Searcher = Callable[[Translator, Batch, Search, Tensor], Tensor]  # such as search.search
@@ -35,7 +35,7 @@ def draw_reads(
     objective = recipe.objective
     if objective.name != "search":
         return objectives.READS[objective.name](objective, batch, random)
-    numbers = draw_interval(recipe.search, batch, random)
+    numbers = draw_interval(len(recipe.search.intervals), batch, random)
     training = model.training
     model.eval()
     found = find_reads(model, recipe.search, batch, numbers, searcher)

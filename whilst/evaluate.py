@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from whilst.beam import beam_search
-from whilst.checkpoint import SEARCH, Trained, load_run
+from whilst.checkpoint import AGENT, SEARCH, Trained, load_run
 from whilst.config import override, to_table
 from whilst.console import track
 from whilst.data import cut_padded, padded
@@ -31,6 +31,8 @@ from whilst.scoring import Record, record_path, write_record
 from whilst.settings import Evaluate
 from whilst.trace import Sentence, write_trace
 from whilst.vocab import EOS, Language
+
+TRANSLATION_BASED = "agent-translation"  # the agent that learnt when prefixes are translated as the whole source is
 
 
 def words_with_times(output: Output, target: Language) -> Iterator[tuple[str, int, float]]:
@@ -131,6 +133,8 @@ def policy_name(chosen: Policy, settings: Evaluate) -> str:
 def system_name(trained: Trained, chosen: Policy) -> str:
     """The name of what was trained and how it was used, as reports know it."""
     objective, kind = trained.recipe.objective.name, chosen.name.partition("-")[0]
+    if chosen.name == TRANSLATION_BASED:
+        return "translation-based"
     if objective != "search":
         name = "full-sentence" if objective == "full" else objective
         return f"{name} (diagonal)" if kind == "diagonal" else name
@@ -151,19 +155,27 @@ def choose(name: str, trained: Trained, settings: Evaluate, split: Split | None)
         return Diagonal.parse(argument, pace_of(read_manifest(Path(trained.recipe.data.dataset))))
     if kind not in ("agent", "oracle"):
         return policy(name)
-    intervals = trained.recipe.search.intervals
-    firsts = [str(first) for first, _ in intervals]
-    if argument not in firsts:
-        names = ", ".join(f"{kind}-{first}" for first in firsts)
-        raise UserError(f"policy {name}: this run knows {names} (by the first read of its search intervals)")
-    number = firsts.index(argument)
-    if kind == "agent":
-        if trained.agent is None:
-            raise UserError(f"policy {name}: {trained.path} has no agent; train one with stages = [… \"agent\"]")
-        return Learnt(name, trained.agent, trained.model, number, settings.threshold)
-    if split is None:
-        raise UserError(f"policy {name}: an oracle needs the reference; use it with `whilst evaluate`")
-    return Oracle(name, oracle_reads(trained, split, number))
+    if kind == "oracle":
+        number = _number(name, [f"oracle-{first}" for first, _ in trained.recipe.search.intervals])
+        if split is None:
+            raise UserError(f"policy {name}: an oracle needs the reference; use it with `whilst evaluate`")
+        return Oracle(name, oracle_reads(trained, split, number))
+    if trained.agent is None:
+        raise UserError(f"policy {name}: {trained.path} has no agent; train one with stages = [… \"agent\"]")
+    return Learnt(name, trained.agent, trained.model, _number(name, agent_names(trained)), settings.threshold)
+
+
+def agent_names(trained: Trained) -> list[str]:
+    """The policies of a run's agent, in the order of its latencies."""
+    if trained.agent is not None and trained.agent.settings.labels == "translation":
+        return [TRANSLATION_BASED]
+    return [f"agent-{first}" for first, _ in trained.recipe.search.intervals]
+
+
+def _number(name: str, known: list[str]) -> int:
+    if name not in known:
+        raise UserError(f"policy {name}: this run knows {', '.join(known)} (by the first read of an interval)")
+    return known.index(name)
 
 
 def oracle_reads(trained: Trained, split: Split, number: int) -> list[list[int]]:
@@ -192,6 +204,8 @@ def with_settings(trained: Trained, overrides: list[str]) -> Trained:
 def home(run: Path, policy_name: str) -> Path:
     """The folder whose model a policy is for: agents and oracles belong to the fine-tuned one, if there is one."""
     tuned = run / SEARCH
+    if policy_name == TRANSLATION_BASED and (run / AGENT / "model.safetensors").is_file():
+        return run  # it needs no search
     searched = policy_name.partition("-")[0] in ("agent", "oracle")
     return tuned if searched and (tuned / "model.safetensors").is_file() else run
 

@@ -13,7 +13,7 @@ from whilst.data import Batch, padded
 from whilst.dataset import Ragged, Split
 from whilst.decode import Limits, translate_batch
 from whilst.errors import UserError
-from whilst.evaluate import choose
+from whilst.evaluate import agent_names, choose
 from whilst.model import Translator
 from whilst.policy import Policy, View
 from whilst.policy.full import Full
@@ -60,7 +60,9 @@ def explain(trained: Trained, source: str, target: str | None, first: int) -> Ex
     low, high = interval.reads(batch, 0), interval.reads(batch, settings.size - 1)
     agent = None
     if trained.agent is not None:
-        agent = walk_along(trained.model, ids, wanted, choose(f"agent-{first}", trained, Evaluate(), None))
+        names = agent_names(trained)
+        name = names[intervals[first] % len(names)]  # a translation-based agent has but one
+        agent = walk_along(trained.model, ids, wanted, choose(name, trained, Evaluate(), None))
     return Explanation(
         [trained.source.vocabulary.units[unit] for unit in ids],
         [trained.target.vocabulary.units[unit] for unit in wanted],

@@ -28,6 +28,12 @@ class Labels:
         place = batch.target_at.position.minimum(batch.target_lengths - 1) + begin[:, None]
         return self.reads[intervals[:, None], place].long()
 
+    def keep(self, batch: Batch, found: Tensor) -> None:
+        """Put the (intervals, rows, target) reads of a padded batch where they belong."""
+        inside = batch.target_at.position < batch.target_lengths
+        begin = self.offsets[torch.as_tensor(batch.numbers).to(self.offsets.device)][:, None]
+        self.reads[:, (begin + batch.target_at.position)[inside]] = found[:, inside].to(self.reads.dtype)
+
 
 @torch.no_grad()
 def find_labels(model: Translator, settings: Search, split: Split, tokens: int) -> Labels:
@@ -36,11 +42,9 @@ def find_labels(model: Translator, settings: Search, split: Split, tokens: int) 
     offsets = torch.from_numpy(split.target.offsets).to(device)
     # 16 bits hold every position that a model can have.
     reads = torch.empty(len(settings.intervals), len(split.target.tokens), dtype=torch.int16, device=device)
+    labels = Labels(reads, offsets)
     order = split.target.lengths.argsort(kind="stable")
     for chosen in track(cut_padded(split, order, tokens), "searching", "batches"):
         batch = padded(split, chosen).to(device)
-        found = search_all(model, batch, settings).to(torch.int16)
-        inside = batch.target_at.position < batch.target_lengths
-        begin = offsets[torch.as_tensor(chosen).to(device)][:, None]
-        reads[:, (begin + batch.target_at.position)[inside]] = found[:, inside]
-    return Labels(reads, offsets)
+        labels.keep(batch, search_all(model, batch, settings))
+    return labels

@@ -169,13 +169,16 @@ class Search:
 
 @dataclass(frozen=True)
 class Agent:
-    """The agent that learns the searched reads."""
+    """The agent that learns the searched reads, or those of the translation-based policy."""
 
     kind: Literal["lstm", "gru", "linear"] = "lstm"
     hidden: int = 512
     # What it sees: the last tokens (paper), the model's states of them too, or also the state that would write now.
     inputs: Literal["embeddings", "states", "ahead"] = "states"
     reference: Literal["translation", "ground-truth"] = "translation"  # whose words it sees in training
+    # What it learns: searched reads, or those with which prefixes are translated as the whole source is.
+    labels: Literal["search", "translation"] = "search"
+    agreement: Literal["lasting", "first"] = "lasting"  # of such translations: from then on, or for the first time
     stray: float = 0.0  # share of the sentences on which it is taught along the reads of some other interval
     dropout: float = 0.1
     label_smoothing: float = 0.1
@@ -234,3 +237,8 @@ class Recipe:
         order = [name for name in ("translate", "search", "agent") if name in self.stages]
         in_order = bool(order) and list(self.stages) == order
         _require(in_order, "stages: some of translate, search, agent, in this order")
+
+    @property
+    def latencies(self) -> int:
+        """How many latencies one agent serves: an interval each, or the one of the translation-based policy."""
+        return len(self.search.intervals) if self.agent.labels == "search" else 1

@@ -13,8 +13,10 @@ import torch
 from whilst.agent import Agent
 from whilst.checkpoint import AGENT, SEARCH, load_run, load_tensors, load_weights
 from whilst.dataset import Dataset
+from whilst.decode import Limits
 from whilst.errors import UserError
 from whilst.model import Translator
+from whilst.prefixes import translated
 from whilst.settings import Recipe
 from whilst.tasks import Deciding, Task, Translating
 
@@ -42,8 +44,13 @@ def make_task(recipe: Recipe, dataset: Dataset, device: torch.device) -> Task:
     if recipe.stages == ("agent",):
         if not recipe.start:
             raise UserError("start: the agent learns from a trained translator; name its run folder")
-        translator = load_run(Path(recipe.start), device).model.requires_grad_(False)
-        agent = Agent(recipe.agent, recipe.model.width, len(recipe.search.intervals)).to(device)
+        trained = load_run(Path(recipe.start), device)
+        translator = trained.model.requires_grad_(False)
+        agent = Agent(recipe.agent, recipe.model.width, recipe.latencies).to(device)
+        if recipe.agent.labels == "translation":
+            limits = Limits(recipe.evaluate.max_ratio, recipe.evaluate.max_extra)
+            folder, batch = Path(recipe.run), recipe.evaluate.batch
+            dataset = translated(translator, dataset, folder, limits, batch, trained.checksum)
         return Deciding(recipe, dataset, translator, agent, device)
     model = Translator(recipe.model, len(dataset.source), len(dataset.target)).to(device)
     if recipe.start:

@@ -15,10 +15,11 @@ from whilst import objectives
 from whilst.agent import Agent
 from whilst.capture import Captured
 from whilst.data import Batch, in_order
-from whilst.dataset import Dataset
+from whilst.dataset import Dataset, Split
 from whilst.draw import Searcher, draw_interval, draw_reads
 from whilst.labels import Labels, find_labels
 from whilst.model import Translator
+from whilst.prefixes import find_agreement
 from whilst.reads import Action
 from whilst.search import search
 from whilst.settings import Recipe, Search
@@ -130,17 +131,21 @@ class Deciding(Task):
 
     @functools.cached_property
     def labels(self) -> dict[str, Labels]:
-        """The reads of both splits, searched when they are first needed."""
-        settings, tokens = self.recipe.search, self.recipe.train.batch_tokens
-        splits = {name: self.dataset.split(name) for name in ("train", "valid")}
-        return {name: find_labels(self.translator, settings, split, tokens) for name, split in splits.items()}
+        """The reads of both splits, found when they are first needed."""
+        return {name: self.find(self.dataset.split(name)) for name in ("train", "valid")}
+
+    def find(self, split: Split) -> Labels:
+        agent, tokens = self.recipe.agent, self.recipe.train.batch_tokens
+        if agent.labels == "search":
+            return find_labels(self.translator, self.recipe.search, split, tokens)
+        return find_agreement(self.translator, agent.agreement, split, tokens)
 
     def compile(self) -> None:
         """Nothing to do: cuDNN's LSTM is what takes the time."""
 
     def draw(self, batch: Batch, random: torch.Generator) -> Tensor:
         """(2, sentences) the interval that each sentence teaches, and the one along whose reads it is led."""
-        taught, other = (draw_interval(self.recipe.search, batch, random)[:-1] for _ in range(2))
+        taught, other = (draw_interval(self.recipe.latencies, batch, random)[:-1] for _ in range(2))
         stray = torch.rand(batch.sentences, generator=random) < self.recipe.agent.stray
         return torch.stack([taught, torch.where(stray, other, taught)]).to(self.device)
 
@@ -162,7 +167,7 @@ class Deciding(Task):
         total, confusion = 0.0, torch.zeros(2, 2, dtype=torch.float64)  # rows: wanted, columns: decided
         for batch in in_order(self.dataset.split("valid"), self.recipe.train.batch_tokens):
             batch = batch.to(self.device)
-            for number in range(len(self.recipe.search.intervals)):
+            for number in range(self.recipe.latencies):
                 numbers = torch.full((batch.sentences,), number, device=self.device)
                 given = self.lesson(batch, self.labels["valid"], torch.stack([numbers, numbers]))
                 odds, _ = module(self.translator, given.seen, numbers, module.start(batch.sentences))

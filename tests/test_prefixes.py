@@ -1,0 +1,128 @@
+"""The translation-based policy: labels against translating every prefix, and an agent trained on them."""
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from tests.runs import CPU, short_recipe
+from whilst.checkpoint import load_run
+from whilst.data import padded
+from whilst.dataset import Dataset, Ragged, Split
+from whilst.decode import Limits, translate
+from whilst.errors import UserError
+from whilst.evaluate import choose, evaluate_run, home
+from whilst.explain import explain
+from whilst.model import Translator
+from whilst.policy.full import Full
+from whilst.prefixes import Agreement, find_agreement, needed, needed_slowly, translated
+from whilst.settings import Agent, Data, Evaluate, Objective, Recipe
+from whilst.train import train
+from whilst.vocab import EOS, PAD
+
+LIMITS = Limits(1.5, 4)
+
+
+def own(model: Translator, split: Split) -> Split:
+    """The split with the model's translations as targets."""
+    lines = [split.source[i].tolist() for i in range(len(split.source))]
+    targets = [[*output.units, EOS] for output in translate(model, lines, Full(), LIMITS, 8)]
+    offsets = np.cumsum([0, *map(len, targets)]).astype(np.int64)
+    return Split(split.source, Ragged(np.concatenate(targets), offsets))
+
+
+@pytest.mark.parametrize("agreement", ["lasting", "first"])
+def test_one_pass_a_length_finds_what_translating_every_prefix_does(
+    model: Translator, random_split: Callable[..., Split], agreement: Agreement
+) -> None:
+    split = own(model, random_split(30, 41))
+    batch = padded(split, np.arange(30))
+    found = needed(model, batch, agreement)
+    assert bool((found[:, 1:] >= found[:, :-1]).all())
+    spread = set()
+    for number, row in enumerate(found.tolist()):
+        source, target = split.source[number].tolist(), split.target[number].tolist()
+        wanted = needed_slowly(model, source, target, agreement)
+        assert row[: len(target)] == wanted
+        assert all(1 <= g <= len(source) for g in row)
+        spread |= {g / len(source) for g in wanted}
+    assert len(spread) > 10, "a model that always agrees shows nothing"
+
+
+def test_first_is_never_later_than_lasting(model: Translator, random_split: Callable[..., Split]) -> None:
+    batch = padded(own(model, random_split(30, 42)), np.arange(30))
+    first, lasting = needed(model, batch, "first"), needed(model, batch, "lasting")
+    assert bool((first <= lasting).all())
+    assert bool((first < lasting).any())
+
+
+def test_labels_of_a_split_serve_any_batch(model: Translator, random_split: Callable[..., Split]) -> None:
+    split = own(model, random_split(25, 43))
+    labels = find_agreement(model, "lasting", split, tokens=60)
+    batch = padded(split, np.random.default_rng(1).permutation(25)[:9])
+    kept = labels.of(batch, torch.zeros(9, dtype=torch.long))
+    real = batch.labels != PAD
+    assert torch.equal(kept[real], needed(model, batch, "lasting")[real])
+
+
+@pytest.fixture(scope="module")
+def recipe(toy_data: Data, toy_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Recipe:
+    """A full-sentence model and its translation-based agent, both barely trained."""
+    assert toy_folder == Path(toy_data.dataset)
+    base = short_recipe(toy_data, tmp_path_factory.mktemp("prefixes") / "run")
+    agent = Agent(hidden=8, labels="translation", train=dataclasses.replace(base.train, keep="loss"))
+    made = dataclasses.replace(
+        base,
+        stages=("translate", "agent"),
+        objective=Objective(name="full"),
+        agent=agent,
+        evaluate=Evaluate(policies=("agent-translation",), max_ratio=1.0, max_extra=2),
+    )
+    assert train(made, CPU) == Path(made.run) / "agent"
+    return made
+
+
+def test_it_is_a_policy_of_its_run(recipe: Recipe) -> None:
+    (record,) = evaluate_run(Path(recipe.run), [], None, True, [], "cpu")
+    assert (record.system, record.policy) == ("translation-based", "agent-translation")
+    trained = load_run(Path(recipe.run), CPU)
+    with pytest.raises(UserError, match="agent-1: this run knows agent-translation"):
+        choose("agent-1", trained, Evaluate(), None)
+    assert explain(trained, "a b c", None, 3).agent is not None
+
+
+def test_an_agent_that_searched_is_not_in_its_way(tmp_path: Path) -> None:
+    for name in ("model.safetensors", "search/model.safetensors", "search/agent/model.safetensors"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    assert home(tmp_path, "agent-translation") == tmp_path / "search"
+    (tmp_path / "agent").mkdir()
+    (tmp_path / "agent/model.safetensors").touch()
+    assert home(tmp_path, "agent-translation") == tmp_path
+    assert home(tmp_path, "agent-1") == tmp_path / "search"
+
+
+def test_translations_are_made_once(
+    recipe: Recipe, toy_dataset: Dataset, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trained, folder = load_run(Path(recipe.run), CPU), Path(recipe.run) / "agent"
+    limits = Limits(1.0, 2)
+
+    def again(about: str) -> Dataset:
+        return translated(trained.model, toy_dataset, folder, limits, 64, about)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("whilst.prefixes.translate", lambda *_: pytest.fail("translated once more"))
+        kept = again(trained.checksum)
+        train(recipe, CPU)
+        assert capsys.readouterr().err.count("nothing left to do") == 2
+    fresh = again("other weights")
+    for name in ("train", "valid"):
+        split = fresh.split(name)
+        assert np.array_equal(split.target.tokens, kept.split(name).target.tokens)
+        assert len(split.target) == len(split.source)
+        assert not np.array_equal(split.target.offsets, toy_dataset.split(name).target.offsets)
+    assert np.array_equal(fresh.split("test").target.tokens, toy_dataset.split("test").target.tokens)
