@@ -14,7 +14,7 @@ from whilst.errors import UserError
 from whilst.evaluate import choose, evaluate_run, oracle_reads
 from whilst.paper import Point, interpolate
 from whilst.prepare import prepare
-from whilst.scoring import Record
+from whilst.scoring import Record, read_record
 from whilst.settings import Agent, Data, Evaluate, Model, Recipe, Search, Train
 from whilst.stages import stages
 from whilst.train import train
@@ -163,3 +163,14 @@ def test_a_stage_notices_that_the_one_before_has_changed(recipe: Recipe, tmp_pat
     (run / "model.safetensors").write_bytes((run / "search/model.safetensors").read_bytes())
     with pytest.raises(UserError, match="began with other weights"):
         train(dataclasses.replace(recipe, run=str(run)), CPU)
+
+
+def test_evaluating_may_be_a_stage_of_the_recipe(recipe: Recipe) -> None:
+    """Wait-k is for the multi-path model, the agent for the fine-tuned one."""
+    settings = Evaluate(policies=("wait-1", "agent-1"))
+    train(dataclasses.replace(recipe, stages=("evaluate",), evaluate=settings), CPU)
+    run = Path(recipe.run)
+    assert (run / "report" / "report.md").is_file()
+    for policy, folder in (("wait-1", run), ("agent-1", run / "search")):
+        record = read_record(run / "evaluations" / f"test.{policy}.json")
+        assert record.model_sha256 == load_run(folder, CPU).checksum

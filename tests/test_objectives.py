@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -111,6 +112,15 @@ def test_multi_path_of_the_paper_draws_one_k_up_to_the_longest(split: Split, lay
     assert torch.equal(k, torch.minimum(k.max(dim=1, keepdim=True).values, lengths))
     shares = torch.bincount(k.max(dim=1).values, minlength=longest + 1)[1:] / 2000
     assert (shares - 1 / longest).abs().max() < 0.05
+
+
+@pytest.mark.parametrize("kind", ["batch", "sentence"])
+def test_multi_path_may_stop_at_some_k(split: Split, kind: Literal["batch", "sentence"]) -> None:
+    batch = both_layouts(split, list(range(8)))[0]
+    lengths = torch.tensor([len(split.source[i]) for i in range(8)])
+    k = first_reads(Objective("multi-path", draw=kind, longest=3), batch, 300)
+    assert torch.equal(k.max(dim=0).values, lengths.clamp(max=3))
+    assert set(k.flatten().tolist()) == {1, 2, 3}
 
 
 def test_draws_follow_from_the_generator(split: Split) -> None:

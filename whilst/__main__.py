@@ -67,8 +67,8 @@ def train(
 ) -> None:
     """Train the stages of a recipe, or go on where training was stopped.
 
-    The stages are the translator (RUN), its fine-tuning on searched reads (RUN/search) and the agent that learns
-    those reads (RUN/search/agent).
+    The stages are the translator (RUN), its fine-tuning on searched reads (RUN/search), the agent that learns
+    those reads (RUN/search/agent), and the evaluation of all of them (RUN/evaluations, RUN/report).
 
     Examples:
 

@@ -25,15 +25,16 @@ def wait_k(objective: Objective, batch: Batch, _: torch.Generator) -> Tensor:
 
 
 def multi_path(objective: Objective, batch: Batch, random: torch.Generator) -> Tensor:
-    """k uniform in [1, J]: one for each sentence, or one for the batch up to its longest J (the paper)."""
+    """k uniform in [1, J] or up to `longest`: one for each sentence, or one for the batch (paper)."""
     device = batch.source_lengths.device
+    most = batch.source_lengths.clamp(max=objective.longest) if objective.longest else batch.source_lengths
     if objective.draw == "batch":
         draw = torch.rand((), generator=random).to(device)
-        k = reads.draw_k(batch.source_lengths.max(), draw)
+        k = reads.draw_k(most.max(), draw)
     else:
         # Drawn on the host, so that every device and every number of processes draws the same.
         draws = torch.rand(batch.sentences + 1, generator=random).to(device, non_blocking=True)
-        k = reads.draw_k(batch.source_lengths, draws[batch.target_at.segment])
+        k = reads.draw_k(most, draws[batch.target_at.segment])
     return reads.wait_k(k, batch.target_at.position, batch.source_lengths)
 
 

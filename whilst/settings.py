@@ -80,6 +80,7 @@ class Objective:
     name: Literal["full", "wait-k", "multi-path", "search"] = "multi-path"  # search: set by the stage of that name
     k: int = 3  # for wait-k
     draw: Literal["batch", "sentence"] = "sentence"  # multi-path: a k for each batch (paper) or each pair
+    longest: int = 0  # multi-path: the largest k; 0: the source's length (paper)
     label_smoothing: float = 0.1
     # Weight of R-Drop: two passes with different dropout must agree. Twice the work, and less over-fitting.
     r_drop: float = 0.0
@@ -89,6 +90,7 @@ class Objective:
 
     def __post_init__(self) -> None:
         _require(self.k >= 1, "objective.k: must be at least 1")
+        _require(self.longest >= 0, "objective.longest: must be 0 or more")
         _require(0 <= self.label_smoothing < 1, "objective.label_smoothing: must be in [0, 1)")
         _require(self.r_drop >= 0, "objective.r_drop: must not be negative")
         _require(0 <= self.distil <= 1, "objective.distil: must be in [0, 1]")
@@ -220,7 +222,8 @@ class Recipe:
 
     run: str = "runs/run"  # folder of the trained model
     start: str = ""  # run folder whose weights training begins with; empty: random weights
-    stages: tuple[Literal["translate", "search", "agent"], ...] = ("translate",)  # what `train` does, in order
+    # What `train` does, in this order.
+    stages: tuple[Literal["translate", "search", "agent", "evaluate"], ...] = ("translate",)
     data: Data = field(default_factory=Data)
     model: Model = field(default_factory=Model)
     objective: Objective = field(default_factory=Objective)
@@ -234,9 +237,9 @@ class Recipe:
             self.model.encoder == "causal" or self.objective.name == "full",
             'model.encoder: "bidirectional" sees the whole source, so it needs objective.name = "full"',
         )
-        order = [name for name in ("translate", "search", "agent") if name in self.stages]
+        order = [name for name in ("translate", "search", "agent", "evaluate") if name in self.stages]
         in_order = bool(order) and list(self.stages) == order
-        _require(in_order, "stages: some of translate, search, agent, in this order")
+        _require(in_order, "stages: some of translate, search, agent, evaluate, in this order")
 
     @property
     def latencies(self) -> int:

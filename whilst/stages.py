@@ -22,11 +22,13 @@ from whilst.tasks import Deciding, Task, Translating
 
 
 def stages(recipe: Recipe) -> list[Recipe]:
-    """The recipe of each stage, in order."""
+    """The recipe of each stage that trains something, in order."""
     base = recipe.run if "translate" in recipe.stages else recipe.start
     tuned = f"{recipe.run}/{SEARCH}" if "search" in recipe.stages else base
     made = []
     for name in recipe.stages:
+        if name == "evaluate":
+            continue
         stage = replace(recipe, stages=(name,))
         if name == "search":
             train, objective = recipe.search.train, recipe.search.objective

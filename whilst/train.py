@@ -15,8 +15,10 @@ from whilst.console import bar, notes, say
 from whilst.data import prefetch
 from whilst.dataset import Dataset
 from whilst.errors import UserError
+from whilst.evaluate import evaluate_run
 from whilst.files import sha256, write_json
 from whilst.processes import Processes, describe, versions
+from whilst.report import print_table, report
 from whilst.settings import Recipe
 from whilst.stages import make_task, stages
 from whilst.trainer import Trainer
@@ -34,18 +36,29 @@ LATER = {
 
 
 def train(recipe: Recipe, device: torch.device, restart: bool = False) -> Path:
-    """Train the stages of a recipe, going on where an earlier call was stopped. Returns the last one's folder."""
+    """Do the stages of a recipe, going on where an earlier call was stopped; returns the folder trained last."""
     dataset = Dataset.open(Path(recipe.data.dataset))
-    folder = Path(recipe.run)
+    folder, first = Path(recipe.run), True
     try:
         for stage in stages(recipe):
             trainer = Trainer(stage, make_task(stage, dataset, device))
             prepare_folder(trainer, restart)
             run(trainer)
-            folder = trainer.folder
+            folder, first = trainer.folder, trainer.processes.first
     finally:
         Processes.leave()
+    if "evaluate" in recipe.stages and first:
+        evaluate(recipe, device)
     return folder
+
+
+def evaluate(recipe: Recipe, device: torch.device) -> None:
+    """The recipe's policies, each on the model that it is for; then the report."""
+    run = Path(recipe.run)
+    records = evaluate_run(run, recipe.evaluate.policies, None, True, [], str(device))
+    written = report(records, run / "report")
+    print_table(records)
+    notes.print(f"{run / 'report'}: {', '.join(path.name for path in written)}")
 
 
 def prepare_folder(trainer: Trainer, restart: bool) -> None:
