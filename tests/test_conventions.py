@@ -33,8 +33,8 @@ LAYERS = (
     "agent",
     "draw",
     "labels",
-    "optim",
     "capture",
+    "optim",
     "checkpoint",
     # policy -> decode -> trace -> metrics
     "policy",

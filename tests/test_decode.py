@@ -47,6 +47,7 @@ def test_all_ways_write_the_same(model: Translator, name: str, rows: list[list[i
     slow = written([translate_recomputed(model, row, chosen, LIMITS) for row in rows])
     assert written(translate_batch(model, rows, chosen, LIMITS)) == slow
     assert written(translate_batch(model, rows, chosen, LIMITS, at_once=False)) == slow
+    assert written(translate_batch(model, rows, chosen, LIMITS, steady=True)) == slow
     assert written([translate_batch(model, [row], chosen, LIMITS)[0] for row in rows]) == slow
 
 

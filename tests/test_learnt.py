@@ -60,6 +60,8 @@ def essence(outputs: Sequence[Output]) -> Essence:
 def three_ways(model: Translator, sources: list[list[int]], policy: Policy) -> tuple[Essence, Essence, Essence]:
     alone = [translate_batch(model, [source], policy, LIMITS, [n])[0] for n, source in enumerate(sources)]
     live = translate_batch(model, sources, policy, LIMITS, at_once=False)
+    steady = translate_batch(model, sources, policy, LIMITS, steady=True)
+    assert essence(steady) == essence(alone)
     return essence(translate(model, sources, policy, LIMITS, 5)), essence(alone), essence(live)
 
 

@@ -3,6 +3,9 @@
 Rows are independent, so a row that is ready to WRITE may wait until the others are: the words are the same as
 one by one. The encoder only looks back, so a source that is known may be encoded in one go (`at_once`): its
 states are the same as token by token, and READ only uncovers them.
+
+A host that asks after every action leaves a GPU idle. There, a step is `steady`: it does the same work whatever the
+rows do, so it can be recorded once as a CUDA graph, and only now and then someone looks who is finished.
 """
 
 import time
@@ -12,6 +15,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from whilst.capture import Repeated
 from whilst.console import bar
 from whilst.errors import UserError
 from whilst.model import Translator
@@ -20,6 +24,10 @@ from whilst.policy.full import Full
 from whilst.vocab import BOS, EOS, PAD
 
 SHRINK = 0.75  # finished rows leave when this share goes on: copying the caches costs, and so do idle rows
+STEADY_SHRINK = 0.5  # likewise where that means a new recording
+CHECK = 8  # steady steps between two looks at who is finished
+COLUMNS = 32  # a recorded step attends to a multiple of so many target tokens
+DECISIONS = 2  # in a steady step: enough for a READ before every WRITE
 
 
 @dataclass(frozen=True)
@@ -56,6 +64,119 @@ def likeliest(logits: Tensor) -> Tensor:
     return logits[:, EOS:].argmax(-1) + EOS
 
 
+class Loop:
+    """The translations of a batch under way; what they have come to lives on the device."""
+
+    def __init__(
+        self,
+        model: Translator,
+        sources: Sequence[Sequence[int]],
+        policy: Policy,
+        limits: Limits,
+        numbers: Sequence[int],
+        at_once: bool,
+    ) -> None:
+        self.model, self.policy, self.at_once = model, policy, at_once
+        device = model.target_embedding.weight.device
+        self.source, self.lengths = pad(sources, device)
+        self.most = torch.tensor([limits.of(len(source)) for source in sources], device=device)
+        self.row = torch.arange(len(sources), device=device)  # whose output each row is
+        self.decider = policy.start(torch.as_tensor(numbers, device=device))
+        most = int(self.most.max())
+        self.cache = model.start(len(sources), self.source.shape[1], most)
+        if at_once:
+            model.read(self.cache, self.source, self.lengths)
+            self.cache.encoder.clear()  # nothing more will be read
+        self.read, self.last = torch.zeros_like(self.lengths), torch.full_like(self.lengths, BOS)
+        self.finished = torch.zeros_like(self.lengths, dtype=torch.bool)
+        self.steps = torch.zeros((), dtype=torch.long, device=device)
+        # (rows, most) of each WRITE: unit, reads, step.
+        self.units, self.reads, self.step_of = (self.read.new_zeros(len(sources), most + 1) for _ in range(3))
+        self.read_on(~self.finished)  # the first READ is given: there is nothing to translate before it
+
+    def read_on(self, reading: Tensor) -> None:
+        if not self.at_once:
+            following = self.source.gather(1, self.read.clamp(max=self.source.shape[1] - 1)[:, None])
+            self.model.read(self.cache, following, reading.long())
+        self.read = self.read + reading.long()
+
+    def decide(self, ahead: Tensor | None) -> Tensor:
+        """(rows) whether to WRITE; who is finished has nothing to READ."""
+        view = View(
+            self.read, self.cache.written, self.source, self.last, self.cache.encoded, self.cache.decoded, ahead
+        )
+        return self.decider.write(view) | (self.read >= self.lengths) | self.finished
+
+    def look(self) -> Tensor:
+        return self.model.look(self.cache, self.last, self.read)
+
+    def step(self) -> None:
+        """READs and WRITEs until someone has written; rows that are ready wait for the others."""
+        while True:
+            ahead = self.look() if self.policy.looks_ahead else None
+            write = self.decide(ahead)
+            if ahead is None and bool(write.all()):
+                ahead = self.look()
+            if ahead is not None:
+                self.write(ahead, write)
+            if not bool(write.all()):
+                self.read_on(~write)
+            if ahead is not None:
+                return
+
+    def steady_step(self) -> None:
+        """A fixed number of decisions, and a WRITE of those who are ready: nothing is asked of the device."""
+        if self.policy.looks_ahead:
+            ahead = self.look()
+            write = self.decide(ahead)
+        else:
+            for _ in range(DECISIONS - 1):
+                self.read_on(~self.decide(None))
+            write = self.decide(None)
+            ahead = self.look()
+        self.write(ahead, write)
+        self.read_on(~write)
+
+    def write(self, ahead: Tensor, write: Tensor) -> None:
+        write = write & ~self.finished
+        place = self.cache.written[:, None]
+        self.cache.commit(ahead, write)
+        self.last = torch.where(write, likeliest(self.model.logits(ahead)), self.last)
+        for kept, new in ((self.units, self.last), (self.reads, self.read), (self.step_of, self.steps)):
+            # Where nothing is written this is written over, or lies past the end.
+            kept.scatter_(1, place, new.expand(len(place))[:, None])
+        self.finished = self.finished | (write & ((self.last == EOS) | (self.cache.written >= self.most)))
+        self.steps = self.steps + 1
+
+    def moving(self) -> list[Tensor]:
+        """What a steady step changes, but for what it changes in place."""
+        mine = [self.read, self.last, self.finished, self.steps, self.cache.written, self.cache.decoded]
+        return mine + self.decider.remembered()
+
+    def move(self, tensors: list[Tensor]) -> None:
+        self.read, self.last, self.finished, self.steps = tensors[:4]
+        self.cache.written, self.cache.decoded = tensors[4:6]
+        self.decider.remember(tensors[6:])
+
+    def note(self, outputs: list[Output], times: Sequence[float]) -> None:
+        """Add what the finished rows have written to the outputs."""
+        done = self.finished.nonzero()[:, 0]
+        columns = (self.row, self.cache.written, self.units, self.reads, self.step_of)
+        for row, count, units, reads, steps in zip(*(t[done].tolist() for t in columns), strict=True):
+            outputs[row] = Output(
+                [unit for unit in units[:count] if unit != EOS], reads[:count], [times[n] for n in steps[:count]]
+            )
+
+    def select(self, kept: Tensor) -> None:
+        self.row, self.last, self.read, self.finished = (
+            t[kept] for t in (self.row, self.last, self.read, self.finished)
+        )
+        self.source, self.lengths, self.most = self.source[kept], self.lengths[kept], self.most[kept]
+        self.units, self.reads, self.step_of = self.units[kept], self.reads[kept], self.step_of[kept]
+        self.cache.select(kept)
+        self.decider.select(kept)
+
+
 @torch.inference_mode()
 def translate_batch(
     model: Translator,
@@ -64,64 +185,42 @@ def translate_batch(
     limits: Limits,
     numbers: Sequence[int] | None = None,
     at_once: bool = True,
+    steady: bool | None = None,
 ) -> list[Output]:
-    """Translate sources (each ending with eos) together; `numbers` are their places in the corpus."""
+    """Translate sources (each ending with eos) together; `numbers` are their places in the corpus.
+
+    `steady`: see above; by default on a GPU.
+    """
     if model.bidirectional and not isinstance(policy, Full):
         raise UserError(f"policy {policy.name}: this model's encoder needs the whole source; use full")
     began = time.perf_counter()
     at_once = at_once or model.bidirectional
-    device = model.target_embedding.weight.device
+    on_gpu = model.target_embedding.weight.device.type == "cuda"
+    steady = at_once and (on_gpu if steady is None else steady)
     outputs = [Output() for _ in sources]
-    source, lengths = pad(sources, device)
-    most = torch.tensor([limits.of(len(s)) for s in sources], device=device)
-    rows = torch.arange(len(sources), device=device)  # whose output each row is
-    decider = policy.start(torch.as_tensor(range(len(sources)) if numbers is None else numbers, device=device))
-    cache = model.start(len(sources), source.shape[1], int(most.max()))
-    if at_once:
-        model.read(cache, source, lengths)
-        cache.encoder.clear()  # nothing more will be read
-    read, last = torch.zeros_like(lengths), torch.full_like(lengths, BOS)
-    finished = torch.zeros_like(lengths, dtype=torch.bool)
-    reading = ~finished  # the first READ is given: there is nothing to translate before it
+    loop = Loop(model, sources, policy, limits, numbers or range(len(sources)), at_once)
+    recorded: Repeated | None = None
+    times: list[float] = []  # of each step
     while True:
-        if not at_once:
-            following = source.gather(1, read.clamp(max=source.shape[1] - 1)[:, None])
-            model.read(cache, following, reading.long())
-        read = read + reading.long()
-        ahead = model.look(cache, last, read) if policy.looks_ahead else None
-        view = View(read, cache.written, source, last, cache.encoded, cache.decoded, ahead)
-        write = decider.write(view) | (read >= lengths) | finished
-        reading = ~write
-        if ahead is None:
-            if bool(reading.any()):
-                continue  # rows that are ready wait for the others: one decoder step for all
-            ahead = model.look(cache, last, read)
-        write = write & ~finished
-        cache.commit(ahead, write)
-        last = torch.where(write, likeliest(model.logits(ahead)), last)
-        _note(outputs, rows, last, read, write, 1000 * (time.perf_counter() - began))
-        finished = finished | (write & ((last == EOS) | (cache.written >= most)))
-        going = int((~finished).sum())
-        if not going:
-            return outputs
-        if going <= SHRINK * len(rows):
-            kept = (~finished).nonzero()[:, 0]
-            rows, last, read, lengths, most, source, finished, reading = (
-                t[kept] for t in (rows, last, read, lengths, most, source, finished, reading)
-            )
-            cache.select(kept)
-            decider.select(kept)
-
-
-def _note(outputs: list[Output], rows: Tensor, last: Tensor, read: Tensor, wrote: Tensor, now: float) -> None:
-    """Add one WRITE to the rows that wrote."""
-    columns = torch.stack([rows, last, read, wrote.long()]).tolist()
-    for row, unit, reads, new in zip(*columns, strict=True):
-        if new:
-            outputs[row].reads.append(reads)
-            outputs[row].times.append(now)
-            if unit != EOS:
-                outputs[row].units.append(unit)
+        count = CHECK if steady and len(loop.row) > 1 else 1
+        for done in range(len(times), len(times) + count):
+            if not steady:
+                loop.step()
+            elif not on_gpu:
+                loop.steady_step()
+            else:
+                if recorded is None or done % COLUMNS == 0:
+                    loop.cache.written_end = min(done + COLUMNS, loop.units.shape[1]) - 1
+                    recorded = Repeated(loop.steady_step, loop.moving, loop.move)
+                recorded()
+        going = int((~loop.finished).sum())  # waits for the device
+        times += [1000 * (time.perf_counter() - began)] * count
+        if going <= (STEADY_SHRINK if steady else SHRINK) * len(loop.row):
+            loop.note(outputs, times)
+            if not going:
+                return outputs
+            loop.select((~loop.finished).nonzero()[:, 0])
+            recorded = None
 
 
 def translate(

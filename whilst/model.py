@@ -127,14 +127,16 @@ class Cache:
     decoded: Tensor  # (rows, width) decoder state of the last token written, zeros before the first
     read: Tensor  # (rows) source tokens encoded
     written: Tensor  # (rows) target tokens decoded
-    read_end: int = 0  # the largest `read`, known without asking the device
+    # Bounds that no row's `read` and `written` exceed, known without asking the device.
+    read_end: int = 0
     written_end: int = 0
 
     def commit(self, states: Tensor, rows: Tensor) -> None:
         """Count as written, in these (rows, booleans), what `Translator.look` saw."""
         self.written = self.written + rows.long()
         self.decoded = torch.where(rows[:, None], states, self.decoded)
-        self.written_end = int(self.written.max())
+        # A bound that needs no word from the device; the last column is for rows that are finished.
+        self.written_end = min(self.written_end + 1, self.decoder[0][0].shape[2] - 1)
 
     def select(self, rows: Tensor) -> None:
         """Keep these rows, in this order (a row may appear more than once)."""

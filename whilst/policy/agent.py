@@ -61,6 +61,13 @@ class Stepping(Decider):
         self.read, self.written = view.read, view.written
         return self.answer
 
+    def remembered(self) -> list[Tensor]:
+        return [self.answer, self.read, self.written, *self.state]
+
+    def remember(self, tensors: list[Tensor]) -> None:
+        self.answer, self.read, self.written, *state = tensors
+        self.state = tuple(state)
+
     def select(self, rows: Tensor) -> None:
         self.state = tuple(part[:, rows] for part in self.state)
         self.interval, self.answer = self.interval[rows], self.answer[rows]

@@ -26,6 +26,13 @@ class Decider(abc.ABC):
     def write(self, view: View) -> Tensor:
         """(rows) True for WRITE, False for READ. Ignored in rows whose source is finished: they WRITE."""
 
+    def remembered(self) -> list[Tensor]:
+        """What `write` changes of itself, so that a recording of it can be repeated."""
+        return []
+
+    def remember(self, tensors: list[Tensor]) -> None:  # noqa: B027  (nothing to do for those who remember nothing)
+        """Go on from this."""
+
     @abc.abstractmethod
     def select(self, rows: Tensor) -> None:
         """Keep these rows, in this order."""
