@@ -41,8 +41,10 @@ LAYERS = (
     "decode",
     "beam",
     "prefixes",
+    "walk",
     "reference",
     "trace",
+    "alignment",
     "metrics",
     "scoring",
     # report
@@ -52,9 +54,11 @@ LAYERS = (
     "tables",
     "placing",
     "figure",
+    "chart",
     "report",
     "evaluate",
     "translate",
+    "sufficiency",
     "explain",
     "landscape",
     # what drives all of it

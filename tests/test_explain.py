@@ -11,13 +11,14 @@ from whilst.checkpoint import Trained
 from whilst.dataset import Dataset
 from whilst.decode import Limits, translate_batch
 from whilst.errors import UserError
-from whilst.explain import explain, walk_along
+from whilst.explain import explain
 from whilst.landscape import draw, print_landscape
 from whilst.model import Translator
 from whilst.policy.wait_k import WaitK
 from whilst.reference import masked_logits
 from whilst.settings import Model, Recipe, Search
 from whilst.vocab import EOS
+from whilst.walk import walk_along
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +62,7 @@ def test_walking_along_its_own_translation_is_decoding(trained: Trained, pair: t
     source = [*trained.source.encode(pair[0].split())[0], EOS]
     for k in (1, 3):
         output = translate_batch(trained.model, [source], WaitK(k), Limits(1.0, 0))[0]
-        assert walk_along(trained.model, source, output.units, WaitK(k)) == output.reads[: len(output.units)]
+        assert walk_along(trained.model, [source], [output.units], WaitK(k)) == [output.reads[: len(output.units)]]
 
 
 def test_picture_and_terminal(

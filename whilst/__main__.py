@@ -190,6 +190,35 @@ def score(
 
 
 @app.command()
+def sufficiency(
+    runs: Annotated[list[Path], typer.Argument(help="Folders of trained models.", metavar="RUN...")],
+    source: Annotated[Path, typer.Option(help="Source text, one sentence a line.")],
+    reference: Annotated[Path, typer.Option(help="Its translation.")],
+    alignment: Annotated[Path, typer.Option(help="Links by words from 1: 9-8 is sure, 25p22 possible.")],
+    policies: Policies = [],  # noqa: B006
+    possible: Annotated[bool, typer.Option("--possible", help="Count possible links too.")] = False,
+    reverse: Annotated[bool, typer.Option("--reverse", help="The links name the target first.")] = False,
+    out: Annotated[Path, typer.Option(help="Folder for the table and the figure.")] = Path("sufficiency"),
+    set_: Set = [],  # noqa: B006
+    device: Device = "auto",
+) -> None:
+    """Measure how often the words that a word translates had been read when it was written, by gold alignments.
+
+    Examples:
+
+        whilst sufficiency runs/de-en --source test.de --reference test.en --alignment alignment.talp
+
+        whilst sufficiency runs/en-de --source test.en --reference test.de --alignment alignment.talp --reverse
+    """
+    from whilst.console import notes
+    from whilst.sufficiency import print_points, sufficiency
+
+    files = source, reference, alignment
+    print_points(sufficiency(runs, files, policies, possible, reverse, out, set_, device))
+    notes.print(f"{out}: sufficiency.json, sufficiency.png, sufficiency.svg")
+
+
+@app.command()
 def report(
     evaluations: Annotated[list[Path], typer.Argument(help="Records, or folders of them.", metavar="PATH...")],
     out: Annotated[Path, typer.Option(help="Folder for the report.")] = Path("report"),

@@ -15,12 +15,12 @@ from whilst.decode import Limits, translate_batch
 from whilst.errors import UserError
 from whilst.evaluate import agent_names, choose
 from whilst.model import Translator
-from whilst.policy import Policy, View
 from whilst.policy.full import Full
 from whilst.search import Interval, Reader, search
 from whilst.settings import Evaluate
 from whilst.text import cleaner
-from whilst.vocab import BOS, EOS
+from whilst.vocab import EOS
+from whilst.walk import walk_along
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def explain(trained: Trained, source: str, target: str | None, first: int) -> Ex
     if trained.agent is not None:
         names = agent_names(trained)
         name = names[intervals[first] % len(names)]  # a translation-based agent has but one
-        agent = walk_along(trained.model, ids, wanted, choose(name, trained, Evaluate(), None))
+        agent = walk_along(trained.model, [ids], [wanted], choose(name, trained, Evaluate(), None))[0]
     return Explanation(
         [trained.source.vocabulary.units[unit] for unit in ids],
         [trained.target.vocabulary.units[unit] for unit in wanted],
@@ -93,27 +93,3 @@ def landscape(model: Translator, batch: Batch) -> npt.NDArray[np.float64]:
             if 1 <= i + offset <= length:
                 chances[i, i + offset - 1] = found[i]
     return chances
-
-
-@torch.inference_mode()
-def walk_along(model: Translator, source: Sequence[int], target: Sequence[int], policy: Policy) -> list[int]:
-    """The reads at which a policy would WRITE each token of a given target."""
-    device = model.target_embedding.weight.device
-    tokens = torch.tensor([list(source)], device=device)
-    cache = model.start(1, len(source), len(target))
-    model.read(cache, tokens, torch.tensor([len(source)], device=device))
-    decider = policy.start(torch.zeros(1, dtype=torch.long, device=device))
-    read, last, reads = 1, BOS, []
-    for unit in target:
-        while read < len(source):
-            counts = torch.tensor([[read], [last]], device=device)
-            ahead = model.look(cache, counts[1], counts[0]) if policy.looks_ahead else None
-            view = View(counts[0], cache.written, tokens, counts[1], cache.encoded, cache.decoded, ahead)
-            if bool(decider.write(view)):
-                break
-            read += 1
-        model.write(cache, torch.tensor([last], device=device), torch.tensor([read], device=device))
-        reads.append(read)
-        last = unit
-    return reads
-

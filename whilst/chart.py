@@ -1,0 +1,64 @@
+"""Plain line charts, one panel or some side by side, as PNG and SVG. Draws what it is given."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.figure import Figure
+
+from whilst.figure import COLOURS, MARKERS
+from whilst.files import writing
+
+
+@dataclass(frozen=True)
+class Curve:
+    name: str  # empty: not in the legend
+    xs: Sequence[float]
+    ys: Sequence[float]
+    colour: str | None = None  # None: the next of the usual ones, with markers
+
+
+@dataclass(frozen=True)
+class Panel:
+    title: str
+    x: str
+    y: str
+    curves: Sequence[Curve]
+
+
+def chart(panels: Sequence[Panel], stem: Path) -> None:
+    """Write `stem`.png and `stem`.svg; the same input gives the same bytes."""
+    settings: Any = {
+        "svg.hashsalt": "whilst",
+        "font.size": 11,
+        "font.family": "DejaVu Sans",
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+    }
+    with mpl.rc_context(settings):
+        figure = Figure(figsize=(max(7.0, 5.8 * len(panels)), 4.6), layout="constrained")
+        for number, panel in enumerate(panels, start=1):
+            axes = figure.add_subplot(1, len(panels), number)
+            for place, curve in enumerate(panel.curves):
+                plain = curve.colour is None
+                axes.plot(
+                    curve.xs,
+                    curve.ys,
+                    color=curve.colour or COLOURS[place % len(COLOURS)],
+                    linewidth=2.2 if plain else 1.6,
+                    marker=MARKERS[place % len(MARKERS)] if plain else None,
+                    markeredgecolor="white",
+                    label=curve.name or None,
+                )
+            axes.set_title(panel.title, loc="left", fontsize=11, fontweight="bold")
+            axes.set_xlabel(panel.x)
+            axes.set_ylabel(panel.y)
+            axes.grid(color="#ececec", linewidth=0.8)
+            axes.set_axisbelow(True)
+            if any(curve.name for curve in panel.curves):
+                axes.legend(frameon=False, fontsize=9.5)
+        for suffix, metadata in ((".png", {"Software": None}), (".svg", {"Date": None})):
+            with writing(stem.with_name(stem.name + suffix)) as temporary:
+                figure.savefig(temporary, format=suffix[1:], dpi=160, metadata=metadata)
