@@ -59,6 +59,7 @@ LAYERS = (
     "evaluate",
     "translate",
     "sufficiency",
+    "analyse",
     "explain",
     "landscape",
     # what drives all of it
@@ -69,6 +70,8 @@ LAYERS = (
     "train",
     "bench",
     "demo",
+    "options",
+    "studies",
     "__main__",
 )
 LONGEST = 350  # lines

@@ -6,7 +6,9 @@ from typing import Annotated
 
 import typer
 
+from whilst import studies
 from whilst.errors import UserError
+from whilst.options import Device, Policies, RecipeFile, Run, Set
 
 app = typer.Typer(
     add_completion=False,
@@ -18,22 +20,6 @@ app = typer.Typer(
 )
 bench = typer.Typer(no_args_is_help=True, help="Measure speed: training, and decoding with and without caches.")
 app.add_typer(bench, name="bench")
-
-RecipeFile = Annotated[Path, typer.Argument(help="Recipe, a TOML file such as recipes/toy.toml.", metavar="RECIPE")]
-Run = Annotated[Path, typer.Argument(help="Folder of a trained model, as `whilst train` makes it.", metavar="RUN")]
-Set = Annotated[
-    list[str], typer.Option("--set", help="Change a setting, such as train.steps=100. Repeatable.", metavar="A.B=C")
-]
-Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
-Policies = Annotated[
-    list[str],
-    typer.Option(
-        "--policy",
-        help="full, wait-K, diagonal-K, agent-L or oracle-L, where L is the first read of a search interval."
-        " Repeatable. Default: the recipe's.",
-        metavar="POLICY",
-    ),
-]
 
 
 @app.command()
@@ -189,33 +175,8 @@ def score(
     print_scores(rescore(trace, source, reference))
 
 
-@app.command()
-def sufficiency(
-    runs: Annotated[list[Path], typer.Argument(help="Folders of trained models.", metavar="RUN...")],
-    source: Annotated[Path, typer.Option(help="Source text, one sentence a line.")],
-    reference: Annotated[Path, typer.Option(help="Its translation.")],
-    alignment: Annotated[Path, typer.Option(help="Links by words from 1: 9-8 is sure, 25p22 possible.")],
-    policies: Policies = [],  # noqa: B006
-    possible: Annotated[bool, typer.Option("--possible", help="Count possible links too.")] = False,
-    reverse: Annotated[bool, typer.Option("--reverse", help="The links name the target first.")] = False,
-    out: Annotated[Path, typer.Option(help="Folder for the table and the figure.")] = Path("sufficiency"),
-    set_: Set = [],  # noqa: B006
-    device: Device = "auto",
-) -> None:
-    """Measure how often the words that a word translates had been read when it was written, by gold alignments.
-
-    Examples:
-
-        whilst sufficiency runs/de-en --source test.de --reference test.en --alignment alignment.talp
-
-        whilst sufficiency runs/en-de --source test.en --reference test.de --alignment alignment.talp --reverse
-    """
-    from whilst.console import notes
-    from whilst.sufficiency import print_points, sufficiency
-
-    files = source, reference, alignment
-    print_points(sufficiency(runs, files, policies, possible, reverse, out, set_, device))
-    notes.print(f"{out}: sufficiency.json, sufficiency.png, sufficiency.svg")
+app.command()(studies.analyse)
+app.command()(studies.sufficiency)
 
 
 @app.command()
