@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from whilst import bench
+from whilst import bench, growth
 from whilst.files import read_json
 
 SMALL = ["model.width=16", "model.encoder_layers=1", "model.decoder_layers=1", "model.feed_forward=16"]
@@ -24,3 +24,13 @@ def test_decode_bench(tmp_path: Path) -> None:
     cached, recomputed = figures["one by one, cached: ms a token"], figures["one by one, recomputed: ms a token"]
     assert figures["recomputed / cached"] == pytest.approx(recomputed / cached)
     assert figures["batched: sentences/s"] > 0
+
+
+def test_growth_bench(tmp_path: Path) -> None:
+    growth.growth_bench(None, 8, 2, SMALL, "cpu", tmp_path / "out")
+    figures = read_json(tmp_path / "out.json")
+    assert figures["positions"][-1] == 8
+    assert len(figures["positions"]) == len(figures["read"]) == len(figures["write"]) == len(figures["recomputed"])
+    assert all(value > 0 for name in ("read", "write", "recomputed") for value in figures[name])
+    assert (tmp_path / "out.png").stat().st_size > 0
+    assert (tmp_path / "out.svg").stat().st_size > 0

@@ -69,6 +69,7 @@ LAYERS = (
     "trainer",
     "train",
     "bench",
+    "growth",
     "demo",
     "options",
     "studies",

@@ -18,7 +18,7 @@ app = typer.Typer(
     help="Simultaneous machine translation: it translates whilst the source is still arriving.\n\n"
     "From text to curve: **prepare**, **train**, **evaluate**, **report**.",
 )
-bench = typer.Typer(no_args_is_help=True, help="Measure speed: training, and decoding with and without caches.")
+bench = typer.Typer(no_args_is_help=True, help="Measure speed: training, decoding with and without caches, growth with length.")
 app.add_typer(bench, name="bench")
 
 
@@ -257,6 +257,28 @@ def bench_decode(
     from whilst.bench import decode_bench
 
     decode_bench(recipe, sentences, length, set_, device, json)
+
+
+@bench.command("growth")
+def bench_growth(
+    recipe: Annotated[Path | None, typer.Argument(help="Default: the paper's model on random text.")] = None,
+    length: Annotated[int, typer.Option(help="Tokens of the sentence.", min=2)] = 200,
+    repeats: Annotated[int, typer.Option(help="Sentences to time; medians are shown.", min=1)] = 5,
+    set_: Set = [],  # noqa: B006
+    device: Device = "auto",
+    out: Annotated[Path | None, typer.Option(help="Write OUT.json, OUT.png and OUT.svg too.")] = None,
+) -> None:
+    """Time reading and writing one token against its position, with caches and recomputing everything.
+
+    Examples:
+
+        whilst bench growth
+
+        whilst bench growth --length 400 --device cpu --out growth
+    """
+    from whilst.growth import growth_bench
+
+    growth_bench(recipe, length, repeats, set_, device, out)
 
 
 USAGE: type[Exception] = typer.BadParameter.__bases__[0]  # what typer raises for words it cannot make sense of

@@ -1,0 +1,120 @@
+"""Does a token cost more the later it comes? The time of reading and writing one, against its position."""
+
+import statistics
+import tempfile
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import matplotlib as mpl
+import torch
+from matplotlib.figure import Figure
+from rich.table import Table
+
+from whilst.bench import clock, load
+from whilst.console import console, track
+from whilst.dataset import Dataset
+from whilst.figure import COLOURS
+from whilst.files import write_json, writing
+from whilst.model import Translator
+from whilst.processes import describe, pick_device, versions
+from whilst.reference import masked_states
+
+POINTS = 20  # positions at which everything is recomputed: each takes long
+
+
+@dataclass(frozen=True)
+class Growth:
+    """Milliseconds, each the median of several sentences."""
+
+    positions: list[int]  # from 1
+    read: list[float]  # one source token, with caches
+    write: list[float]  # one target token, with caches
+    recomputed: list[float]  # both, each from nothing: all source and target tokens so far, twice
+
+
+def measure(model: Translator, length: int, repeats: int) -> Growth:
+    """One source token and one target token in turn; which tokens they are does not matter."""
+    device = model.target_embedding.weight.device
+    token = torch.full((1, 1), 5, device=device)
+    one = torch.ones(1, dtype=torch.long, device=device)
+    reads: list[list[float]] = [[] for _ in range(length)]
+    writes: list[list[float]] = [[] for _ in range(length)]
+    places = sorted({max(1, length * i // POINTS) for i in range(POINTS + 1)})
+    recomputed: dict[int, list[float]] = {place: [] for place in places}
+    with torch.inference_mode():
+        for sentence in track(range(repeats + 1), "decoding", "sentences"):
+            kept = sentence > 0  # the first one warms up
+            cache = model.start(1, length, length)
+            for place in range(length):
+                began = clock(device)
+                model.read(cache, token, one)
+                read = clock(device)
+                model.write(cache, token[0], one * (place + 1))
+                if kept:
+                    reads[place].append(1000 * (read - began))
+                    writes[place].append(1000 * (clock(device) - read))
+            for position, times in recomputed.items():
+                began = clock(device)
+                for _ in ("read", "write"):
+                    states = masked_states(model, [5] * position, [5] * (position - 1), range(1, position + 1))[1]
+                    model.logits(states)
+                if kept:
+                    times.append(1000 * (clock(device) - began))
+    median = statistics.median
+    positions = list(recomputed)
+    return Growth(
+        positions,
+        [median(reads[position - 1]) for position in positions],
+        [median(writes[position - 1]) for position in positions],
+        [median(times) for times in recomputed.values()],
+    )
+
+
+def draw(growth: Growth, title: str, stem: Path) -> None:
+    """Write `stem`.png and `stem`.svg."""
+    figure = Figure(figsize=(7, 4), layout="constrained")
+    axes = figure.add_subplot()
+    cached = [read + write for read, write in zip(growth.read, growth.write, strict=True)]
+    for name, values, colour in (("recomputed", growth.recomputed, COLOURS[1]), ("cached", cached, COLOURS[0])):
+        axes.plot(growth.positions, values, color=colour, linewidth=2)
+        end = growth.positions[-1], values[-1]
+        axes.annotate(name, end, (6, 0), textcoords="offset points", color=colour, va="center")
+    axes.set_xlabel("position in the sentence (source and target tokens)")
+    axes.set_ylabel("ms for a READ and a WRITE")
+    axes.set_title(title, loc="left", fontsize=11)
+    axes.set_ylim(bottom=0)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(color="#e8e8e8")
+    for kind in ("png", "svg"):
+        path = stem.with_name(f"{stem.name}.{kind}")
+        with mpl.rc_context({"svg.hashsalt": "whilst"}), writing(path) as temporary:
+            figure.savefig(temporary, dpi=150, format=kind, metadata={"Date": None} if kind == "svg" else None)
+
+
+def growth_bench(
+    recipe: Path | None, length: int, repeats: int, overrides: list[str], name: str, out: Path | None
+) -> None:
+    """Measure with random weights: the words mean nothing, the work is the same."""
+    device = pick_device(name)
+    with tempfile.TemporaryDirectory() as temporary:
+        chosen = load(recipe, overrides, Path(temporary))
+        dataset = Dataset.open(Path(chosen.data.dataset))
+    torch.manual_seed(1)
+    settings = replace(chosen.model, encoder="causal")
+    model = Translator(settings, len(dataset.source), len(dataset.target)).to(device).eval()
+    growth = measure(model, length, repeats)
+    title = f"{model.parameter_count() / 1e6:.0f} M parameters, one sentence, {describe(device)}"
+    table = Table("position", "read", "write", "both", "recomputed", "recomputed / cached", title=f"ms: {title}")
+    for column in table.columns:
+        column.justify = "right"
+    columns = (growth.positions, growth.read, growth.write, growth.recomputed)
+    for position, read, write, recomputed in zip(*columns, strict=True):
+        both = read + write
+        cells = (f"{value:.2f}" for value in (read, write, both, recomputed))
+        table.add_row(str(position), *cells, f"{recomputed / both:.1f}")
+    console.print(table)
+    if out is not None:
+        about = {"bench": "growth", "parameters": model.parameter_count(), "sentences": repeats}
+        machine = {"device": describe(device), "versions": versions()}
+        write_json(out.with_name(f"{out.name}.json"), about | asdict(growth) | machine)
+        draw(growth, title, out)
