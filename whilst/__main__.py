@@ -18,7 +18,7 @@ app = typer.Typer(
     help="Simultaneous machine translation: it translates whilst the source is still arriving.\n\n"
     "From text to curve: **prepare**, **train**, **evaluate**, **report**.",
 )
-bench = typer.Typer(no_args_is_help=True, help="Measure speed: training, decoding with and without caches, growth with length.")
+bench = typer.Typer(no_args_is_help=True, help="Measure speed: training, decoding, and growth with length.")
 app.add_typer(bench, name="bench")
 
 
