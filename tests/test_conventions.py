@@ -40,6 +40,7 @@ LAYERS = (
     "policy",
     "decode",
     "beam",
+    "distil",
     "prefixes",
     "walk",
     "reference",

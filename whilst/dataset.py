@@ -3,6 +3,7 @@
 Knows the folder's format and nothing of how it was made (prepare.py) or what is trained on it.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,17 @@ class Ragged:
             raise UserError(f"{folder}: {name} is cut off; run `whilst prepare` again")
         return cls(tokens, offsets)
 
+    @classmethod
+    def of(cls, sentences: Sequence[Sequence[int]]) -> "Ragged":
+        offsets = np.cumsum([0, *map(len, sentences)]).astype(np.int64)
+        return cls(np.fromiter((unit for sentence in sentences for unit in sentence), np.int32), offsets)
+
+    @classmethod
+    def joined(cls, first: "Ragged", second: "Ragged") -> "Ragged":
+        """The sentences of one, then those of the other."""
+        offsets = np.concatenate([first.offsets, second.offsets[1:] + first.offsets[-1]])
+        return cls(np.concatenate([first.tokens, second.tokens]), offsets)
+
     def save(self, folder: Path, name: str) -> None:
         np.save(folder / f"{name}.tokens.npy", self.tokens)
         np.save(folder / f"{name}.offsets.npy", self.offsets)
@@ -72,7 +84,7 @@ class Dataset:
         self.manifest = manifest
         self.source = source
         self.target = target
-        self._targets: dict[str, Ragged] = {}  # by split, instead of those in the folder
+        self._splits: dict[str, Split] = {}  # instead of those in the folder
 
     @classmethod
     def open(cls, path: Path) -> "Dataset":
@@ -87,13 +99,14 @@ class Dataset:
 
     def split(self, name: str) -> Split:
         self._require(name)
-        target = self._targets.get(name) or Ragged.open(self.path, f"{name}.target")
-        return Split(Ragged.open(self.path, f"{name}.source"), target)
+        if name in self._splits:
+            return self._splits[name]
+        return Split(Ragged.open(self.path, f"{name}.source"), Ragged.open(self.path, f"{name}.target"))
 
-    def with_targets(self, targets: dict[str, Ragged]) -> "Dataset":
-        """The same with other target units in these splits, such as translations. The text stays."""
+    def with_splits(self, splits: dict[str, Split]) -> "Dataset":
+        """The same with other units in these splits, such as translations for targets. The text stays."""
         changed = Dataset(self.path, self.manifest, self.source, self.target)
-        changed._targets = {**self._targets, **targets}
+        changed._splits = self._splits | splits
         return changed
 
     def text(self, name: str) -> tuple[list[str], list[str]]:

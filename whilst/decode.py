@@ -49,6 +49,11 @@ class Output:
     reads: list[int] = field(default_factory=list)  # g_i, the source's end mark counted
     times: list[float] = field(default_factory=list)  # milliseconds since the batch began
 
+    @property
+    def sentence(self) -> list[int]:
+        """The units with an end mark, as datasets have them, even if it was cut before that."""
+        return [*self.units, EOS]
+
 
 def pad(sources: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, Tensor]:
     """(rows, longest) tokens and (rows) lengths."""

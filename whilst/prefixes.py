@@ -8,18 +8,15 @@ No prefix is really translated: as long as a greedy translation agrees, its past
 so one forced decoder pass for each prefix length shows where it leaves. `needed_slowly` translates, and tests it.
 """
 
-from pathlib import Path
 from typing import Literal
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from whilst.console import say, track
+from whilst.console import track
 from whilst.data import Batch, cut_padded, padded
-from whilst.dataset import Dataset, Ragged, Split
-from whilst.decode import Limits, likeliest, translate, translate_batch
-from whilst.files import read_json, write_json
+from whilst.dataset import Split
+from whilst.decode import Limits, likeliest, translate_batch
 from whilst.labels import Labels
 from whilst.model import Translator
 from whilst.policy.full import Full
@@ -27,7 +24,6 @@ from whilst.search import Reader
 from whilst.vocab import EOS, PAD
 
 Agreement = Literal["lasting", "first"]
-FOLDER = "translations"  # in the agent's run folder
 
 
 @torch.no_grad()
@@ -77,34 +73,3 @@ def find_agreement(model: Translator, agreement: Agreement, split: Split, tokens
             batch = padded(split, chosen).to(device)
             labels.keep(batch, needed(model, batch, agreement)[None])
     return labels
-
-
-def translated(
-    model: Translator, dataset: Dataset, folder: Path, limits: Limits, batch: int, about: str
-) -> Dataset:
-    """The dataset with the model's translations as targets of train and valid.
-
-    They are kept in `folder`, since a run that goes on needs them again; `about` tells which weights made them.
-    """
-    place = folder / FOLDER
-    made = place / "made.json"
-    names = ("train", "valid")
-    if made.is_file() and read_json(made) == {"by": about}:
-        return dataset.with_targets({name: Ragged.open(place, f"{name}.target") for name in names})
-    made.unlink(missing_ok=True)
-    place.mkdir(parents=True, exist_ok=True)
-    targets = {name: _translations(model, dataset.split(name).source, limits, batch, name) for name in names}
-    for name, target in targets.items():
-        target.save(place, f"{name}.target")
-    write_json(made, {"by": about})  # last: without it the rest does not count
-    say(f"{place}: {sum(map(len, targets.values())):,} sources translated")
-    return dataset.with_targets(targets)
-
-
-def _translations(model: Translator, sources: Ragged, limits: Limits, batch: int, name: str) -> Ragged:
-    lines = [sources[number].tolist() for number in range(len(sources))]
-    with torch.autocast(model.target_embedding.weight.device.type, enabled=False):
-        outputs = translate(model, lines, Full(), limits, batch, f"translating {name}")
-    sentences = [np.array([*output.units, EOS], dtype=np.int32) for output in outputs]
-    offsets = np.cumsum([0, *map(len, sentences)]).astype(np.int64)
-    return Ragged(np.concatenate(sentences), offsets)

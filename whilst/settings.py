@@ -222,6 +222,7 @@ class Recipe:
 
     run: str = "runs/run"  # folder of the trained model
     start: str = ""  # run folder whose weights training begins with; empty: random weights
+    teacher: str = ""  # run folder whose translations of the training text are learnt beside the references
     # What `train` does, in this order.
     stages: tuple[Literal["translate", "search", "agent", "evaluate"], ...] = ("translate",)
     data: Data = field(default_factory=Data)

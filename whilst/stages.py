@@ -12,11 +12,10 @@ import torch
 
 from whilst.agent import Agent
 from whilst.checkpoint import AGENT, SEARCH, load_run, load_tensors, load_weights
-from whilst.dataset import Dataset
-from whilst.decode import Limits
+from whilst.dataset import Dataset, Split
+from whilst.distil import translated, with_teacher
 from whilst.errors import UserError
 from whilst.model import Translator
-from whilst.prefixes import translated
 from whilst.settings import Recipe
 from whilst.tasks import Deciding, Task, Translating
 
@@ -50,10 +49,11 @@ def make_task(recipe: Recipe, dataset: Dataset, device: torch.device) -> Task:
         translator = trained.model.requires_grad_(False)
         agent = Agent(recipe.agent, recipe.model.width, recipe.latencies).to(device)
         if recipe.agent.labels == "translation":
-            limits = Limits(recipe.evaluate.max_ratio, recipe.evaluate.max_extra)
-            folder, batch = Path(recipe.run), recipe.evaluate.batch
-            dataset = translated(translator, dataset, folder, limits, batch, trained.checksum)
+            said = translated(trained, dataset, Path(recipe.run), recipe.evaluate, ("train", "valid"))
+            dataset = dataset.with_splits({n: Split(dataset.split(n).source, said[n]) for n in said})
         return Deciding(recipe, dataset, translator, agent, device)
+    if recipe.teacher:
+        dataset = with_teacher(dataset, Path(recipe.teacher), recipe.evaluate, device)
     model = Translator(recipe.model, len(dataset.source), len(dataset.target)).to(device)
     if recipe.start:
         weights = Path(recipe.start) / "model.safetensors"

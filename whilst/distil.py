@@ -1,0 +1,60 @@
+"""What a model says instead of the references: targets for the translation-based policy, and for pupils."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from whilst.checkpoint import Trained, load_run
+from whilst.console import say
+from whilst.dataset import Dataset, Ragged, Split
+from whilst.decode import Limits, translate
+from whilst.errors import UserError
+from whilst.files import read_json, sha256, write_json
+from whilst.model import Translator
+from whilst.policy.full import Full
+from whilst.settings import Evaluate
+
+FOLDER = "translations"  # in a run folder
+
+
+def translated(
+    trained: Trained, dataset: Dataset, folder: Path, settings: Evaluate, names: Sequence[str]
+) -> dict[str, Ragged]:
+    """The model's translations of the sources of these splits, the whole source read.
+
+    They are kept in `folder`, since a run that goes on needs them again.
+    """
+    place = folder / FOLDER
+    made = place / "made.json"
+    by = {"by": trained.checksum, "of": sha256(dataset.path / "manifest.json"), "splits": list(names)}
+    if not made.is_file() or read_json(made) != by:
+        made.unlink(missing_ok=True)
+        place.mkdir(parents=True, exist_ok=True)
+        for name in names:
+            translations(trained.model, dataset.split(name).source, settings, name).save(place, f"{name}.target")
+        write_json(made, by)  # last: without it the rest does not count
+        say(f"{place}: {', '.join(names)} translated by {trained.path}")
+    return {name: Ragged.open(place, f"{name}.target") for name in names}
+
+
+def translations(model: Translator, sources: Ragged, settings: Evaluate, name: str) -> Ragged:
+    lines = [sources[number].tolist() for number in range(len(sources))]
+    limits = Limits(settings.max_ratio, settings.max_extra)
+    with torch.autocast(model.target_embedding.weight.device.type, enabled=False):
+        outputs = translate(model, lines, Full(), limits, settings.batch, f"translating {name}")
+    return Ragged.of([output.sentence for output in outputs])
+
+
+def with_teacher(dataset: Dataset, run: Path, settings: Evaluate, device: torch.device) -> Dataset:
+    """The training text twice: with its references, and with a teacher's translations of it.
+
+    Those are simpler and more monotone than what people write, which helps most where little has been read.
+    """
+    teacher = load_run(run, device)
+    if teacher.target.vocabulary.units != dataset.target.vocabulary.units:
+        raise UserError(f"teacher: {run} writes other units than {dataset.path}; train it on the same dataset")
+    train = dataset.split("train")
+    target = translated(teacher, dataset, run, settings, ("train",))["train"]
+    both = Split(Ragged.joined(train.source, train.source), Ragged.joined(train.target, target))
+    return dataset.with_splits({"train": both})
