@@ -75,6 +75,7 @@ def test_the_command(toy_data: Data, toy_folder: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "valid: 20 sentences" in done.stdout
     assert "last quarter" in done.stdout
+    assert "…" not in done.stdout, "figures must not be cut off"
     table = json.loads((tmp_path / "out/analysis.json").read_text(encoding="utf-8"))
     assert (table["split"], table["sentences"], len(table["mean"])) == ("valid", 20, 12)
     length, chances = table["bucket"]["target_length"], table["bucket"]["chances"]

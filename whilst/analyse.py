@@ -159,17 +159,17 @@ def _panels(found: Analysis, where: str) -> list[Panel]:
 
 
 def print_analysis(found: Analysis, title: str) -> None:
-    """Ten shares at most, so that it fits a terminal."""
-    step = math.ceil(len(found.shares) / 10)
+    """Five shares at most, so that it fits 80 columns."""
+    step = math.ceil(len(found.shares) / 5)
     columns = range(len(found.shares) - 1, -1, -step)
     shown = list(reversed(columns))
     table = Table(title=f"probability of the reference token after a share of the source\n{title}")
-    table.add_column("target")
+    table.add_column("target", no_wrap=True)
     for number in shown:
         table.add_column(f"{found.shares[number]:.0%}", justify="right")
     for name, row in zip((*QUARTERS, "all"), (*found.quarters, found.mean), strict=True):
         table.add_row(name, *(f"{row[number]:.3f}" for number in shown))
     bucket = found.bucket.mean(0)
-    name = f"{found.bucket_sentences} targets of {found.length}"
+    name = f"{found.bucket_sentences} of {found.length} units"
     table.add_row(name, *(f"{bucket[number]:.3f}" for number in shown))
     console.print(table)
