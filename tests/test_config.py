@@ -124,7 +124,7 @@ def test_a_mistake_in_the_file_is_named(recipe_file: Any, text: str, message: st
         ("run.x=1", "--set run.x=1: 'run' is no section"),
         ("train=1", "train: is a section"),
         ("train.steps=ten", "train.steps: must be a whole number, not 'ten'"),
-        ("objective.name=multipath", "objective.name: must be one of full, wait-k, multi-path, search, not"),
+        ("objective.name=multipath", "objective.name: must be one of full, wait-k, multi-path, search, mma, not"),
         ("=1", "--set =1: unknown setting ''"),
     ],
 )
@@ -152,6 +152,10 @@ def test_files_that_are_no_recipes(tmp_path: Path, recipe_file: Any) -> None:
         "model.dropout=1",
         "model.dropout=nan",
         "model.encoder=bidirectional",  # with multi-path
+        "model.cross=monotone",  # with multi-path
+        "objective.name=mma",  # without monotone heads
+        "objective.latency_average=-1",
+        "objective.latency_variance=inf",
         "objective.k=0",
         "objective.label_smoothing=1.0",
         "train.steps=0",
@@ -200,7 +204,7 @@ def values(hint: Any) -> st.SearchStrategy[Any]:
 @st.composite
 def sections(draw: st.DrawFn, kind: type[Any]) -> dict[str, Any]:
     """Any of a section's settings; those that depend on each other keep their defaults."""
-    bound = {"corpus", "width", "heads", "encoder", "validate_bleu", "keep", "policies"}
+    bound = {"corpus", "width", "heads", "encoder", "cross", "name", "validate_bleu", "keep", "policies"}
     hints = {name: hint for name, hint in typing.get_type_hints(kind).items() if name not in bound}
     names = draw(st.lists(st.sampled_from(sorted(hints)), unique=True, max_size=6))
     return {name: draw(values(hints[name])) for name in names}

@@ -27,6 +27,7 @@ LAYERS = (
     "reads",
     "attention",
     "data",
+    "mma",
     "model",
     "objectives",
     "search",

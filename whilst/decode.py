@@ -107,9 +107,9 @@ class Loop:
 
     def decide(self, ahead: Tensor | None) -> Tensor:
         """(rows) whether to WRITE; who is finished has nothing to READ."""
-        view = View(
-            self.read, self.cache.written, self.source, self.last, self.cache.encoded, self.cache.decoded, ahead
-        )
+        cache = self.cache
+        state = cache.encoded, cache.decoded, ahead, cache.stopped
+        view = View(self.read, cache.written, self.source, self.last, *state)
         return self.decider.write(view) | (self.read >= self.lengths) | self.finished
 
     def look(self) -> Tensor:
@@ -156,12 +156,15 @@ class Loop:
     def moving(self) -> list[Tensor]:
         """What a steady step changes, but for what it changes in place."""
         mine = [self.read, self.last, self.finished, self.steps, self.cache.written, self.cache.decoded]
-        return mine + self.decider.remembered()
+        return mine + [layer.past for layer in self.cache.heads] + self.decider.remembered()
 
     def move(self, tensors: list[Tensor]) -> None:
         self.read, self.last, self.finished, self.steps = tensors[:4]
         self.cache.written, self.cache.decoded = tensors[4:6]
-        self.decider.remember(tensors[6:])
+        rest = iter(tensors[6:])
+        for layer in self.cache.heads:
+            layer.past = next(rest)
+        self.decider.remember(list(rest))
 
     def note(self, outputs: list[Output], times: Sequence[float]) -> None:
         """Add what the finished rows have written to the outputs."""

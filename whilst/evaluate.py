@@ -137,7 +137,8 @@ def system_name(trained: Trained, chosen: Policy) -> str:
         return "translation-based"
     if objective != "search":
         name = "full-sentence" if objective == "full" else objective
-        return f"{name} (diagonal)" if kind == "diagonal" else name
+        other = kind == "diagonal" or (objective == "mma" and kind != "mma")
+        return f"{name} ({kind})" if other else name
     used = {"agent": "bs-simt", "oracle": "bs-simt oracle", "diagonal": "bs-simt (diagonal)"}
     return used.get(kind, "bs-simt (wait-k)")
 

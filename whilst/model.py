@@ -4,6 +4,7 @@ Two ways through the same weights. Training and scoring take whole sentences wit
 Live translation takes one token at a time with explicit caches (`read`, `write`); nothing is recomputed.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -11,12 +12,13 @@ from torch import Tensor, nn
 
 from whilst.attention import Heads, Mask, Tokens, dense_mask
 from whilst.errors import UserError
+from whilst.mma import Delays, Monotone, Stops
 from whilst.settings import Model
 from whilst.vocab import PAD
 
 MAX_POSITIONS = 4096
 
-KeysValues = tuple[Tensor, Tensor]  # each (rows, heads, capacity, width / heads)
+KeysValues = tuple[Tensor, Tensor]  # each (rows, heads, capacity, width / heads); monotone keys are twice as wide
 
 
 def sinusoids(positions: int, width: int) -> Tensor:
@@ -81,21 +83,34 @@ class DecoderLayer(nn.Module):
         super().__init__()
         self.attention = Heads(settings.width, settings.heads)
         self.attention_sublayer = Sublayer(settings)
-        self.cross = Heads(settings.width, settings.heads)
+        kind = Monotone if settings.cross == "monotone" else Heads
+        self.cross = kind(settings.width, settings.heads)
         self.cross_sublayer = Sublayer(settings)
         self.feed_forward = FeedForward(settings.width, settings.feed_forward, settings.dropout)
         self.feed_forward_sublayer = Sublayer(settings)
 
-    def forward(self, states: Tensor, encoded: Tensor, mask: Mask, cross_mask: Mask) -> Tensor:
-        return self.step(states, self.cross.keys_values(encoded), mask, cross_mask)
+    def forward(
+        self, states: Tensor, encoded: Tensor, mask: Mask, cross_mask: Mask, walk: Delays | None = None
+    ) -> Tensor:
+        return self.step(states, self.cross.keys_values(encoded), mask, cross_mask, walk=walk)
 
     def step(
-        self, states: Tensor, source: KeysValues, mask: Mask, cross_mask: Mask, cache: "Slot | None" = None
+        self,
+        states: Tensor,
+        source: KeysValues,
+        mask: Mask,
+        cross_mask: Mask,
+        cache: "Slot | None" = None,
+        walk: Delays | Stops | None = None,
     ) -> Tensor:
-        """The layer when the source's keys and values are there already."""
+        """The layer when the source's keys and values are there already; `walk` is for monotone heads only."""
         states = look_back(self.attention, self.attention_sublayer, states, mask, cache)
         around = self.cross_sublayer
-        states = around.after(states, self.cross(around.before(states), source, cross_mask))
+        inputs = around.before(states)
+        if isinstance(self.cross, Monotone):
+            states = around.after(states, self.cross(inputs, source, cross_mask, walk))
+        else:
+            states = around.after(states, self.cross(inputs, source, cross_mask))
         around = self.feed_forward_sublayer
         return around.after(states, self.feed_forward(around.before(states)))
 
@@ -127,6 +142,7 @@ class Cache:
     decoded: Tensor  # (rows, width) decoder state of the last token written, zeros before the first
     read: Tensor  # (rows) source tokens encoded
     written: Tensor  # (rows) target tokens decoded
+    heads: list[Stops]  # of the decoder layers, if their heads are monotone
     # Bounds that no row's `read` and `written` exceed, known without asking the device.
     read_end: int = 0
     written_end: int = 0
@@ -137,6 +153,13 @@ class Cache:
         self.decoded = torch.where(rows[:, None], states, self.decoded)
         # A bound that needs no word from the device; the last column is for rows that are finished.
         self.written_end = min(self.written_end + 1, self.decoder[0][0].shape[2] - 1)
+        for layer in self.heads:
+            layer.commit(rows)
+
+    @property
+    def stopped(self) -> Tensor | None:
+        """(rows) whether all monotone heads had stopped by themselves when `Translator.look` saw them."""
+        return torch.cat([layer.done for layer in self.heads], 1).all(1) if self.heads else None
 
     def select(self, rows: Tensor) -> None:
         """Keep these rows, in this order (a row may appear more than once)."""
@@ -144,6 +167,8 @@ class Cache:
             layers[:] = [(keys[rows], values[rows]) for keys, values in layers]
         self.encoded, self.decoded = self.encoded[rows], self.decoded[rows]
         self.read, self.written = self.read[rows], self.written[rows]
+        for layer in self.heads:
+            layer.select(rows)
 
 
 class Translator(nn.Module):
@@ -185,11 +210,22 @@ class Translator(nn.Module):
         encoded: Tensor = self.encoder_norm(states)
         return encoded
 
-    def decode(self, target: Tensor, positions: Tensor, encoded: Tensor, mask: Mask, cross: Mask) -> Tensor:
-        """(rows, target) -> (rows, target, width); `cross` is the mask that `reads` makes."""
+    def decode(
+        self,
+        target: Tensor,
+        positions: Tensor,
+        encoded: Tensor,
+        mask: Mask,
+        cross: Mask,
+        walk: Delays | None = None,
+    ) -> Tensor:
+        """(rows, target) -> (rows, target, width); `cross` is the mask that `reads` makes.
+
+        Monotone heads are followed on all their walks at once, and say in `walk` how long these are on average.
+        """
         states = self.embed(self.target_embedding, target, positions)
         for layer in self.decoder:
-            states = layer(states, encoded, mask, cross)
+            states = layer(states, encoded, mask, cross, walk)
         decoded: Tensor = self.decoder_norm(states)
         return decoded
 
@@ -207,24 +243,27 @@ class Translator(nn.Module):
                 f" is too long (each at most {MAX_POSITIONS}); split the sentence"
             )
         weight = self.target_embedding.weight
-        heads = self.settings.heads
+        heads, monotone = self.settings.heads, self.settings.cross == "monotone"
 
-        def empty(layers: int, capacity: int) -> list[KeysValues]:
-            shape = (rows, heads, capacity, self.settings.width // heads)
+        def empty(layers: int, capacity: int, keys: int = 1) -> list[KeysValues]:
+            size = self.settings.width // heads
+            shapes = [(rows, heads, capacity, width) for width in (keys * size, size)]
             # Zeros, not garbage: a masked NaN would still poison the sum that it is multiplied into.
-            return [(weight.new_zeros(shape), weight.new_zeros(shape)) for _ in range(layers)]
+            return [(weight.new_zeros(shapes[0]), weight.new_zeros(shapes[1])) for _ in range(layers)]
 
         counts = torch.zeros(rows, dtype=torch.long, device=weight.device)
+        places = counts[:, None].repeat(1, heads)
         return Cache(
             # One column more than the source needs: see `read`.
             empty(self.settings.encoder_layers, source_capacity + 1),
-            empty(self.settings.decoder_layers, source_capacity + 1),
+            empty(self.settings.decoder_layers, source_capacity + 1, 2 if monotone else 1),
             # And one more than the target needs: a row that is finished may still be looked at.
             empty(self.settings.decoder_layers, target_capacity + 1),
             weight.new_zeros(rows, source_capacity + 1, self.settings.width),
             weight.new_zeros(rows, self.settings.width),
             counts,
             counts.clone(),
+            [Stops(places, places, places.bool()) for _ in range(self.settings.decoder_layers * monotone)],
         )
 
     def read(self, cache: Cache, tokens: Tensor, counts: Tensor) -> None:
@@ -253,6 +292,8 @@ class Translator(nn.Module):
         states = self.look(cache, last, reads)
         cache.written, cache.decoded = cache.written + 1, states
         cache.written_end += 1
+        for layer in cache.heads:
+            layer.past = layer.now
         return self.logits(states)
 
     def look(self, cache: Cache, last: Tensor, reads: Tensor) -> Tensor:
@@ -262,12 +303,13 @@ class Translator(nn.Module):
         mask = visible(place, place + 1, end)
         cross = visible(place, reads[:, None], cache.read_end)
         states = self.embed(self.target_embedding, last[:, None], place)
-        for layer, (keys, values), (source_keys, source_values) in zip(
-            self.decoder, cache.decoder, cache.source, strict=True
+        walks: Sequence[Stops | None] = cache.heads or [None] * len(self.decoder)
+        for layer, (keys, values), (source_keys, source_values), walk in zip(
+            self.decoder, cache.decoder, cache.source, walks, strict=True
         ):
             source = source_keys[:, :, : cache.read_end], source_values[:, :, : cache.read_end]
             assert isinstance(layer, DecoderLayer)
-            states = layer.step(states, source, mask, cross, Slot(keys, values, place, end))
+            states = layer.step(states, source, mask, cross, Slot(keys, values, place, end), walk)
         looked: Tensor = self.decoder_norm(states)[:, 0]
         return looked
 

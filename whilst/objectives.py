@@ -9,6 +9,7 @@ from torch import Tensor
 from whilst import reads
 from whilst.attention import Mask, Tokens, block_mask, dense_mask
 from whilst.data import Batch
+from whilst.mma import Delays, latency
 from whilst.model import Translator
 from whilst.settings import Objective
 from whilst.vocab import PAD
@@ -38,7 +39,8 @@ def multi_path(objective: Objective, batch: Batch, random: torch.Generator) -> T
     return reads.wait_k(k, batch.target_at.position, batch.source_lengths)
 
 
-READS: dict[str, Reads] = {"full": full, "wait-k": wait_k, "multi-path": multi_path}
+# Monotone heads decide for themselves how much they see of what is there.
+READS: dict[str, Reads] = {"full": full, "wait-k": wait_k, "multi-path": multi_path, "mma": full}
 
 
 def mask(batch: Batch, queries: Tokens, limit: Tensor, keys: Tokens) -> Mask:
@@ -69,11 +71,11 @@ def cross_mask(batch: Batch, seen: Tensor) -> Mask:
     return mask(batch, batch.target_at, seen, batch.source_at)
 
 
-def decoded(model: Translator, batch: Batch, seen: Tensor) -> Tensor:
+def decoded(model: Translator, batch: Batch, seen: Tensor, walk: Delays | None = None) -> Tensor:
     """Decoder states of every target token under these reads: (rows, target, width)."""
     source = encoded(model, batch)
     positions = batch.target_at.position
-    return model.decode(batch.target, positions, source, causal_mask(batch), cross_mask(batch, seen))
+    return model.decode(batch.target, positions, source, causal_mask(batch), cross_mask(batch, seen), walk)
 
 
 def cross_entropy(model: Translator, states: Tensor, labels: Tensor, smoothing: float) -> Tensor:
@@ -85,6 +87,12 @@ def cross_entropy(model: Translator, states: Tensor, labels: Tensor, smoothing: 
         label_smoothing=smoothing,
         reduction="sum",
     )
+
+
+def waiting(objective: Objective, batch: Batch, walk: Delays) -> Tensor:
+    """What the delays of monotone heads cost, summed over the sentences."""
+    weights = objective.latency_average, objective.latency_variance
+    return latency(walk, batch.source_lengths, batch.target_lengths, batch.labels != PAD, *weights)
 
 
 def divergence(model: Translator, states: Tensor, belief: Tensor, labels: Tensor) -> Tensor:

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 
 import torch
 
-from whilst.attention import Tokens, dense_mask
+from whilst.attention import Mask, Tokens, dense_mask
 from whilst.decode import Limits, Output, likeliest
-from whilst.model import Translator
+from whilst.mma import Monotone
+from whilst.model import DecoderLayer, Translator, look_back
 from whilst.policy import Policy, View
 from whilst.vocab import BOS, EOS
 
@@ -15,7 +16,16 @@ from whilst.vocab import BOS, EOS
 def masked_states(
     model: Translator, source: Sequence[int], target: Sequence[int], reads: Sequence[int]
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """(1, source, width) encoder states and (1, width) the decoder state that writes the token after `target`.
+    """(1, source, width) encoder states and (1, width) the decoder state that writes the token after `target`."""
+    encoded, decoded, _ = walked_states(model, source, target, reads)
+    return encoded, decoded
+
+
+@torch.inference_mode()
+def walked_states(
+    model: Translator, source: Sequence[int], target: Sequence[int], reads: Sequence[int]
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+    """The same, and (1) whether all monotone heads have stopped for that token, where a model has such heads.
 
     Each target token sees what had been read when it was written: `reads` has an entry for every token of the
     target and one for the next.
@@ -31,8 +41,39 @@ def masked_states(
     seen = torch.tensor([list(reads)], device=device)
     prefix = torch.tensor([[BOS, *target]], device=device)
     causal = dense_mask(target_at, spots + 1, target_at)
+    if model.settings.cross == "monotone":
+        decoded, stopped = walked(model, model.embed(model.target_embedding, prefix, spots), encoded, causal, reads)
+        return encoded, decoded[:, -1], stopped
     decoded = model.decode(prefix, spots, encoded, causal, dense_mask(target_at, seen, source_at))
-    return encoded, decoded[:, -1]
+    return encoded, decoded[:, -1], None
+
+
+def walked(
+    model: Translator, states: torch.Tensor, encoded: torch.Tensor, causal: Mask, reads: Sequence[int]
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The decoder of one sentence with every head led along the source by hand: (1, target, width) states, and
+    whether all heads stopped for the last token before its reads ended."""
+    stopped = True
+    for layer in model.decoder:
+        assert isinstance(layer, DecoderLayer)
+        assert isinstance(layer.cross, Monotone)
+        states = look_back(layer.attention, layer.attention_sublayer, states, causal, None)
+        around = layer.cross_sublayer
+        keys, values = layer.cross.keys_values(encoded)
+        attend, stop = layer.cross.energies(around.before(states), keys)
+        mixed = torch.zeros_like(states).view(len(reads), layer.cross.heads, -1)
+        for head in range(layer.cross.heads):
+            place = 0
+            for i, read in enumerate(reads):
+                while place < read - 1 and stop[0, head, i, place] < 0:
+                    place += 1
+                weights = attend[0, head, i, : place + 1].softmax(0)
+                mixed[i, head] = weights @ values[0, head, : place + 1]
+            stopped &= bool(stop[0, head, -1, place] >= 0)
+        states = around.after(states, layer.cross.out(mixed.flatten(1)[None]))
+        around = layer.feed_forward_sublayer
+        states = around.after(states, layer.feed_forward(around.before(states)))
+    return model.decoder_norm(states), torch.tensor([stopped], device=states.device)
 
 
 @torch.inference_mode()
@@ -54,8 +95,8 @@ def translate_recomputed(model: Translator, source: Sequence[int], policy: Polic
     while True:
         counts = torch.tensor([[read], [len(output.units)], [last]], device=weight.device)
         # What would be written now, under the reads so far: it brings the encoder's states with it.
-        encoded, state = masked_states(model, source[:read], output.units, [*output.reads, read])
-        view = View(counts[0], counts[1], words, counts[2], encoded, decoded, state)
+        encoded, state, stopped = walked_states(model, source[:read], output.units, [*output.reads, read])
+        view = View(counts[0], counts[1], words, counts[2], encoded, decoded, state, stopped)
         if read < len(source) and not bool(decider.write(view)):
             read += 1
             continue

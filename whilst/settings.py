@@ -64,6 +64,8 @@ class Model:
     dropout: float = 0.3
     norm: Literal["pre", "post"] = "pre"
     encoder: Literal["causal", "bidirectional"] = "causal"
+    # What the decoder sees of the source: all that was read, or each head what it has walked past itself (MMA).
+    cross: Literal["reads", "monotone"] = "reads"
 
     def __post_init__(self) -> None:
         for name in ("width", "heads", "encoder_layers", "decoder_layers", "feed_forward"):
@@ -77,7 +79,8 @@ class Model:
 class Objective:
     """What training minimises: the cross-entropy under these reads."""
 
-    name: Literal["full", "wait-k", "multi-path", "search"] = "multi-path"  # search: set by the stage of that name
+    # search: set by the stage of that name; mma: with model.cross = "monotone"
+    name: Literal["full", "wait-k", "multi-path", "search", "mma"] = "multi-path"
     k: int = 3  # for wait-k
     draw: Literal["batch", "sentence"] = "sentence"  # multi-path: a k for each batch (paper) or each pair
     longest: int = 0  # multi-path: the largest k; 0: the source's length (paper)
@@ -87,6 +90,8 @@ class Objective:
     # Share of the loss that is the divergence from what the model itself says after the whole source: whatever was
     # not read yet, its best guess is then the average of what it would know.
     distil: float = 0.0
+    latency_average: float = 0.1  # mma: weight (lambda) of the heads' average lagging, late heads counting more
+    latency_variance: float = 0.0  # mma: weight of the variance between heads
 
     def __post_init__(self) -> None:
         _require(self.k >= 1, "objective.k: must be at least 1")
@@ -94,6 +99,9 @@ class Objective:
         _require(0 <= self.label_smoothing < 1, "objective.label_smoothing: must be in [0, 1)")
         _require(self.r_drop >= 0, "objective.r_drop: must not be negative")
         _require(0 <= self.distil <= 1, "objective.distil: must be in [0, 1]")
+        for name in ("latency_average", "latency_variance"):
+            value = getattr(self, name)
+            _require(0 <= value < math.inf, f"objective.{name}: must be 0 or more, not {value}")
 
 
 @dataclass(frozen=True)
@@ -241,6 +249,19 @@ class Recipe:
         order = [name for name in ("translate", "search", "agent", "evaluate") if name in self.stages]
         in_order = bool(order) and list(self.stages) == order
         _require(in_order, "stages: some of translate, search, agent, evaluate, in this order")
+        if self.model.cross == "monotone":
+            self._check_monotone()
+        else:
+            _require(self.objective.name != "mma", 'objective.name: "mma" needs model.cross = "monotone"')
+
+    def _check_monotone(self) -> None:
+        _require(self.objective.name == "mma", 'model.cross: "monotone" heads need objective.name = "mma"')
+        learnt = {"search", "agent"} & set(self.stages)
+        _require(not learnt, 'stages: no "search" and no "agent" with model.cross = "monotone", whose heads decide')
+        _require(
+            self.train.layout != "packed",
+            'train.layout: model.cross = "monotone" needs padded batches: a walk\'s matrices are as wide as a row',
+        )
 
     @property
     def latencies(self) -> int:

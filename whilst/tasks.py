@@ -18,6 +18,7 @@ from whilst.data import Batch, in_order
 from whilst.dataset import Dataset, Split
 from whilst.draw import Searcher, draw_interval, draw_reads
 from whilst.labels import Labels, find_labels
+from whilst.mma import Delays
 from whilst.model import Translator
 from whilst.prefixes import find_agreement
 from whilst.reads import Action
@@ -60,6 +61,7 @@ class Translating(Task):
     packs: bool = True
 
     def __post_init__(self) -> None:
+        self.packs = self.recipe.model.cross != "monotone"
         self.cross_entropy = objectives.cross_entropy
         self.agreeing, self.divergence = objectives.agreeing_cross_entropy, objectives.divergence
         self.searcher: Searcher = search
@@ -67,6 +69,8 @@ class Translating(Task):
 
     def compile(self) -> None:
         """Compile the layers once each: all encoder layers share one program, all decoder layers another."""
+        if not self.packs:
+            return  # padded batches have many shapes, and each would be compiled anew
         for layer in (*self.module.encoder, *self.module.decoder):
             layer.compile(dynamic=False)
         self.cross_entropy = torch.compile(objectives.cross_entropy, dynamic=False)
@@ -94,7 +98,8 @@ class Translating(Task):
     def loss(self, batch: Batch, drawn: Tensor) -> Tensor:
         objective = self.recipe.objective
         given = batch.labels, objective.label_smoothing
-        states = objectives.decoded(self.module, batch, drawn)
+        walk = Delays()
+        states = objectives.decoded(self.module, batch, drawn, walk)
         if objective.r_drop:
             both = states, objectives.decoded(self.module, batch, drawn)
             loss = self.agreeing(self.module, both, *given, objective.r_drop)
@@ -103,6 +108,8 @@ class Translating(Task):
         if objective.distil:
             apart = self.divergence(self.module, states, self.belief(batch), batch.labels)
             loss = (1 - objective.distil) * loss + objective.distil * apart
+        if walk.layers:
+            loss = loss + objectives.waiting(objective, batch, walk)
         return loss
 
     @torch.no_grad()

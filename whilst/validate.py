@@ -11,8 +11,11 @@ from whilst.dataset import Dataset
 from whilst.decode import Limits, translate
 from whilst.draw import draw_reads
 from whilst.metrics import paper_bleu
+from whilst.mma import Delays
 from whilst.model import Translator
+from whilst.policy import Policy
 from whilst.policy.full import Full
+from whilst.policy.mma import Stopped
 from whilst.policy.wait_k import WaitK
 from whilst.settings import Recipe
 
@@ -34,6 +37,14 @@ class Validation:
         return asdict(self)
 
 
+def choose(recipe: Recipe) -> Policy:
+    """The policy of the validation BLEU."""
+    if recipe.model.cross == "monotone":
+        return Stopped()
+    k = recipe.train.validate_k
+    return WaitK(k) if k and recipe.model.encoder == "causal" else Full()
+
+
 @torch.inference_mode()
 def validate(model: Translator, recipe: Recipe, dataset: Dataset) -> Validation:
     """The training objective without smoothing and with the same draws every time, and greedy BLEU."""
@@ -45,12 +56,15 @@ def validate(model: Translator, recipe: Recipe, dataset: Dataset) -> Validation:
     for batch in in_order(split, recipe.train.batch_tokens):
         batch = batch.to(device)
         seen = draw_reads(model, recipe, batch, random)
-        total += objectives.cross_entropy(model, objectives.decoded(model, batch, seen), batch.labels, 0.0)
+        walk = Delays()
+        states = objectives.decoded(model, batch, seen, walk)
+        total += objectives.cross_entropy(model, states, batch.labels, 0.0)
+        if walk.layers:
+            total += objectives.waiting(recipe.objective, batch, walk)
         tokens += batch.target_tokens
     bleu = None
     if recipe.train.validate_bleu:
-        k = recipe.train.validate_k
-        policy = WaitK(k) if k and not model.bidirectional else Full()
+        policy = choose(recipe)
         sources = [split.source[i].tolist() for i in range(len(split.source))]
         limits = Limits(recipe.evaluate.max_ratio, recipe.evaluate.max_extra)
         outputs = translate(model, sources, policy, limits, recipe.evaluate.batch, "validating")

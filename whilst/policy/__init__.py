@@ -5,17 +5,19 @@ from collections.abc import Callable
 from whilst.errors import UserError
 from whilst.policy.base import Decider, Policy, View
 from whilst.policy.full import Full
+from whilst.policy.mma import Stopped
 from whilst.policy.wait_k import WaitK
 
 # The part of a policy's name before the first "-" -> how to build it from the rest.
-POLICIES: dict[str, Callable[[str], Policy]] = {"full": Full.parse, "wait": WaitK.parse}
+POLICIES: dict[str, Callable[[str], Policy]] = {"full": Full.parse, "wait": WaitK.parse, "mma": Stopped.parse}
 
 
 def policy(name: str) -> Policy:
     """The policy of this name: `full`, `wait-3`, …"""
     kind, _, argument = name.partition("-")
     if kind not in POLICIES:
-        raise UserError(f"policy {name!r}: unknown; write full, wait-K (wait-3), diagonal-K, agent-L or oracle-L")
+        known = "full, wait-K (wait-3), diagonal-K, mma, agent-L or oracle-L"
+        raise UserError(f"policy {name!r}: unknown; write {known}")
     return POLICIES[kind](argument)
 
 

@@ -17,6 +17,7 @@ class View:
     encoded: Tensor  # (rows, source, width) encoder states
     decoded: Tensor  # (rows, width) decoder state that wrote the last token, zeros before the first
     ahead: Tensor | None = None  # (rows, width) decoder state that would write the next one now, if asked for
+    stopped: Tensor | None = None  # (rows) whether all heads have stopped for it, where heads are monotone
 
 
 class Decider(abc.ABC):

@@ -1,0 +1,38 @@
+"""MMA: WRITE when every monotone head of every decoder layer has stopped."""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from whilst.errors import UserError
+from whilst.policy.base import Decider, Policy, View
+
+
+@dataclass(frozen=True)
+class Stopped(Policy, Decider):
+    """Remembers nothing: where its heads stand belongs to the model's cache."""
+
+    @property
+    def name(self) -> str:
+        return "mma"
+
+    @classmethod
+    def parse(cls, argument: str) -> "Stopped":
+        if argument:
+            raise UserError(f"policy mma-{argument}: mma takes no argument; its latency is learnt (objective)")
+        return cls()
+
+    @property
+    def looks_ahead(self) -> bool:
+        return True  # whether a head stops depends on the token that it would help to write
+
+    def start(self, sentences: Tensor) -> Decider:  # noqa: ARG002
+        return self
+
+    def write(self, view: View) -> Tensor:
+        if view.stopped is None:
+            raise UserError('policy mma: this model has no monotone heads; train one with model.cross = "monotone"')
+        return view.stopped
+
+    def select(self, rows: Tensor) -> None:
+        pass
