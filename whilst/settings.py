@@ -162,8 +162,8 @@ class Search:
     def __post_init__(self) -> None:
         _require(bool(self.intervals), "search.intervals: give at least one, such as [[1, 5]]")
         for interval in self.intervals:
-            good = len(interval) == 2 and 1 <= interval[0] <= interval[1]
-            _require(good, f"search.intervals: {list(interval)} must be [first, last] with 1 <= first <= last")
+            good = len(interval) == 2 and 0 <= interval[0] <= interval[1] and interval[1] > 0
+            _require(good, f"search.intervals: {list(interval)} must be [first, last] with 0 <= first <= last")
         sizes = {last - first for first, last in self.intervals}
         _require(len(sizes) == 1, "search.intervals: all must have the same length, one table serves them")
         _require(0 <= self.multi_path < 1, "search.multi_path: must be in [0, 1)")
