@@ -242,6 +242,7 @@ def test_names_in_reports(sides: Callable[[str, str], Trained]) -> None:
     tuned = dataclasses.replace(trained, recipe=dataclasses.replace(recipe, objective=Objective(name="search")))
     assert system_name(tuned, Oracle("oracle-1", [])) == "bs-simt oracle"
     assert system_name(tuned, policy("wait-3")) == "bs-simt (wait-k)"
+    assert system_name(trained, Oracle("oracle-1", [])) == "bs-simt (multi-path) oracle"
 
 
 def test_another_threshold_or_beam_has_another_name(run: tuple[Trained, Dataset], tmp_path: Path) -> None:

@@ -135,12 +135,14 @@ def system_name(trained: Trained, chosen: Policy) -> str:
     objective, kind = trained.recipe.objective.name, chosen.name.partition("-")[0]
     if chosen.name == TRANSLATION_BASED:
         return "translation-based"
+    if kind in ("agent", "oracle"):
+        system = "bs-simt" if objective == "search" else f"bs-simt ({objective})"  # not fine-tuned on its reads
+        return system if kind == "agent" else f"{system} oracle"
     if objective != "search":
         name = "full-sentence" if objective == "full" else objective
         other = kind == "diagonal" or (objective == "mma" and kind != "mma")
         return f"{name} ({kind})" if other else name
-    used = {"agent": "bs-simt", "oracle": "bs-simt oracle", "diagonal": "bs-simt (diagonal)"}
-    return used.get(kind, "bs-simt (wait-k)")
+    return "bs-simt (diagonal)" if kind == "diagonal" else "bs-simt (wait-k)"
 
 
 def pair_name(trained: Trained) -> str:
