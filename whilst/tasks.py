@@ -98,7 +98,8 @@ class Translating(Task):
     def loss(self, batch: Batch, drawn: Tensor) -> Tensor:
         objective = self.recipe.objective
         given = batch.labels, objective.label_smoothing
-        walk = Delays()
+        # Compiled layers need not know of it where nobody walks.
+        walk = Delays() if self.recipe.model.cross == "monotone" else None
         states = objectives.decoded(self.module, batch, drawn, walk)
         if objective.r_drop:
             both = states, objectives.decoded(self.module, batch, drawn)
@@ -108,7 +109,7 @@ class Translating(Task):
         if objective.distil:
             apart = self.divergence(self.module, states, self.belief(batch), batch.labels)
             loss = (1 - objective.distil) * loss + objective.distil * apart
-        if walk.layers:
+        if walk is not None:
             loss = loss + objectives.waiting(objective, batch, walk)
         return loss
 
