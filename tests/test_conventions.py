@@ -41,6 +41,7 @@ LAYERS = (
     "policy",
     "decode",
     "beam",
+    "outliers",
     "distil",
     "prefixes",
     "walk",

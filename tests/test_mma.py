@@ -3,25 +3,34 @@
 import itertools
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
+from tests.runs import CPU, assert_same, changed, elsewhere, short_recipe, tensors
 from tests.test_learnt import LIMITS, essence, three_ways
 from whilst import objectives
 from whilst.attention import Tokens, dense_mask
+from whilst.checkpoint import load_run
 from whilst.data import packed, padded
-from whilst.dataset import Split
+from whilst.dataset import Dataset, Split
 from whilst.decode import translate_batch
 from whilst.errors import UserError
+from whilst.evaluate import evaluate_run
+from whilst.files import read_json
 from whilst.metrics import differentiable_average_lagging
 from whilst.mma import Delays, Monotone, alignment, latency, lookback
 from whilst.model import Translator
 from whilst.policy import policy
 from whilst.reference import masked_logits, translate_recomputed
-from whilst.settings import Model, Objective
+from whilst.seeds import Result
+from whilst.settings import Data, Evaluate, Model, Objective, Recipe
+from whilst.tables import point_label
+from whilst.train import train
 from whilst.vocab import BOS, EOS
 
 
@@ -232,3 +241,58 @@ def test_a_model_without_such_heads_cannot(model: Translator) -> None:
         translate_batch(model, [[5, EOS]], policy("mma"), LIMITS)
     with pytest.raises(UserError, match="policy mma-3: mma takes no argument"):
         policy("mma-3")
+
+
+# Training.
+
+
+@pytest.fixture
+def recipe(toy_data: Data, toy_folder: Path, tmp_path: Path) -> Recipe:
+    assert toy_folder == Path(toy_data.dataset)
+    short = short_recipe(toy_data, tmp_path / "run")
+    model = replace(short.model, cross="monotone", decoder_layers=2)
+    evaluate = Evaluate(policies=("mma", "wait-3"), max_ratio=1.0, max_extra=3)
+    return replace(short, model=model, objective=Objective(name="mma"), evaluate=evaluate)
+
+
+@torch.inference_mode()
+def mean_delay(run: Path, dataset: Dataset) -> float:
+    batch, walk = padded(dataset.split("valid"), np.arange(20)), Delays()
+    objectives.decoded(load_run(run, CPU).model, batch, batch.source_lengths, walk)
+    return float(torch.cat(walk.layers).mean())
+
+
+def test_the_weight_of_latency_makes_heads_hurry(recipe: Recipe, toy_dataset: Dataset) -> None:
+    found = []
+    for weight in (0.0, 3.0):
+        changes = {"steps": 40, "validate_every": 40, "validate_bleu": False, "keep": "loss"}
+        objective = Objective(name="mma", latency_average=weight)
+        one = changed(replace(elsewhere(recipe, f"run-{weight}"), objective=objective), **changes)
+        found.append(mean_delay(train(one, CPU), toy_dataset))
+    assert found[1] < found[0] - 1
+
+
+def test_a_run_that_was_stopped_ends_with_the_same_weights(recipe: Recipe) -> None:
+    """The noise of the energies follows from the step too. (The schedule is one that does not know the last step.)"""
+    recipe = changed(recipe, preset="paper", validate_every=4)
+    whole, parts = (elsewhere(recipe, name) for name in ("whole", "parts"))
+    train(whole, CPU)
+    train(changed(parts, steps=4), CPU)
+    train(parts, CPU)
+    assert_same(tensors(Path(whole.run), "last"), tensors(Path(parts.run), "last"))
+
+
+def test_it_is_evaluated_under_its_name(recipe: Recipe) -> None:
+    records = evaluate_run(train(recipe, CPU), [], None, False, [], "cpu")
+    assert [(record.system, record.policy) for record in records] == [("mma", "mma"), ("mma (wait)", "wait-3")]
+    table = read_json(Path(recipe.run) / "evaluations" / "test.mma.heads.json")
+    assert [(head["layer"], head["head"]) for head in table["heads"]] == [(1, 1), (1, 2), (2, 1), (2, 2)]
+    assert point_label(Result((records[0],))) == "λ=0.1"
+
+
+@pytest.mark.parametrize("stage", ["search", "agent"])
+def test_nothing_else_is_learnt_from_its_heads(recipe: Recipe, stage: Literal["search", "agent"]) -> None:
+    with pytest.raises(UserError, match=r"^stages: no"):
+        replace(recipe, stages=("translate", stage))
+    with pytest.raises(UserError, match=r"^train.layout: .* padded"):
+        changed(recipe, layout="packed")

@@ -14,7 +14,7 @@ import torch
 from whilst.beam import beam_search
 from whilst.checkpoint import AGENT, SEARCH, Trained, load_run
 from whilst.config import override, to_table
-from whilst.console import track
+from whilst.console import console, track
 from whilst.data import cut_padded, padded
 from whilst.dataset import Dataset, Split, read_manifest
 from whilst.decode import Limits, Output, translate
@@ -22,9 +22,11 @@ from whilst.draw import find_reads
 from whilst.errors import UserError
 from whilst.files import sha256_lines
 from whilst.metrics import score
+from whilst.outliers import find_heads, heads_table, write_heads
 from whilst.policy import Policy, policy
 from whilst.policy.agent import Learnt
 from whilst.policy.diagonal import Diagonal, pace_of
+from whilst.policy.mma import Stopped
 from whilst.policy.oracle import Oracle
 from whilst.processes import describe, pick_device, versions
 from whilst.scoring import Record, record_path, write_record
@@ -66,10 +68,15 @@ def to_sentence(index: int, source: str, reference: str, output: Output, trained
     )
 
 
+def to_units(trained: Trained, lines: Sequence[str]) -> list[list[int]]:
+    """Cleaned lines as the model reads them."""
+    return [[*trained.source.encode(line.split())[0], EOS] for line in lines]
+
+
 def translate_lines(trained: Trained, lines: Sequence[str], policy: Policy, settings: Evaluate) -> list[Output]:
     """Translate cleaned lines; beam search where the settings ask for it."""
     limits = Limits(settings.max_ratio, settings.max_extra)
-    sources = [[*trained.source.encode(line.split())[0], EOS] for line in lines]
+    sources = to_units(trained, lines)
     if settings.beam == 1:
         return translate(trained.model, sources, policy, limits, settings.batch)
     if policy.name != "full":
@@ -114,6 +121,10 @@ def evaluate(
         versions=versions(),
     )
     write_record(record_path(trace), record)
+    if isinstance(chosen, Stopped):
+        heads = find_heads(trained.model, to_units(trained, sources), outputs, settings.batch)
+        write_heads(folder / f"{settings.split}.{name}.heads.json", heads)
+        console.print(heads_table(heads))
     return record
 
 

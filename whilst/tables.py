@@ -130,9 +130,11 @@ def agent_and_oracle(rows: Sequence[Gap]) -> Grid:
 
 
 def point_label(result: Result) -> str:
-    """What tells a point apart on its curve: k, or the search interval."""
+    """What tells a point apart on its curve: k, the search interval, or MMA's weight of latency."""
     if result.kind == "wait":
         return f"k={result.argument}"
+    if result.kind == "mma":
+        return f"λ={result.records[0].settings.get('objective', {}).get('latency_average', '?')}"
     intervals = result.records[0].settings.get("search", {}).get("intervals", [])
     found = (f"[{first},{last}]" for first, last in intervals if str(first) == result.argument)
     return next(found, result.policy)
