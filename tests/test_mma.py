@@ -273,7 +273,7 @@ def test_the_weight_of_latency_makes_heads_hurry(recipe: Recipe, toy_dataset: Da
 
 
 def test_a_run_that_was_stopped_ends_with_the_same_weights(recipe: Recipe) -> None:
-    """The noise of the energies follows from the step too. (The schedule is one that does not know the last step.)"""
+    """The noise of the energies follows from the step too. (The schedule does not know which step is the last.)"""
     recipe = changed(recipe, preset="paper", validate_every=4)
     whole, parts = (elsewhere(recipe, name) for name in ("whole", "parts"))
     train(whole, CPU)
