@@ -37,6 +37,10 @@ LAYERS = (
     "capture",
     "optim",
     "checkpoint",
+    "graph",
+    "graphs",
+    "engine",
+    "export",
     # policy -> decode -> trace -> metrics
     "policy",
     "decode",
@@ -76,6 +80,7 @@ LAYERS = (
     "demo",
     "options",
     "studies",
+    "deploy",
     "__main__",
 )
 LONGEST = 350  # lines

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from whilst import studies
+from whilst import deploy, studies
 from whilst.errors import UserError
 from whilst.options import Device, Policies, RecipeFile, Run, Set
 
@@ -177,6 +177,7 @@ def score(
 
 app.command()(studies.analyse)
 app.command()(studies.sufficiency)
+app.command()(deploy.export)
 
 
 @app.command()
