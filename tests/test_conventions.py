@@ -77,6 +77,7 @@ LAYERS = (
     "train",
     "bench",
     "growth",
+    "engine_bench",
     "demo",
     "options",
     "studies",

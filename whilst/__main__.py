@@ -18,7 +18,7 @@ app = typer.Typer(
     help="Simultaneous machine translation: it translates whilst the source is still arriving.\n\n"
     "From text to curve: **prepare**, **train**, **evaluate**, **report**.",
 )
-bench = typer.Typer(no_args_is_help=True, help="Measure speed: training, decoding, and growth with length.")
+bench = typer.Typer(no_args_is_help=True, help="Measure speed: training, decoding, growth with length, CPU engine.")
 app.add_typer(bench, name="bench")
 
 
@@ -178,6 +178,7 @@ def score(
 app.command()(studies.analyse)
 app.command()(studies.sufficiency)
 app.command()(deploy.export)
+bench.command("engine")(deploy.bench_engine)
 
 
 @app.command()

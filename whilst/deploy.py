@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from whilst.options import Run
+from whilst.options import Run, Set
 
 
 def export(
@@ -28,3 +28,26 @@ def export(
     export(run, out)
     size = sum(path.stat().st_size for path in out.iterdir()) / 2**20
     notes.print(f"{out}: {size:,.1f} MiB")
+
+
+def bench_engine(
+    recipe: Annotated[Path | None, typer.Argument(help="Default: the paper's model.")] = None,
+    lengths: Annotated[
+        list[int] | None, typer.Option("--length", help="Source length. Repeatable. Default: 30, 100.", min=2)
+    ] = None,
+    repeats: Annotated[int, typer.Option(help="Sentences to time; medians are shown.", min=1)] = 5,
+    threads: Annotated[int, typer.Option(help="Threads that each way may use.", min=1)] = 1,
+    set_: Set = [],  # noqa: B006
+    json: Annotated[Path | None, typer.Option(help="Write the figures to this file too.")] = None,
+) -> None:
+    """Time reading and writing a token on the CPU: recomputed, PyTorch with caches, exported graphs.
+
+    Examples:
+
+        whilst bench engine
+
+        whilst bench engine --length 30 --threads 2 --json engine.json
+    """
+    from whilst.engine_bench import engine_bench
+
+    engine_bench(recipe, lengths or [30, 100], repeats, threads, set_, json)
