@@ -121,17 +121,22 @@ def train_bench(recipe: Path | None, steps: int, overrides: list[str], name: str
     show("training", figures, device, out)
 
 
-def decode_bench(
-    recipe: Path | None, sentences: int, length: int, overrides: list[str], name: str, out: Path | None
-) -> None:
-    """Decode random sources with random weights: the words mean nothing, the work is the same."""
-    device = pick_device(name)
+def random_model(recipe: Path | None, overrides: list[str], device: torch.device) -> tuple[Recipe, Translator]:
+    """A model with random weights: its words mean nothing, its work is the same."""
     with tempfile.TemporaryDirectory() as temporary:
         chosen = load(recipe, overrides, Path(temporary))
         dataset = Dataset.open(Path(chosen.data.dataset))
     torch.manual_seed(1)
-    sizes = len(dataset.source), len(dataset.target)
-    model = Translator(dataclasses.replace(chosen.model, encoder="causal"), *sizes).to(device).eval()
+    settings = dataclasses.replace(chosen.model, encoder="causal")
+    return chosen, Translator(settings, len(dataset.source), len(dataset.target)).to(device).eval()
+
+
+def decode_bench(
+    recipe: Path | None, sentences: int, length: int, overrides: list[str], name: str, out: Path | None
+) -> None:
+    """Decode random sources."""
+    device = pick_device(name)
+    chosen, model = random_model(recipe, overrides, device)
     # An output of exactly the source's length: random weights would hardly ever end by themselves.
     with torch.no_grad():
         model.target_embedding.weight[EOS] = 0
@@ -139,7 +144,7 @@ def decode_bench(
     random = np.random.default_rng(1)
 
     def sources(count: int) -> list[list[int]]:
-        return [[*random.integers(4, sizes[0], length - 1).tolist(), EOS] for _ in range(count)]
+        return [[*random.integers(4, model.source_embedding.num_embeddings, length - 1).tolist(), EOS] for _ in range(count)]
 
     def timed(work: Callable[[], Any]) -> float:
         work()

@@ -1,8 +1,7 @@
 """Does a token cost more the later it comes? The time of reading and writing one, against its position."""
 
 import statistics
-import tempfile
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import matplotlib as mpl
@@ -10,9 +9,8 @@ import torch
 from matplotlib.figure import Figure
 from rich.table import Table
 
-from whilst.bench import clock, load
+from whilst.bench import clock, random_model
 from whilst.console import console, track
-from whilst.dataset import Dataset
 from whilst.figure import COLOURS
 from whilst.files import write_json, writing
 from whilst.model import Translator
@@ -94,14 +92,9 @@ def draw(growth: Growth, title: str, stem: Path) -> None:
 def growth_bench(
     recipe: Path | None, length: int, repeats: int, overrides: list[str], name: str, out: Path | None
 ) -> None:
-    """Measure with random weights: the words mean nothing, the work is the same."""
+    """Measure, print and, if asked to, write and draw it."""
     device = pick_device(name)
-    with tempfile.TemporaryDirectory() as temporary:
-        chosen = load(recipe, overrides, Path(temporary))
-        dataset = Dataset.open(Path(chosen.data.dataset))
-    torch.manual_seed(1)
-    settings = replace(chosen.model, encoder="causal")
-    model = Translator(settings, len(dataset.source), len(dataset.target)).to(device).eval()
+    _, model = random_model(recipe, overrides, device)
     growth = measure(model, length, repeats)
     title = f"{model.parameter_count() / 1e6:.0f} M parameters, one sentence, {describe(device)}"
     table = Table("position", "read", "write", "both", "recomputed", "recomputed / cached", title=f"ms: {title}")
