@@ -65,6 +65,14 @@ LAYERS = (
     "report",
     "evaluate",
     "translate",
+    # live
+    "boundaries",
+    "live",
+    "eager",
+    "incoming",
+    "subtitles",
+    "displays",
+    "terminal",
     "sufficiency",
     "analyse",
     "explain",
@@ -81,6 +89,7 @@ LAYERS = (
     "demo",
     "options",
     "studies",
+    "streams",
     "deploy",
     "__main__",
 )

@@ -1,0 +1,88 @@
+"""The steps of a live translation, done by the PyTorch model under any policy. Knows units; nothing of words.
+
+The caches have a fixed capacity, and every sentence begins at their start again: nothing grows in an endless talk.
+"""
+
+import torch
+from torch import Tensor
+
+from whilst.boundaries import ends_sentence, never
+from whilst.checkpoint import Trained
+from whilst.decode import Limits, likeliest
+from whilst.errors import UserError
+from whilst.live import LONGEST, Steps, Text
+from whilst.model import Translator
+from whilst.policy import Policy, View
+from whilst.text import cleaner
+from whilst.vocab import BOS
+
+
+class Eager(Steps):
+    """One sentence at a time of at most `longest` units, with its own caches and its own decider."""
+
+    @torch.inference_mode()
+    def __init__(self, model: Translator, policy: Policy, longest: int, most: int) -> None:
+        if model.bidirectional:
+            raise UserError("this model's encoder needs the whole source before it begins; use `whilst translate`")
+        self.model, self.policy = model, policy
+        self.cache = model.start(1, longest, most)
+        device = self.cache.read.device
+        self.number = torch.zeros(1, dtype=torch.long, device=device)
+        self.one, self.yes = torch.ones_like(self.number), torch.ones_like(self.number, dtype=torch.bool)
+        self.source = torch.zeros(1, longest, dtype=torch.long, device=device)
+        self.last = torch.full_like(self.number, BOS)
+        self.decider = policy.start(self.number)
+        self.ahead: Tensor | None = None  # what `look` saw since the last action
+
+    @torch.inference_mode()
+    def begin(self) -> None:
+        cache = self.cache
+        # What the caches hold lies beyond their ends now, where nothing looks, and is written over.
+        cache.read_end = cache.written_end = 0
+        cache.read, cache.written = torch.zeros_like(cache.read), torch.zeros_like(cache.written)
+        cache.decoded = torch.zeros_like(cache.decoded)
+        for layer in cache.heads:
+            layer.past = torch.zeros_like(layer.past)
+        self.last = torch.full_like(self.last, BOS)
+        self.decider = self.policy.start(self.number)
+        self.ahead = None
+
+    @torch.inference_mode()
+    def read(self, unit: int) -> None:
+        place = self.cache.read_end
+        self.source[0, place] = unit
+        self.model.read(self.cache, self.source[:, place : place + 1], self.one)
+        self.ahead = None
+
+    def look(self) -> Tensor:
+        if self.ahead is None:
+            self.ahead = self.model.look(self.cache, self.last, self.cache.read)
+        return self.ahead
+
+    @torch.inference_mode()
+    def decide(self) -> bool:
+        cache = self.cache
+        ahead = self.look() if self.policy.looks_ahead else None
+        state = cache.encoded, cache.decoded, ahead, cache.stopped
+        return bool(self.decider.write(View(cache.read, cache.written, self.source, self.last, *state)))
+
+    @torch.inference_mode()
+    def write(self) -> int:
+        ahead = self.look()
+        self.cache.commit(ahead, self.yes)
+        self.last = likeliest(self.model.logits(ahead))
+        self.ahead = None
+        return int(self.last)
+
+
+def text_of(trained: Trained, longest: int = LONGEST, by_lines: bool = False) -> Text:
+    """The words and sentences of a run; `by_lines`: only `finish` ends a sentence, or that it is the longest."""
+    recipe = trained.recipe
+    limits = Limits(recipe.evaluate.max_ratio, recipe.evaluate.max_extra)
+    clean = cleaner(recipe.data, recipe.data.source)
+    ends = never if by_lines else ends_sentence
+    return Text(trained.source, trained.target, clean, limits.of, longest, ends)
+
+
+def steps_of(trained: Trained, policy: Policy, text: Text) -> Eager:
+    return Eager(trained.model, policy, text.longest, text.most(text.longest))
