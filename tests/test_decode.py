@@ -48,6 +48,9 @@ def test_all_ways_write_the_same(model: Translator, name: str, rows: list[list[i
     assert written(translate_batch(model, rows, chosen, LIMITS)) == slow
     assert written(translate_batch(model, rows, chosen, LIMITS, at_once=False)) == slow
     assert written(translate_batch(model, rows, chosen, LIMITS, steady=True)) == slow
+    kept: dict[int, decode.Loop] = {}
+    again = [translate_batch(model, [row], chosen, LIMITS, steady=True, kept=kept)[0] for row in rows]
+    assert written(again) == slow
     assert written([translate_batch(model, [row], chosen, LIMITS)[0] for row in rows]) == slow
 
 

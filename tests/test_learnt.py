@@ -10,7 +10,7 @@ from tests.conftest import make_split
 from whilst.agent import Agent, lesson
 from whilst.data import padded
 from whilst.dataset import Split
-from whilst.decode import Limits, Output, translate, translate_batch
+from whilst.decode import Limits, Loop, Output, translate, translate_batch
 from whilst.model import Translator
 from whilst.policy import Policy
 from whilst.policy.agent import Learnt
@@ -62,6 +62,11 @@ def three_ways(model: Translator, sources: list[list[int]], policy: Policy) -> t
     live = translate_batch(model, sources, policy, LIMITS, at_once=False)
     steady = translate_batch(model, sources, policy, LIMITS, steady=True)
     assert essence(steady) == essence(alone)
+    if not policy.knows_sentences:
+        kept: dict[int, Loop] = {}
+        again = [translate_batch(model, [s], policy, LIMITS, steady=True, kept=kept)[0] for s in sources]
+        assert essence(again) == essence(alone)
+        assert len(kept) < len(sources), "loops are used again, or this shows nothing"
     return essence(translate(model, sources, policy, LIMITS, 5)), essence(alone), essence(live)
 
 

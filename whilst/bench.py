@@ -144,7 +144,8 @@ def decode_bench(
     random = np.random.default_rng(1)
 
     def sources(count: int) -> list[list[int]]:
-        return [[*random.integers(4, model.source_embedding.num_embeddings, length - 1).tolist(), EOS] for _ in range(count)]
+        units = model.source_embedding.num_embeddings
+        return [[*random.integers(4, units, length - 1).tolist(), EOS] for _ in range(count)]
 
     def timed(work: Callable[[], Any]) -> float:
         work()

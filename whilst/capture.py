@@ -39,7 +39,7 @@ class Captured:
 
 
 class Repeated:
-    """Records a step that moves some state on; every call moves it on once more.
+    """A step that moves some state on, recorded; every call moves it on once more. On a CPU it is just done again.
 
     `get` and `put` give and take the tensors that a step replaces. What it changes in place it must change to the
     same when it is repeated from the same state.
@@ -48,20 +48,30 @@ class Repeated:
     def __init__(
         self, step: Callable[[], None], get: Callable[[], list[Tensor]], put: Callable[[list[Tensor]], None]
     ) -> None:
+        self.step, self.get, self.put = step, get, put
         began = get()
-        state = [tensor.clone() for tensor in began]
+        self.state = [tensor.clone() for tensor in began]
+        self.graph: torch.cuda.CUDAGraph | None = None
+        if self.state[0].device.type == "cuda":
+            warm_up(self.work)
+            self.graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self.graph):
+                self.work()
+            put(began)
 
-        def work() -> None:
-            put(state)
-            step()
-            torch._foreach_copy_(state, get())
-            put(state)
+    def work(self) -> None:
+        self.put(self.state)
+        self.step()
+        self.enter()
 
-        warm_up(work)
-        self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph):
-            work()
-        torch._foreach_copy_(state, began)
+    def enter(self) -> None:
+        """Go on from where things are now."""
+        # Copies of copies: what is new may be an old part of the state under another name.
+        torch._foreach_copy_(self.state, [tensor.clone() for tensor in self.get()])
+        self.put(self.state)
 
     def __call__(self) -> None:
-        self.graph.replay()
+        if self.graph is None:
+            self.work()
+        else:
+            self.graph.replay()

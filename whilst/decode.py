@@ -19,7 +19,7 @@ from whilst.capture import Repeated
 from whilst.console import bar
 from whilst.errors import UserError
 from whilst.model import Translator
-from whilst.policy import Policy, View
+from whilst.policy import Decider, Policy, View
 from whilst.policy.full import Full
 from whilst.vocab import BOS, EOS, PAD
 
@@ -73,30 +73,43 @@ class Loop:
     """The translations of a batch under way; what they have come to lives on the device."""
 
     def __init__(
-        self,
-        model: Translator,
-        sources: Sequence[Sequence[int]],
-        policy: Policy,
-        limits: Limits,
-        numbers: Sequence[int],
-        at_once: bool,
+        self, model: Translator, policy: Policy, rows: int, width: int, most: int, at_once: bool
     ) -> None:
+        """Room for so many sources of at most `width` units, and translations of at most `most`."""
         self.model, self.policy, self.at_once = model, policy, at_once
         device = model.target_embedding.weight.device
-        self.source, self.lengths = pad(sources, device)
-        self.most = torch.tensor([limits.of(len(source)) for source in sources], device=device)
-        self.row = torch.arange(len(sources), device=device)  # whose output each row is
-        self.decider = policy.start(torch.as_tensor(numbers, device=device))
-        most = int(self.most.max())
-        self.cache = model.start(len(sources), self.source.shape[1], most)
-        if at_once:
-            model.read(self.cache, self.source, self.lengths)
-            self.cache.encoder.clear()  # nothing more will be read
-        self.read, self.last = torch.zeros_like(self.lengths), torch.full_like(self.lengths, BOS)
-        self.finished = torch.zeros_like(self.lengths, dtype=torch.bool)
+        self.row = torch.arange(rows, device=device)  # whose output each row is
+        self.source = torch.full((rows, width), PAD, device=device)
+        self.lengths, self.most = torch.zeros_like(self.row), torch.zeros_like(self.row)
+        self.decider: Decider
+        self.cache = model.start(rows, width, most)
+        self.read, self.last = torch.zeros_like(self.row), torch.zeros_like(self.row)
+        self.finished = torch.zeros_like(self.row, dtype=torch.bool)
         self.steps = torch.zeros((), dtype=torch.long, device=device)
         # (rows, most) of each WRITE: unit, reads, step.
-        self.units, self.reads, self.step_of = (self.read.new_zeros(len(sources), most + 1) for _ in range(3))
+        self.units, self.reads, self.step_of = (self.row.new_zeros(rows, most + 1) for _ in range(3))
+        self.recorded: dict[int, Repeated] = {}  # by the target tokens that are attended to
+        self.current: Repeated | None = None
+
+    def begin(self, sources: Sequence[Sequence[int]], limits: Limits, numbers: Sequence[int]) -> None:
+        """What a step only looks at is changed in place, so that recordings stay good."""
+        device = self.source.device
+        source, lengths = pad(sources, device)
+        self.source.fill_(PAD)
+        self.source[:, : source.shape[1]] = source
+        self.lengths.copy_(lengths)
+        self.most.copy_(torch.tensor([limits.of(len(source)) for source in sources]))
+        decider = self.policy.start(torch.as_tensor(numbers, device=device))
+        if self.recorded:
+            self.decider.remember(decider.remembered())
+        else:
+            self.decider = decider
+        self.read, self.last = torch.zeros_like(self.read), torch.full_like(self.last, BOS)
+        self.finished, self.steps = torch.zeros_like(self.finished), torch.zeros_like(self.steps)
+        self.current = None
+        self.cache.restart()
+        if self.at_once:
+            self.model.read(self.cache, self.source, self.lengths)
         self.read_on(~self.finished)  # the first READ is given: there is nothing to translate before it
 
     def read_on(self, reading: Tensor) -> None:
@@ -153,6 +166,17 @@ class Loop:
         self.finished = self.finished | (write & ((self.last == EOS) | (self.cache.written >= self.most)))
         self.steps = self.steps + 1
 
+    def repeat(self, done: int) -> None:
+        """A steady step, recorded, after so many."""
+        columns = min(-(-(done + 1) // COLUMNS) * COLUMNS, self.units.shape[1])
+        if columns not in self.recorded:
+            self.cache.written_end = columns - 1
+            self.recorded[columns] = Repeated(self.steady_step, self.moving, self.move)
+        if self.current is not self.recorded[columns]:
+            self.current = self.recorded[columns]
+            self.current.enter()
+        self.current()
+
     def moving(self) -> list[Tensor]:
         """What a steady step changes, but for what it changes in place."""
         mine = [self.read, self.last, self.finished, self.steps, self.cache.written, self.cache.decoded]
@@ -183,6 +207,7 @@ class Loop:
         self.units, self.reads, self.step_of = self.units[kept], self.reads[kept], self.step_of[kept]
         self.cache.select(kept)
         self.decider.select(kept)
+        self.recorded, self.current = {}, None
 
 
 @torch.inference_mode()
@@ -194,33 +219,39 @@ def translate_batch(
     numbers: Sequence[int] | None = None,
     at_once: bool = True,
     steady: bool | None = None,
+    kept: dict[int, Loop] | None = None,
 ) -> list[Output]:
     """Translate sources (each ending with eos) together; `numbers` are their places in the corpus.
 
-    `steady`: see above; by default on a GPU.
+    `steady`: see above; by default on a GPU. `kept`: loops to be used again, for single sources of one policy.
     """
     if model.bidirectional and not isinstance(policy, Full):
         raise UserError(f"policy {policy.name}: this model's encoder needs the whole source; use full")
     began = time.perf_counter()
     at_once = at_once or model.bidirectional
-    on_gpu = model.target_embedding.weight.device.type == "cuda"
-    steady = at_once and (on_gpu if steady is None else steady)
+    if steady is None:
+        steady = model.target_embedding.weight.device.type == "cuda"
+    steady = steady and at_once
     outputs = [Output() for _ in sources]
-    loop = Loop(model, sources, policy, limits, numbers or range(len(sources)), at_once)
-    recorded: Repeated | None = None
+    width = max(map(len, sources))
+    if kept is None:
+        loop = Loop(model, policy, len(sources), width, limits.of(width), at_once)
+    else:
+        width = -(-width // COLUMNS) * COLUMNS  # so that many sources share one
+        if width not in kept:
+            kept[width] = Loop(model, policy, 1, width, limits.of(width), at_once)
+        loop = kept[width]
+    loop.begin(sources, limits, numbers or range(len(sources)))
+    if kept is None and at_once:
+        loop.cache.encoder.clear()  # nothing more will be read
     times: list[float] = []  # of each step
     while True:
         count = CHECK if steady and len(loop.row) > 1 else 1
         for done in range(len(times), len(times) + count):
-            if not steady:
-                loop.step()
-            elif not on_gpu:
-                loop.steady_step()
+            if steady:
+                loop.repeat(done)
             else:
-                if recorded is None or done % COLUMNS == 0:
-                    loop.cache.written_end = min(done + COLUMNS, loop.units.shape[1]) - 1
-                    recorded = Repeated(loop.steady_step, loop.moving, loop.move)
-                recorded()
+                loop.step()
         going = int((~loop.finished).sum())  # waits for the device
         times += [1000 * (time.perf_counter() - began)] * count
         if going <= (STEADY_SHRINK if steady else SHRINK) * len(loop.row):
@@ -228,7 +259,6 @@ def translate_batch(
             if not going:
                 return outputs
             loop.select((~loop.finished).nonzero()[:, 0])
-            recorded = None
 
 
 def translate(
@@ -242,10 +272,11 @@ def translate(
     """Translate any number of sources in batches of similar length; the order stays."""
     order = sorted(range(len(sources)), key=lambda i: -len(sources[i]))
     outputs: dict[int, Output] = {}
+    kept: dict[int, Loop] | None = {} if batch == 1 and not policy.knows_sentences else None
     with bar(None, what, "sentences", len(sources)) as progress:
         for start in range(0, len(order), batch):
             chosen = order[start : start + batch]
-            done = translate_batch(model, [sources[i] for i in chosen], policy, limits, chosen)
+            done = translate_batch(model, [sources[i] for i in chosen], policy, limits, chosen, kept=kept)
             outputs |= dict(zip(chosen, done, strict=True))
             progress.update(len(chosen))
     return [outputs[i] for i in range(len(sources))]

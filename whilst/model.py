@@ -147,6 +147,14 @@ class Cache:
     read_end: int = 0
     written_end: int = 0
 
+    def restart(self) -> None:
+        """Forget what was read and written; the room for it stays."""
+        self.read, self.written = torch.zeros_like(self.read), torch.zeros_like(self.written)
+        self.decoded = torch.zeros_like(self.decoded)
+        for layer in self.heads:
+            layer.past = torch.zeros_like(layer.past)
+        self.read_end = self.written_end = 0
+
     def commit(self, states: Tensor, rows: Tensor) -> None:
         """Count as written, in these (rows, booleans), what `Translator.look` saw."""
         self.written = self.written + rows.long()

@@ -52,6 +52,11 @@ class Policy(abc.ABC):
         """Whether it wants to see what would be written now: a decoder step for every READ too."""
         return False
 
+    @property
+    def knows_sentences(self) -> bool:
+        """Whether it depends on which sentence of the corpus it is."""
+        return False
+
     @abc.abstractmethod
     def start(self, sentences: Tensor) -> Decider:
         """A decider for a new batch; `sentences` (rows) are their numbers in the corpus."""

@@ -20,6 +20,10 @@ class Oracle(Policy):
     def name(self) -> str:
         return self.label
 
+    @property
+    def knows_sentences(self) -> bool:
+        return True
+
     def start(self, sentences: Tensor) -> Decider:
         chosen = [self.reads[number] for number in sentences.tolist()]
         table = torch.full((len(chosen), max(map(len, chosen)) + 1), 1 << 30)
