@@ -12,7 +12,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.attention.flex_attention import BlockMask
-from torch.utils.checkpoint import checkpoint
 
 from whilst.attention import Mask
 from whilst.errors import UserError
@@ -52,48 +51,55 @@ def last_of(visible: Tensor) -> Tensor:
 def alignment(energy: Tensor, visible: Tensor) -> Tensor:
     """(rows, heads, target, source) energies of stopping -> the chance that a head stops there for that token.
 
-    In bf16 training the energies may be bf16; from here on everything has at least 32 bits. Only the energies are
-    kept for the gradient: the matrices inside are computed again, or those of all layers would lie in memory.
+    A head's way leads through the grid of (target, source) pairs: on to the next source token with the chance 1 - p
+    of a pair, or down to the next target token with p. So it stops with p times the chance that it comes by. The
+    energies may be bf16; from here on everything has at least 32 bits.
     """
     with torch.autocast(energy.device.type, enabled=False):
         energy = energy.to(torch.promote_types(energy.dtype, torch.float32))
-        if not energy.requires_grad:
-            return _alignment(energy, visible)
-        found = checkpoint(_alignment, energy, visible, use_reentrant=False, preserve_rng_state=False)
-        assert isinstance(found, Tensor)
-        return found
+        last = last_of(visible)
+        stop = energy.sigmoid().masked_fill(last, 1.0).masked_fill(~visible, 0.0)
+        go_on = (-energy).sigmoid().masked_fill(last | ~visible, 0.0)
+        # Where a head comes from, left or above, does not matter to where it goes.
+        pairs = torch.stack([go_on, stop], -1)[..., None, :].expand(*stop.shape, 2, 2)
+        return arrivals(pairs, 1).sum(-1) * stop
 
 
-def _alignment(energy: Tensor, visible: Tensor) -> Tensor:
-    """A target token moves a head's distribution over source tokens by a matrix: from k to j >= k with the chance
-    p_j (1 - p_k) … (1 - p_{j-1}). Its logarithm is a difference of running sums, and never above 0: nothing can
-    overflow, where the usual quotient of running products does. Products of such matrices are chances again."""
-    last = last_of(visible)
-    stop = F.logsigmoid(energy).masked_fill(last, 0.0).masked_fill(~visible, -torch.inf)
-    go_on = F.logsigmoid(-energy).masked_fill(last | ~visible, 0.0)
-    before = F.pad(go_on.cumsum(-1)[..., :-1], (1, 0))  # of all source tokens before j
-    size = energy.shape[-1]
-    back = torch.ones(size, size, dtype=torch.bool, device=energy.device).tril(-1)
-    moves = ((stop + before)[..., None, :] - before[..., None]).masked_fill(back, -torch.inf).exp()
-    start = F.one_hot(torch.zeros_like(energy[:, :, 0, 0], dtype=torch.long), size).to(energy.dtype)
-    return walk(moves, start)
+def arrivals(tiles: Tensor, side: int) -> Tensor:
+    """(…, down, across, size, size) a grid of tiles -> (…, down, across, size) the chance that a walk from the
+    upper left corner enters each of them, by each of its entrances.
 
-
-def walk(moves: Tensor, start: Tensor) -> Tensor:
-    """(…, steps, size, size) matrices, (…, size) a row -> (…, steps, size): the row after each of the steps.
-
-    A scan in parallel: what two steps do together is one matrix, so half as many steps give every second row, and
-    one product each the others. As many rounds as the number of steps has binary digits.
+    A tile is a rectangle and a matrix: the chance to leave by an exit after entering by an entrance. The first
+    `side` entrances are on the left, the others above; exits are on the right and below. Two tiles side by
+    side make one, so this halves the grid, across and down in turn, down to a single tile: no loop over positions,
+    but as many rounds as the lengths have binary digits. Every number is a chance, a sum of products of chances:
+    nothing is divided (the usual closed form does), so nothing can overflow, and logarithms are not needed.
     """
-    steps = moves.shape[-3]
-    if steps == 1:
-        return (start[..., None, None, :] @ moves).squeeze(-2)
-    pairs = moves[..., 0 : steps - 1 : 2, :, :] @ moves[..., 1::2, :, :]
-    second = walk(pairs, start)
-    before = torch.cat([start[..., None, :], second], -2)[..., : (steps + 1) // 2, :]
-    first = (before[..., None, :] @ moves[..., 0::2, :, :]).squeeze(-2)
-    both = torch.stack([first[..., : steps // 2, :], second], -2).flatten(-3, -2)
-    return torch.cat([both, first[..., steps // 2 :, :]], -2)
+    down, across, size = tiles.shape[-4], tiles.shape[-3], tiles.shape[-1]
+    above = size - side
+    if across == 1:
+        if down == 1:
+            return F.pad(tiles.new_ones(*tiles.shape[:-2], 1), (0, size - 1))
+        turned = tiles.roll((-side, -side), (-2, -1)).transpose(-4, -3)
+        return arrivals(turned, above).transpose(-3, -2).roll(side, -1)
+    if across % 2:
+        tiles = F.pad(tiles, (0, 0, 0, 0, 0, 1))  # whoever enters this one never leaves
+    left, right = tiles[..., 0::2, :, :], tiles[..., 1::2, :, :]
+    # The two as one, turned (what was above is on its left) for the next round: it halves the other direction.
+    if down == 1 and across == 2:
+        entered = F.pad(left.new_ones(*left.shape[:-2], 1), (0, size + above - 1))
+    else:
+        from_left, to_right = left[..., :side], right[..., :side, :]
+        through = from_left * to_right if side == 1 else from_left @ to_right
+        upper = torch.cat([left[..., side:], through[..., side:], through[..., :side]], -1)
+        lower = F.pad(right[..., side:, :].roll(-side, -1), (above, 0))
+        both = torch.cat([upper[..., side:, :], lower, upper[..., :side, :]], -2)
+        entered = arrivals(both.transpose(-4, -3), 2 * above).transpose(-3, -2)
+    first, second, edge = torch.split(entered, [above, above, side], -1)
+    into_left = torch.cat([edge, first], -1)
+    passed = (into_left[..., None, :] @ left[..., :side]).squeeze(-2)
+    into_right = torch.cat([passed, second], -1)
+    return torch.stack([into_left, into_right], -2).flatten(-3, -2)[..., :across, :]
 
 
 def lookback(energy: Tensor, aligned: Tensor, visible: Tensor) -> Tensor:
@@ -161,7 +167,7 @@ class Monotone(nn.Module):
     ) -> Tensor:
         """Live from where the heads stand (`Stops`, one query a row), else on average over all walks."""
         if isinstance(mask, BlockMask):
-            # Along a packed row the matrices would be as wide as all sentences together.
+            # The grid of a packed row would be all its target tokens by all its source tokens.
             raise UserError('train.layout: model.cross = "monotone" needs padded batches; write "auto"')
         keys, values = keys_values
         attend, stop = self.energies(states, keys)

@@ -260,7 +260,7 @@ class Recipe:
         _require(not learnt, 'stages: no "search" and no "agent" with model.cross = "monotone", whose heads decide')
         _require(
             self.train.layout != "packed",
-            'train.layout: model.cross = "monotone" needs padded batches: a walk\'s matrices are as wide as a row',
+            'train.layout: model.cross = "monotone" needs padded batches, since a walk has a grid of its own',
         )
 
     @property
