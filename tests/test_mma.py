@@ -222,7 +222,9 @@ def test_a_batch_is_its_sentences(monotone: Translator, split: Split) -> None:
 
     def loss(numbers: list[int]) -> float:
         batch, walk = padded(split, np.array(numbers)), Delays()
-        states = objectives.decoded(monotone, batch, batch.source_lengths, walk)
+        seen = objectives.READS["mma"](objective, batch, torch.Generator())
+        assert torch.equal(seen, batch.source_lengths), "heads decide for themselves how much they see"
+        states = objectives.decoded(monotone, batch, seen, walk)
         total = objectives.cross_entropy(monotone, states, batch.labels, 0.1)
         return (total + objectives.waiting(objective, batch, walk)).item()
 

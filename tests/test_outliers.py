@@ -52,6 +52,7 @@ def test_stops_explain_the_reads(monotone: Translator, sources: list[list[int]])
     forced = 0
     for source, output in zip(sources, translate_batch(monotone, sources, policy("mma"), LIMITS), strict=True):
         stops, done = (found.flatten(1) for found in head_stops(monotone, [source], [output]))
+        assert bool((stops.diff(dim=0) >= 0).all()), "a head never goes back"
         last, ready = (stops.max(1).values + 1).cummax(0).values, done.all(1)
         assert torch.where(ready, last, len(source)).tolist() == output.reads
         forced += int((~ready).sum())

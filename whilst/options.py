@@ -15,7 +15,7 @@ Policies = Annotated[
     list[str],
     typer.Option(
         "--policy",
-        help="full, wait-K, diagonal-K, agent-L or oracle-L, where L is the first read of a search interval."
+        help="full, wait-K, diagonal-K, mma, agent-L or oracle-L, where L is the first read of a search interval."
         " Repeatable. Default: the recipe's.",
         metavar="POLICY",
     ),
