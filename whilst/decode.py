@@ -18,7 +18,7 @@ from torch import Tensor
 from whilst.capture import Repeated
 from whilst.console import bar
 from whilst.errors import UserError
-from whilst.model import Translator
+from whilst.model import MAX_POSITIONS, Translator
 from whilst.policy import Decider, Policy, View
 from whilst.policy.full import Full
 from whilst.vocab import BOS, EOS, PAD
@@ -237,7 +237,8 @@ def translate_batch(
     if kept is None:
         loop = Loop(model, policy, len(sources), width, limits.of(width), at_once)
     else:
-        width = -(-width // COLUMNS) * COLUMNS  # so that many sources share one
+        rounded = -(-width // COLUMNS) * COLUMNS  # so that many sources share one
+        width = rounded if limits.of(rounded) <= MAX_POSITIONS else width
         if width not in kept:
             kept[width] = Loop(model, policy, 1, width, limits.of(width), at_once)
         loop = kept[width]
