@@ -1,0 +1,188 @@
+"""Words from a stream of bytes, as soon as they are certain: plain text, or the growing lines of a recogniser.
+
+An empty string among the words says that the sentence ends there. Knows nothing of translation.
+"""
+
+import abc
+import codecs
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from whilst.errors import UserError
+
+BREAK = ""  # the sentence ends here
+LONGEST_WORD = 1_000  # characters: more is no text, and would have to be kept
+LONGEST_LINE = 100_000  # characters of a recogniser's line
+RESTART = 4  # words of a hypothesis, from which on one of half the length and nothing in common is a new one
+
+_EDGES = ".,;:!?…\"'“”‘’«»()[]"  # noqa: RUF001
+
+
+class Decoder:
+    """Bytes to characters, however they are cut."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.line = 1
+        self._decoder = codecs.getincrementaldecoder("utf-8-sig")()
+
+    def __call__(self, chunk: bytes, last: bool = False) -> str:
+        try:
+            text = self._decoder.decode(chunk, last)
+        except UnicodeDecodeError as error:
+            line = self.line + error.object.count(b"\n", 0, error.start)
+            found = f"byte 0x{error.object[error.start]:02x}"
+            raise UserError(
+                f"{self.name}:{line}: not valid UTF-8 ({found}); convert it, for example with iconv -t UTF-8"
+            ) from None
+        self.line += text.count("\n")
+        return text
+
+
+class Parser(abc.ABC):
+    @abc.abstractmethod
+    def take(self, text: str) -> list[str]:
+        """The words that more text makes certain."""
+
+    @abc.abstractmethod
+    def rest(self) -> list[str]:
+        """The words that are certain because nothing more comes."""
+
+
+class Words(Parser):
+    """A word is whole when white space follows. An empty line ends a sentence; `by_lines`: every line does."""
+
+    def __init__(self, by_lines: bool = False) -> None:
+        self.by_lines = by_lines
+        self._rest = ""  # a word that may go on
+        self._begun = False  # whether the line has had words
+
+    def take(self, text: str) -> list[str]:
+        *lines, last = (self._rest + text).split("\n")
+        words: list[str] = []
+        for line in lines:
+            found = line.split()
+            words += found
+            if self.by_lines or not (found or self._begun):
+                words.append(BREAK)
+            self._begun = False
+        found = last.split()
+        self._rest = found.pop() if found and not last[-1].isspace() else ""
+        if len(self._rest) > LONGEST_WORD:
+            raise UserError(f"standard input: a word of more than {LONGEST_WORD} characters; is it text?")
+        self._begun = self._begun or bool(found)
+        return words + found
+
+    def rest(self) -> list[str]:
+        words, self._rest = self._rest.split(), ""
+        return words
+
+
+class Hypotheses(Parser):
+    """Lines that repeat what was heard and add to it, and may change at their end.
+
+    A word counts when `keep` lines in a row have had it, and all before it. An empty line, or a line that begins
+    anew, makes the line before it final. What was handed out cannot be taken back; `say` is told if it changes.
+    """
+
+    def __init__(self, say: Callable[[str], None], keep: int = 2) -> None:
+        if keep < 1:
+            raise UserError(f"--keep {keep}: must be at least 1")
+        self.say, self.keep = say, keep
+        self._text = ""  # of a line that may go on
+        self._begin()
+
+    def _begin(self) -> None:
+        self._lines: deque[list[str]] = deque(maxlen=self.keep)
+        self._fed: list[str] = []  # handed out since the last empty line
+        self._said: set[int] = set()  # of these, those whose change was told
+
+    def take(self, text: str) -> list[str]:
+        *lines, self._text = (self._text + text).split("\n")
+        if len(self._text) > LONGEST_LINE:
+            raise UserError(f"standard input: a line of more than {LONGEST_LINE} characters; is it text?")
+        return [word for line in lines for word in self._line(line.split())]
+
+    def rest(self) -> list[str]:
+        words = self._line(self._text.split()) if self._text.strip() else []
+        self._text = ""
+        return words + self._final()
+
+    def _line(self, line: list[str]) -> list[str]:
+        if not line:
+            return [*self._final(), BREAK]
+        words: list[str] = []
+        if self._lines and begins_anew(self._lines[-1], line):
+            words = [*self._final(), BREAK]
+        self._lines.append(line)
+        place = self._place(line)
+        stable = agreement(self._lines) if len(self._lines) == self.keep else 0
+        return words + self._hand_out(line[place:stable])
+
+    def _final(self) -> list[str]:
+        line = self._lines[-1] if self._lines else []
+        words = line[self._place(line) :]
+        self._begin()
+        return words
+
+    def _hand_out(self, words: list[str]) -> list[str]:
+        self._fed += words
+        return words
+
+    def _place(self, line: list[str]) -> int:
+        """Where in the line the words end that were handed out. Those that have changed are told once."""
+        same = agreement([list(map(plain, self._fed)), list(map(plain, line))])
+        if same in (len(self._fed), len(line)):  # a line that is too short may become longer again
+            return len(self._fed)
+        old, new = self._fed[same:], line[same:]
+        end, cost = best_end(old, new)
+        changed = [n for n, (a, b) in enumerate(zip(old, new, strict=False)) if plain(a) != plain(b)]
+        if end == len(old) and cost == len(changed):  # word for word: go on from the new ones
+            for n in changed:
+                self._tell(same + n, new[n])
+                self._fed[same + n] = new[n]
+        else:
+            self._tell(same, new[0])
+        return same + end
+
+    def _tell(self, place: int, now: str) -> None:
+        if place not in self._said:
+            self._said.add(place)
+            self.say(f"heard {self._fed[place]!r}, which is now {now!r}: it was translated already")
+
+
+def plain(word: str) -> str:
+    """Case and punctuation change as a sentence grows; that makes no other word of it."""
+    return word.strip(_EDGES).casefold() or word
+
+
+def agreement(lines: Sequence[Sequence[str]]) -> int:
+    """How many first words all lines share."""
+    count = 0
+    for words in zip(*lines, strict=False):
+        if len(set(words)) > 1:
+            break
+        count += 1
+    return count
+
+
+def begins_anew(before: list[str], line: list[str]) -> bool:
+    """Whether a line without an empty one before it is another utterance, not a correction."""
+    short = len(before) >= RESTART and 2 * len(line) <= len(before)
+    return short and set(map(plain, before)).isdisjoint(map(plain, line))
+
+
+def best_end(old: Sequence[str], new: Sequence[str]) -> tuple[int, int]:
+    """How many of the new words stand for all the old ones with the fewest changes, and how many those are.
+
+    Of equally good ends the one nearest to as many words as before.
+    """
+    costs = list(range(len(new) + 1))  # of the old words so far against the first n new ones
+    for count, word in enumerate(old, start=1):
+        diagonal, costs[0] = costs[0], count
+        for n, other in enumerate(new, start=1):
+            change = diagonal + (plain(word) != plain(other))
+            diagonal = costs[n]
+            costs[n] = min(change, costs[n] + 1, costs[n - 1] + 1)
+    end = min(range(len(costs)), key=lambda n: (costs[n], abs(n - len(old))))
+    return end, costs[end]
