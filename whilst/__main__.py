@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from whilst import deploy, studies
+from whilst import deploy, streams, studies
 from whilst.errors import UserError
 from whilst.options import Device, Policies, RecipeFile, Run, Set
 
@@ -91,6 +91,9 @@ def translate(
     from whilst.translate import translate_text
 
     translate_text(run, file, policy, show, set_, device)
+
+
+app.command()(streams.live)
 
 
 @app.command()

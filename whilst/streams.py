@@ -1,0 +1,45 @@
+"""The commands that translate whilst the source arrives; __main__ adds them to the others.
+
+As there, everything heavy is imported inside: a command that only prints its help must not wait for torch.
+"""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from whilst.options import Device, Set
+
+
+def live(
+    model: Annotated[Path, typer.Option(help="Folder of a trained model.", metavar="RUN")],
+    latency: Annotated[
+        str, typer.Option(help="low, medium, high, or a policy: agent-L, wait-K, diagonal-K, full.")
+    ] = "medium",
+    json: Annotated[bool, typer.Option("--json", help="JSON lines with source positions and times.")] = False,
+    partial: Annotated[
+        bool, typer.Option("--partial", help="Each line is a recogniser's whole hypothesis, and may still change.")
+    ] = False,
+    keep: Annotated[int, typer.Option(help="With --partial: lines that must agree on a word.", min=1)] = 2,
+    lines: Annotated[bool, typer.Option("--lines", help="Lines are sentences; full stops end none.")] = False,
+    srt: Annotated[Path | None, typer.Option(help="Write subtitles to this file too.", metavar="FILE")] = None,
+    vtt: Annotated[Path | None, typer.Option(help="The same as WebVTT.", metavar="FILE")] = None,
+    set_: Set = [],  # noqa: B006
+    device: Device = "auto",
+) -> None:
+    """Translate words from standard input as they come. What is written is never taken back.
+
+    Low, medium and high are the first, the middle and the last of the latencies that the run's agent learnt;
+    without an agent wait-1, wait-3 and wait-5. An empty line ends a sentence, as does a full stop.
+
+    Examples:
+
+        whilst live --model runs/toy --latency low
+
+        recogniser | whilst live --model runs/toy --partial --srt talk.srt --vtt talk.vtt
+
+        tail -f transcript.txt | whilst live --model runs/toy --latency wait-3 --json
+    """
+    from whilst.terminal import Options, run_live
+
+    run_live(Options(model, latency, json, partial, keep, lines, srt, vtt), set_, device)

@@ -1,0 +1,170 @@
+"""The `live` command: words from standard input as they come, translated words as they are ready."""
+
+import contextlib
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import BinaryIO
+
+from whilst.checkpoint import AGENT, Trained, load_run, read_recipe
+from whilst.console import console
+from whilst.displays import Sink, pick, teller
+from whilst.eager import steps_of, text_of
+from whilst.errors import UserError
+from whilst.evaluate import agent_names, choose, home, with_settings
+from whilst.incoming import BREAK, Decoder, Hypotheses, Parser, Words
+from whilst.live import Event, Session, Word
+from whilst.policy import POLICIES, Policy
+from whilst.processes import pick_device
+from whilst.subtitles import Srt, Vtt
+
+LATENCIES = "low", "medium", "high"
+KINDS = {*POLICIES, "agent", "diagonal"}  # of policies that need no reference
+FIXED = "wait-1", "wait-3", "wait-5"  # of a run without an agent
+CHUNK = 1 << 16  # bytes
+
+
+@dataclass(frozen=True)
+class Options:
+    run: Path
+    latency: str
+    as_json: bool = False
+    partial: bool = False
+    keep: int = 2
+    by_lines: bool = False
+    srt: Path | None = None
+    vtt: Path | None = None
+
+    def __post_init__(self) -> None:
+        if self.latency not in LATENCIES and self.latency.partition("-")[0] not in KINDS:
+            wanted = "low, medium, high, or a policy such as agent-1 or wait-3"
+            raise UserError(f"--latency {self.latency}: must be {wanted}")
+        if self.partial and self.by_lines:
+            raise UserError("--partial and --lines: a recogniser's lines are no sentences; leave one of them away")
+        if self.srt is not None and self.srt == self.vtt:
+            raise UserError(f"--srt and --vtt: {self.srt} cannot be both")
+
+
+def named(options: Sequence[str], latency: str) -> str:
+    """The first, the middle or the last."""
+    return options[(len(options) - 1) * LATENCIES.index(latency) // 2]
+
+
+def load(run: Path, latency: str, overrides: list[str], device: str) -> tuple[Trained, Policy, str]:
+    """The model and the policy for a latency, and what to say about it."""
+
+    def trained(folder: Path) -> Trained:
+        return with_settings(load_run(folder, pick_device(device)), overrides)
+
+    if latency not in LATENCIES:
+        found = trained(home(run, latency))
+        return found, choose(latency, found, found.recipe.evaluate, None), ""
+    if read_recipe(run).model.cross == "monotone":
+        found, about = trained(run), "the heads of this run decide: it has one latency, mma"
+        return found, choose("mma", found, found.recipe.evaluate, None), about
+    for folder in (home(run, "agent"), run):
+        if (folder / AGENT / "model.safetensors").is_file():
+            found = trained(folder)
+            names = agent_names(found)
+            name = named(names, latency)
+            about = "" if len(names) > 1 else f"this run has one latency, {name}"
+            return found, choose(name, found, found.recipe.evaluate, None), about
+    found = trained(run)
+    name = named(FIXED, latency)
+    return found, choose(name, found, found.recipe.evaluate, None), f"this run has no agent: {latency} is {name}"
+
+
+class Patience:
+    """Ctrl-C comes at once while input is awaited, else when the model has done its step, which has no half."""
+
+    def __init__(self) -> None:
+        self.waiting = False
+        self.asked = False
+
+    def handle(self, number: int, frame: FrameType | None) -> None:
+        again, self.asked = self.asked, True
+        if self.waiting or again:  # who asks twice does not want to wait
+            signal.default_int_handler(number, frame)
+
+    @contextlib.contextmanager
+    def listening(self) -> Iterator[None]:
+        before = signal.signal(signal.SIGINT, self.handle)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+    def read(self, stream: BinaryIO) -> bytes:
+        """What has come, at least a byte; nothing at the end."""
+        if self.asked:
+            raise KeyboardInterrupt
+        self.waiting = True
+        try:
+            return stream.read1(CHUNK)  # type: ignore[attr-defined, no-any-return]
+        finally:
+            self.waiting = False
+
+
+class Run:
+    """A session between its input and its sinks."""
+
+    def __init__(self, session: Session, parser: Parser, sinks: list[Sink], clock: Callable[[], float]) -> None:
+        self.session, self.parser, self.sinks, self.clock = session, parser, sinks, clock
+        self._decode = Decoder("standard input")
+
+    def hear(self, words: Sequence[str], arrived: float) -> None:
+        for word in words:
+            if word != BREAK:
+                for sink in self.sinks:
+                    sink.heard(word, arrived)
+            self._show(self.session.finish() if word == BREAK else self.session.feed(word), arrived)
+        for sink in self.sinks:
+            sink.paused()
+
+    def _show(self, events: list[Event], arrived: float) -> None:
+        now = self.clock()
+        for event in events:
+            for sink in self.sinks:
+                if isinstance(event, Word):
+                    sink.wrote(event, arrived, now)
+                else:
+                    sink.ended(event, now)
+
+    def go(self, stream: BinaryIO) -> None:
+        """Until the input ends. What was fed is translated to its end, also after Ctrl-C or bad input."""
+        patience = Patience()
+        with patience.listening(), contextlib.ExitStack() as left:
+            for sink in self.sinks:  # each is closed, whatever another one has to complain of
+                left.callback(sink.close)
+            try:
+                while chunk := patience.read(stream):
+                    arrived = self.clock()
+                    self.hear(self.parser.take(self._decode(chunk)), arrived)
+                last = self.parser.take(self._decode(b"", last=True))
+                self.hear([*last, *self.parser.rest()], self.clock())
+            except (KeyboardInterrupt, UserError):
+                self.hear([BREAK], self.clock())
+                raise
+            self.hear([BREAK], self.clock())
+
+
+def run_live(options: Options, overrides: list[str], device: str) -> None:
+    sink = pick(options.as_json, sys.stdin.isatty(), console)
+    say = teller(sink)
+    parser: Parser = Hypotheses(say, options.keep) if options.partial else Words(options.by_lines)
+    trained, policy, about = load(options.run, options.latency, overrides, device)
+    text = text_of(trained, by_lines=options.by_lines)
+    session = Session(steps_of(trained, policy, text), text)
+    sinks: list[Sink] = [Srt(options.srt)] if options.srt else []
+    sinks += [Vtt(options.vtt)] if options.vtt else []
+    sinks.append(sink)  # last: if its reader has left, the subtitles have the word
+    if about:
+        say(about)
+    if sys.stdin.isatty():
+        say(f"{policy.name}: type words; an empty line ends a sentence, Ctrl-D ends")
+    began = time.monotonic()
+    Run(session, parser, sinks, lambda: time.monotonic() - began).go(sys.stdin.buffer)
