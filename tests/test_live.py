@@ -251,6 +251,16 @@ def test_a_word_longer_than_any_sentence_is_cut(model: Translator) -> None:
     assert all(len(source) <= 6 for source, _, _ in steps.outputs)
 
 
+def test_a_word_that_cleaning_takes_apart_is_one_word(model: Translator) -> None:
+    """As where the training text was tokenised: `done.` is two tokens, the second of which ends the sentence."""
+    text = replace(make_text(), clean=lambda word: word.replace("m", " m "), ends=lambda word: word == "m")
+    steps = Recording(model, policy("full"), text)
+    session = Session(steps, text)
+    events = session.feed("ab cdm") + session.feed("em")
+    assert [source for source, _, _ in steps.outputs] == [encode(text, ["ab", "cd", "m"]), encode(text, ["e", "m"])]
+    assert [event for event in events if isinstance(event, End)] == [End(0, 2, 2), End(1, 3, 1)]
+
+
 def test_without_a_word_there_is_no_sentence(model: Translator) -> None:
     text = make_text()
     session = Session(Recording(model, policy("wait-1"), text), text)

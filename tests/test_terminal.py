@@ -169,14 +169,17 @@ def take(process: "subprocess.Popen[bytes]", count: int) -> str:
     return words.decode()
 
 
-def test_words_come_whilst_the_input_is_open_and_ctrl_c_ends_it(run: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+def test_words_come_whilst_the_input_is_open_and_ctrl_c_ends_it(
+    run: Path, tmp_path: Path, stop: signal.Signals
+) -> None:
     srt = tmp_path / "a.srt"
     process = start("--model", run, "--latency", "wait-1", "--srt", srt)
     for word in ("kan", "musak", "ros"):
         send(process, word + " ")  # not even a line
         assert take(process, 1)
     send(process, "half")  # no white space after it: it may go on
-    process.send_signal(signal.SIGINT)
+    process.send_signal(stop)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert err == b""

@@ -36,13 +36,8 @@ class Eager(Steps):
 
     @torch.inference_mode()
     def begin(self) -> None:
-        cache = self.cache
         # What the caches hold lies beyond their ends now, where nothing looks, and is written over.
-        cache.read_end = cache.written_end = 0
-        cache.read, cache.written = torch.zeros_like(cache.read), torch.zeros_like(cache.written)
-        cache.decoded = torch.zeros_like(cache.decoded)
-        for layer in cache.heads:
-            layer.past = torch.zeros_like(layer.past)
+        self.cache.restart()
         self.last = torch.full_like(self.last, BOS)
         self.decider = self.policy.start(self.number)
         self.ahead = None

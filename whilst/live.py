@@ -221,7 +221,6 @@ class Script:
             sentence.done = sentence.written >= self.text.most(sentence.known)  # cut, as it does not end
         if sentence.done:
             events += self._words(sentence.buffer.flush())
-            sentence.waiting.clear()
         if sentence.done and sentence.over:
             self.sentences.popleft()
             events.append(End(sentence.number, sentence.last, sentence.last - sentence.before))

@@ -79,7 +79,10 @@ def load(run: Path, latency: str, overrides: list[str], device: str) -> tuple[Tr
 
 
 class Patience:
-    """Ctrl-C comes at once while input is awaited, else when the model has done its step, which has no half."""
+    """Ctrl-C comes at once while input is awaited, else when the model has done its step, which has no half.
+
+    The same for SIGTERM: who stops a service wants whole subtitles too.
+    """
 
     def __init__(self) -> None:
         self.waiting = False
@@ -92,11 +95,12 @@ class Patience:
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[None]:
-        before = signal.signal(signal.SIGINT, self.handle)
+        before = {number: signal.signal(number, self.handle) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             yield
         finally:
-            signal.signal(signal.SIGINT, before)
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
     def read(self, stream: BinaryIO) -> bytes:
         """What has come, at least a byte; nothing at the end."""
