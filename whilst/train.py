@@ -78,7 +78,8 @@ def prepare_folder(trainer: Trainer, restart: bool) -> None:
             for name in ("last.safetensors", "model.safetensors", "summary.json"):
                 (folder / name).unlink(missing_ok=True)
             remove(folder, "weights-*.safetensors")
-        remove(folder, ".*.tmp")  # what a killed process was about to write
+        for pattern in (".*.tmp", ".tmp*"):  # what a killed process was about to write, and safetensors for it
+            remove(folder, pattern)
         dataset = trainer.task.dataset
         write_run(folder, trainer.recipe, dataset.source, dataset.target)
 
