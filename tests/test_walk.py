@@ -5,11 +5,12 @@ from collections.abc import Callable
 import pytest
 
 from tests.test_learnt import KINDS, learnt
+from tests.test_mma import make_monotone
 from whilst.dataset import Split
 from whilst.decode import Limits, translate
 from whilst.errors import UserError
 from whilst.model import Translator
-from whilst.policy import Policy
+from whilst.policy import Policy, policy
 from whilst.policy.diagonal import Diagonal
 from whilst.policy.oracle import Oracle
 from whilst.policy.wait_k import WaitK
@@ -51,6 +52,13 @@ def test_along_its_own_translation_it_is_decoding(model: Translator, texts: Text
     outputs = translate(model, sources, policy, Limits(1.5, 4), 6)
     targets = [[*output.units, EOS][: len(output.reads)] for output in outputs]
     assert walk_along(model, sources, targets, policy) == [output.reads for output in outputs]
+
+
+def test_monotone_heads_walk_along_too(tiny: Model, translator: Callable[..., Translator], texts: Texts) -> None:
+    model, chosen = make_monotone(tiny, translator), policy("mma")
+    outputs = translate(model, texts[0], chosen, Limits(1.5, 4), 6)
+    targets = [[*output.units, EOS][: len(output.reads)] for output in outputs]
+    assert walk_along(model, texts[0], targets, chosen) == [output.reads for output in outputs]
 
 
 def test_the_oracle_is_found_by_its_number(model: Translator, texts: Texts) -> None:

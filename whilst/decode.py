@@ -120,9 +120,7 @@ class Loop:
 
     def decide(self, ahead: Tensor | None) -> Tensor:
         """(rows) whether to WRITE; who is finished has nothing to READ."""
-        cache = self.cache
-        state = cache.encoded, cache.decoded, ahead, cache.stopped
-        view = View(self.read, cache.written, self.source, self.last, *state)
+        view = View.of(self.cache, self.read, self.source, self.last, ahead)
         return self.decider.write(view) | (self.read >= self.lengths) | self.finished
 
     def look(self) -> Tensor:

@@ -56,10 +56,8 @@ class Eager(Steps):
 
     @torch.inference_mode()
     def decide(self) -> bool:
-        cache = self.cache
         ahead = self.look() if self.policy.looks_ahead else None
-        state = cache.encoded, cache.decoded, ahead, cache.stopped
-        return bool(self.decider.write(View(cache.read, cache.written, self.source, self.last, *state)))
+        return bool(self.decider.write(View.of(self.cache, self.cache.read, self.source, self.last, ahead)))
 
     @torch.inference_mode()
     def write(self) -> int:

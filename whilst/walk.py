@@ -38,8 +38,7 @@ def walk_along(
         finished = (read >= lengths) | (place >= counts)
         while not bool(finished.all()):
             ahead = model.look(cache, last, read) if policy.looks_ahead else None
-            view = View(read, cache.written, source, last, cache.encoded, cache.decoded, ahead)
-            reading = ~(decider.write(view) | finished)
+            reading = ~(decider.write(View.of(cache, read, source, last, ahead)) | finished)
             if not bool(reading.any()):
                 break
             read = read + reading.long()

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from whilst.model import Cache
+
 
 @dataclass(frozen=True)
 class View:
@@ -18,6 +20,11 @@ class View:
     decoded: Tensor  # (rows, width) decoder state that wrote the last token, zeros before the first
     ahead: Tensor | None = None  # (rows, width) decoder state that would write the next one now, if asked for
     stopped: Tensor | None = None  # (rows) whether all heads have stopped for it, where heads are monotone
+
+    @classmethod
+    def of(cls, cache: Cache, read: Tensor, source: Tensor, last: Tensor, ahead: Tensor | None) -> "View":
+        """What a cache holds, after so many reads."""
+        return cls(read, cache.written, source, last, cache.encoded, cache.decoded, ahead, cache.stopped)
 
 
 class Decider(abc.ABC):
