@@ -2,25 +2,22 @@
 
 import dataclasses
 import functools
+import itertools
 import shlex
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-
-import numpy as np
-import torch
 
 from whilst.beam import beam_search
 from whilst.checkpoint import AGENT, SEARCH, Trained, load_run
 from whilst.config import override, to_table
 from whilst.console import console, track
-from whilst.data import cut_padded, padded
 from whilst.dataset import Dataset, Split, read_manifest
 from whilst.decode import Limits, Output, translate
-from whilst.draw import find_reads
 from whilst.errors import UserError
 from whilst.files import sha256_lines
+from whilst.labels import find_labels
 from whilst.metrics import score
 from whilst.outliers import find_heads, heads_table, write_heads
 from whilst.policy import Policy, policy
@@ -194,16 +191,10 @@ def _number(name: str, known: list[str]) -> int:
 
 def oracle_reads(trained: Trained, split: Split, number: int) -> list[list[int]]:
     """The reads that search finds for each pair of a split, in its order."""
-    device = trained.model.target_embedding.weight.device
-    reads: dict[int, list[int]] = {}
-    order = np.argsort(split.target.lengths, kind="stable")
-    for chosen in track(cut_padded(split, order, 8192), "searching", "batches"):
-        batch = padded(split, chosen).to(device)
-        numbers = torch.full((batch.sentences + 1,), number)
-        found = find_reads(trained.model, trained.recipe.search, batch, numbers).tolist()
-        lengths = split.target.lengths[chosen].tolist()
-        reads |= {n: row[:length] for n, row, length in zip(chosen.tolist(), found, lengths, strict=True)}
-    return [reads[n] for n in range(len(reads))]
+    settings = trained.recipe.search
+    one = dataclasses.replace(settings, intervals=(settings.intervals[number],))
+    reads = find_labels(trained.model, one, split, 8192).reads[0].tolist()
+    return [reads[begin:end] for begin, end in itertools.pairwise(split.target.offsets.tolist())]
 
 
 def with_settings(trained: Trained, overrides: list[str]) -> Trained:
@@ -224,11 +215,16 @@ def home(run: Path, policy_name: str) -> Path:
     return tuned if searched and (tuned / "model.safetensors").is_file() else run
 
 
+def loader(overrides: list[str], device: str) -> Callable[[Path], Trained]:
+    """Loads run folders, each of them once: several policies share a model."""
+    return functools.cache(lambda folder: with_settings(load_run(folder, pick_device(device)), overrides))
+
+
 def evaluate_run(
     run: Path, policies: Sequence[str], out: Path | None, with_text: bool, overrides: list[str], device: str
 ) -> list[Record]:
     """Evaluate a run under each policy; the run's own recipe says what is not given."""
-    load = functools.cache(lambda folder: with_settings(load_run(folder, pick_device(device)), overrides))
+    load = loader(overrides, device)
     recipe = load(run).recipe
     dataset = Dataset.open(Path(recipe.data.dataset))
     split = dataset.split(recipe.evaluate.split)

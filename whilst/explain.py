@@ -1,7 +1,6 @@
 """One sentence under the magnifying glass: what each target token gains from each source token, what search makes
 of it, and what the agent does. How it is drawn stands in landscape.py."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -55,7 +54,7 @@ def explain(trained: Trained, source: str, target: str | None, first: int) -> Ex
     if first not in intervals:
         raise UserError(f"--latency {first}: this run knows {', '.join(map(str, intervals))}")
     device = trained.model.target_embedding.weight.device
-    batch = padded(Split(_ragged(ids), _ragged(wanted)), np.arange(1)).to(device)
+    batch = padded(Split(Ragged.of([ids]), Ragged.of([wanted])), np.arange(1)).to(device)
     interval = Interval(first, settings.size, settings.slope)
     low, high = interval.reads(batch, 0), interval.reads(batch, settings.size - 1)
     agent = None
@@ -72,10 +71,6 @@ def explain(trained: Trained, source: str, target: str | None, first: int) -> Ex
         search(trained.model, batch, settings, first)[0].tolist(),
         agent,
     )
-
-
-def _ragged(ids: Sequence[int]) -> Ragged:
-    return Ragged(np.array(ids, dtype=np.int64), np.array([0, len(ids)], dtype=np.int64))
 
 
 @torch.inference_mode()

@@ -298,10 +298,7 @@ class Translator(nn.Module):
     def write(self, cache: Cache, last: Tensor, reads: Tensor) -> Tensor:
         """Decode one more target token in every row: (rows) last token, (rows) reads -> (rows, units) logits."""
         states = self.look(cache, last, reads)
-        cache.written, cache.decoded = cache.written + 1, states
-        cache.written_end += 1
-        for layer in cache.heads:
-            layer.past = layer.now
+        cache.commit(states, torch.ones_like(cache.written, dtype=torch.bool))
         return self.logits(states)
 
     def look(self, cache: Cache, last: Tensor, reads: Tensor) -> Tensor:

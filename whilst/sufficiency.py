@@ -14,17 +14,17 @@ from statistics import fmean
 import numpy as np
 from rich.table import Table
 
-from whilst.alignment import Units, encode, farthest, needs, read_alignment, sufficient
+from whilst.alignment import encode, farthest, needs, read_alignment, sufficient
 from whilst.chart import Curve, Panel, chart
-from whilst.checkpoint import Trained, load_run
+from whilst.checkpoint import Trained
 from whilst.console import console, track
 from whilst.dataset import Ragged, Split
 from whilst.errors import UserError
-from whilst.evaluate import choose, home, pair_name, policy_name, system_name, with_settings
+from whilst.evaluate import choose, home, loader, pair_name, policy_name, system_name
 from whilst.files import sha256, write_json
 from whilst.metrics import average_lagging
 from whilst.policy import Policy
-from whilst.processes import pick_device, versions
+from whilst.processes import versions
 from whilst.text import cleaner, read_pairs
 from whilst.vocab import EOS
 from whilst.walk import walk_along
@@ -80,7 +80,7 @@ def measure(trained: Trained, text: Aligned, name: str, batch: int) -> Point:
     # A side may be nothing but words that cleaning takes away.
     kept = [number for number, (left, right) in enumerate(sides) if left.ids and right.ids]
     pairs = [sides[number] for number in kept]
-    split = Split(_ragged([left for left, _ in pairs]), _ragged([right for _, right in pairs]))
+    split = Split(*(Ragged.of([[*units.ids, EOS] for units in side]) for side in zip(*pairs, strict=True)))
     chosen = choose(name, trained, trained.recipe.evaluate, split)
     reads = walk_all(trained, split, chosen, batch)
     lags, met, wanted = [], [], []
@@ -106,12 +106,6 @@ def measure(trained: Trained, text: Aligned, name: str, batch: int) -> Point:
     )
 
 
-def _ragged(sentences: Sequence[Units]) -> Ragged:
-    rows = [[*units.ids, EOS] for units in sentences]
-    offsets = np.cumsum([0, *map(len, rows)]).astype(np.int64)
-    return Ragged(np.concatenate(rows).astype(np.int64), offsets)
-
-
 def walk_all(trained: Trained, split: Split, policy: Policy, batch: int) -> list[list[int]]:
     """`walk_along` for a whole split, sentences of similar length together; the order stays."""
     order = np.argsort(split.target.lengths, kind="stable").tolist()
@@ -135,12 +129,11 @@ def sufficiency(
 ) -> list[Point]:
     """Measure each policy of each run; write `out`/sufficiency.json, .png and .svg."""
     text = Aligned.read(*files, possible, reverse)
-    points = []
+    points, load = [], loader(overrides, device)
     for run in runs:
-        recipe = with_settings(load_run(run, pick_device(device)), overrides).recipe
+        recipe = load(run).recipe
         for name in policies or recipe.evaluate.policies:
-            trained = with_settings(load_run(home(run, name), pick_device(device)), overrides)
-            points.append(measure(trained, text, name, recipe.evaluate.batch))
+            points.append(measure(load(home(run, name)), text, name, recipe.evaluate.batch))
     links = "sure and possible" if possible else "sure"
     table = {
         "links": links,
