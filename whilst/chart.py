@@ -26,6 +26,7 @@ class Panel:
     x: str
     y: str
     curves: Sequence[Curve]
+    from_zero: bool = False  # whether heights begin there, so that they compare as lengths
 
 
 def chart(panels: Sequence[Panel], stem: Path) -> None:
@@ -57,6 +58,8 @@ def chart(panels: Sequence[Panel], stem: Path) -> None:
             axes.set_ylabel(panel.y)
             axes.grid(color="#ececec", linewidth=0.8)
             axes.set_axisbelow(True)
+            if panel.from_zero:
+                axes.set_ylim(bottom=0)
             if any(curve.name for curve in panel.curves):
                 axes.legend(frameon=False, fontsize=9.5)
         for suffix, metadata in ((".png", {"Software": None}), (".svg", {"Date": None})):

@@ -4,15 +4,14 @@ import statistics
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import matplotlib as mpl
 import torch
-from matplotlib.figure import Figure
 from rich.table import Table
 
 from whilst.bench import clock, random_model
+from whilst.chart import Curve, Panel, chart
 from whilst.console import console, track
 from whilst.figure import COLOURS
-from whilst.files import write_json, writing
+from whilst.files import write_json
 from whilst.model import Translator
 from whilst.processes import describe, pick_device, versions
 from whilst.reference import masked_states
@@ -70,23 +69,11 @@ def measure(model: Translator, length: int, repeats: int) -> Growth:
 
 def draw(growth: Growth, title: str, stem: Path) -> None:
     """Write `stem`.png and `stem`.svg."""
-    figure = Figure(figsize=(7, 4), layout="constrained")
-    axes = figure.add_subplot()
     cached = [read + write for read, write in zip(growth.read, growth.write, strict=True)]
-    for name, values, colour in (("recomputed", growth.recomputed, COLOURS[1]), ("cached", cached, COLOURS[0])):
-        axes.plot(growth.positions, values, color=colour, linewidth=2)
-        end = growth.positions[-1], values[-1]
-        axes.annotate(name, end, (6, 0), textcoords="offset points", color=colour, va="center")
-    axes.set_xlabel("position in the sentence (source and target tokens)")
-    axes.set_ylabel("ms for a READ and a WRITE")
-    axes.set_title(title, loc="left", fontsize=11)
-    axes.set_ylim(bottom=0)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(color="#e8e8e8")
-    for kind in ("png", "svg"):
-        path = stem.with_name(f"{stem.name}.{kind}")
-        with mpl.rc_context({"svg.hashsalt": "whilst"}), writing(path) as temporary:
-            figure.savefig(temporary, dpi=150, format=kind, metadata={"Date": None} if kind == "svg" else None)
+    lines = (("recomputed", growth.recomputed, COLOURS[1]), ("cached", cached, COLOURS[0]))
+    curves = [Curve(name, growth.positions, values, colour) for name, values, colour in lines]
+    position = "position in the sentence (source and target tokens)"
+    chart([Panel(title, position, "ms for a READ and a WRITE", curves, from_zero=True)], stem)
 
 
 def growth_bench(
