@@ -14,7 +14,8 @@ from torch import Tensor
 
 from whilst.attention import Tokens, dense_mask
 from whilst.errors import UserError
-from whilst.model import MAX_POSITIONS, Cache, Translator, sinusoids
+from whilst.cache import Cache
+from whilst.model import MAX_POSITIONS, Translator, sinusoids
 from whilst.reference import masked_logits
 from whilst.settings import Model
 from whilst.vocab import BOS, EOS
