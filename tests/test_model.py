@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from whilst.attention import Tokens, dense_mask
-from whilst.errors import UserError
 from whilst.cache import Cache
+from whilst.errors import UserError
 from whilst.model import MAX_POSITIONS, Translator, sinusoids
 from whilst.reference import masked_logits
 from whilst.settings import Model

@@ -1,10 +1,11 @@
 """What a server has done, counted, in Prometheus's text format. Any thread may count.
 
-Several worker processes answer on one port, and a scrape reaches one of them: each leaves its counts in a folder now
-and then, and whoever is asked tells all of them, with the process as a label.
+Several worker processes answer on one port, and a scrape reaches one of them: each leaves its counts in a folder
+now and then, and whoever is asked tells all of them, with the process as a label.
 """
 
 import json
+import math
 import os
 import threading
 import time
@@ -62,8 +63,9 @@ class Meter:
     def read(self, words: int, seconds: float) -> None:
         """A message has been taken in."""
         self.add("whilst_source_words_total", words)
-        for bound in (*BUCKETS, float("inf")):
-            self.add("whilst_message_seconds_bucket", float(seconds <= bound), f'le="{bound:g}"'.replace("inf", "+Inf"))
+        for bound in (*BUCKETS, math.inf):
+            name = "+Inf" if bound == math.inf else f"{bound:g}"
+            self.add("whilst_message_seconds_bucket", float(seconds <= bound), f'le="{name}"')
         self.add("whilst_message_seconds_sum", seconds)
         self.add("whilst_message_seconds_count")
 

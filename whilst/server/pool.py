@@ -1,4 +1,4 @@
-"""The steps of many sessions (live.py), done together: those of one kind in one call. Knows units; nothing of words.
+"""The steps of many sessions (live.py), done together: those of one kind in one call. Knows units; no words.
 
 Each session has a place of its own. Only the places that have something to do are computed, and what a place can
 hold is fixed, so neither time nor memory depends on who is silent or how long a talk has been.

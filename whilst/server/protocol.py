@@ -27,11 +27,11 @@ CLOSE = {
     "internal": 1011,
     "shutdown": 1012,
 }
-# The same for a POST.
+# The same for a POST, where it is not a bad request.
 STATUS = {
     "unauthorized": 401,
     "origin": 403,
-    "protocol": 400,
+    "idle": 408,
     "too_big": 413,
     "too_many_words": 413,
     "too_many_sessions": 503,
@@ -60,7 +60,7 @@ class Limits:
         return {"message_bytes": self.message_bytes, "words": self.words, "idle_seconds": self.idle}
 
 
-class Fault(Exception):
+class SessionError(Exception):
     """What a client is told went wrong."""
 
     def __init__(self, code: str, message: str, fatal: bool = True) -> None:
@@ -100,21 +100,21 @@ def parse(frame: str | bytes, limits: Limits) -> Start | Words | Finish:
     """A client's message."""
     check_size(len(frame.encode("utf-8", "surrogatepass") if isinstance(frame, str) else frame), limits)
     if isinstance(frame, bytes):
-        raise Fault("protocol", f"a binary frame: messages are text frames with JSON; send {FORMS}")
+        raise SessionError("protocol", f"a binary frame: messages are text frames with JSON; send {FORMS}")
     table = load(frame)
     match table.get("type"):
         case "start":
-            return Start(_text(table, "latency", "medium"), _text(table, "token", ""))
+            return Start(text_of(table, "latency", "medium"), text_of(table, "token", ""))
         case "words":
-            return Words(_seq(table), _text(table, "text", None))
+            return Words(seq_of(table), text_of(table, "text"))
         case "finish":
-            return Finish(_seq(table))
-    raise Fault("protocol", f"a message of type {short(table.get('type'))}: unknown; send {FORMS}")
+            return Finish(seq_of(table))
+    raise SessionError("protocol", f"a message of type {short(table.get('type'))}: unknown; send {FORMS}")
 
 
 def check_size(size: int, limits: Limits) -> None:
     if size > limits.message_bytes:
-        raise Fault(
+        raise SessionError(
             "too_big", f"a message of {size} bytes: at most {limits.message_bytes} are taken; send it in parts"
         )
 
@@ -124,9 +124,9 @@ def load(text: str | bytes) -> Message:
     try:
         table = json.loads(text)
     except (ValueError, RecursionError):  # ValueError: no JSON, no Unicode, or a number too long to be one
-        raise Fault("protocol", f"a message that is no JSON; send {FORMS}") from None
+        raise SessionError("protocol", "what came is no JSON; send a JSON object") from None
     if not isinstance(table, dict):
-        raise Fault("protocol", f"a message that is no JSON object; send {FORMS}")
+        raise SessionError("protocol", f"what came is {short(table)}; send a JSON object")
     return table
 
 
@@ -136,22 +136,21 @@ def short(value: object) -> str:
     return text if len(text) <= 40 else text[:40] + "…"
 
 
-def _text(table: Message, name: str, default: str | None) -> str:
+def text_of(table: Message, name: str, default: str | None = None) -> str:
     value = table.get(name, default)
     if not isinstance(value, str):
-        raise Fault("protocol", f"{name} of a {table['type']} message: must be a string, not {short(value)}")
+        raise SessionError("protocol", f"{name}: must be a string, not {short(value)}")
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise Fault("protocol", f"{name} of a {table['type']} message: has half a character (a surrogate)") from None
+        raise SessionError("protocol", f"{name}: has half a character (a surrogate); send whole ones") from None
     return value
 
 
-def _seq(table: Message) -> int:
+def seq_of(table: Message) -> int:
     value = table.get("seq")
     if not isinstance(value, int) or isinstance(value, bool):
-        kind = table["type"]
-        raise Fault("protocol", f"seq of a {kind} message: must be a whole number, not {short(value)}")
+        raise SessionError("protocol", f"seq: must be a whole number, not {short(value)}")
     return value
 
 
@@ -165,11 +164,13 @@ class Order:
 
     def take(self, message: Words | Finish) -> None:
         if message.seq != self.seq + 1:
-            raise Fault("sequence", f"seq {short(message.seq)} after {self.seq}: send {self.seq + 1}")
+            raise SessionError("sequence", f"seq {short(message.seq)} after {self.seq}: send {self.seq + 1}")
         if isinstance(message, Words):
             self.words += len(message.text.split())
         if self.words > self.limits.words:
-            raise Fault("too_many_words", f"more than {self.limits.words} words in a session; begin another one")
+            raise SessionError(
+                "too_many_words", f"more than {self.limits.words} words in a session; begin another one"
+            )
         self.seq = message.seq
 
 

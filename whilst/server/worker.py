@@ -18,12 +18,13 @@ from queue import Empty, SimpleQueue
 from whilst.live import Ask, Event, Script, Step, Text
 from whilst.server.meter import Meter
 from whilst.server.pool import Pool
-from whilst.server.protocol import Fault, Message, Tally, commit
+from whilst.server.protocol import Message, SessionError, Tally, commit
 
 HOLD = 0.05  # seconds that words wait for others of the same client message: each commit costs
 log = logging.getLogger("whilst.serve")
 
-Sink = Callable[[Message | Fault], None]
+Letter = tuple[Message | SessionError, bool]  # and whether a client's message has been dealt with by it
+Sink = Callable[[Message | SessionError, bool], None]
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class Stream:
         self.events: list[Event] = []
         self.since = 0.0  # when the first of them came
         self.tally = Tally()
-        self.out: list[Message | Fault] = []
+        self.out: list[Letter] = []
 
     def proceed(self) -> list[Job]:
         """Take messages until there is something to ask for: those that are done."""
@@ -85,19 +86,19 @@ class Stream:
 
     def _end(self, job: Job) -> None:
         self.ack = job.seq
-        self.say()
+        self.say(done=job.words is not None)
         if job.words is None:
             self.tally.source_words = self.script.fed
-            self.out.append(self.tally.told(self.ack))
+            self.out.append((self.tally.told(self.ack), True))
 
-    def say(self) -> None:
-        self.out.append(commit(self.ack, self.events))
+    def say(self, done: bool) -> None:
+        self.out.append((commit(self.ack, self.events), done))
         self.events = []
 
     def hurry(self, now: float) -> None:
         """A long message has much to say: not all of it must wait for the end."""
         if self.events and now - self.since > HOLD:
-            self.say()
+            self.say(done=False)
 
 
 class Worker:
@@ -211,8 +212,7 @@ class Worker:
 
     def _fail(self, stream: Stream, error: Exception) -> None:
         log.error("a session failed: %s", error, exc_info=error)
-        self._meter.error("internal")
-        stream.out.append(Fault("internal", "the server failed in this session; begin another one"))
+        stream.out.append((SessionError("internal", "the server failed in this session; begin another one"), False))
         self._send([stream])
         self._close(stream)
 
@@ -226,7 +226,7 @@ class Worker:
                 self._deliver(partial(hand_out, letters))
 
 
-def hand_out(letters: Sequence[tuple[Sink, list[Message | Fault]]]) -> None:
-    for sink, messages in letters:
-        for message in messages:
-            sink(message)
+def hand_out(letters: Sequence[tuple[Sink, list[Letter]]]) -> None:
+    for sink, mine in letters:
+        for letter in mine:
+            sink(*letter)
