@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import pytest
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 
@@ -150,9 +151,7 @@ class Client:
 
     def closed(self) -> int:
         """What the server closed with; nothing may come before that."""
-        try:
-            frame = self.socket.recv(30)
-        except ConnectionClosed as error:
-            assert error.rcvd is not None
-            return error.rcvd.code
-        raise AssertionError(f"something came: {frame!r}")
+        with pytest.raises(ConnectionClosed) as closed:
+            self.socket.recv(30)
+        assert closed.value.rcvd is not None
+        return closed.value.rcvd.code

@@ -284,13 +284,13 @@ def test_a_wrong_token(guarded: Site, token: str) -> None:
 
 
 def test_the_right_token(guarded: Site) -> None:
-    header = {"authorization": "bearer " + "söcret".encode().decode("latin-1")}
+    token = "bearer " + "söcret".encode().decode("latin-1")
     with guarded.connect() as client:
         assert client.start(token="söcret")["type"] == "ready"
-    with guarded.connect(additional_headers=header) as client:
+    with guarded.connect(additional_headers={"authorization": token}) as client:
         assert client.start()["type"] == "ready"
-    assert post(guarded, {"text": "a"}, **header)[0] == 200
-    assert fetch(guarded, "/metrics", **header)[0] == 200
+    assert post(guarded, {"text": "a"}, authorization=token)[0] == 200
+    assert fetch(guarded, "/metrics", authorization=token)[0] == 200
 
 
 @pytest.mark.parametrize(
@@ -349,5 +349,3 @@ def test_nobody_begins_when_the_server_stops(here: Site) -> None:
         assert post(here, {"text": "a"})[0] == 503
     finally:
         here.hub.stopping = False
-
-
