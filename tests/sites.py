@@ -48,8 +48,8 @@ def texts(events: list[Event]) -> list[tuple[str, int, int]]:
     return [(event.text, event.sentence, event.position) for event in events if isinstance(event, Word)]
 
 
-def until(condition: Callable[[], bool], what: str) -> None:
-    end = time.monotonic() + 30
+def until(condition: Callable[[], bool], what: str, seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, f"it takes too long: {what}"
         time.sleep(0.005)
