@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 from websockets.exceptions import ConnectionClosed
 
 from tests.runs import CPU, ENVIRONMENT, call, command, short_recipe
@@ -25,10 +26,11 @@ from whilst.dataset import Dataset
 from whilst.eager import steps_of, text_of
 from whilst.errors import UserError
 from whilst.evaluate import choose
-from whilst.live import Session, Step
+from whilst.live import Script, Session
 from whilst.serve_bench import Load as BenchLoad
 from whilst.serve_bench import largest, serve_bench, source_language, talk
 from whilst.server.meter import Meter
+from whilst.server.packed import Packed, can_pack, pack
 from whilst.server.run import Options, serve
 from whilst.server.served import How, serve_run
 from whilst.settings import Agent as AgentSettings
@@ -193,17 +195,33 @@ def test_a_run_without_an_agent_waits(run: Path, tmp_path: Path) -> None:
     assert served.latencies == {"low": "wait-1", "medium": "wait-3", "high": "wait-5"}
 
 
-@pytest.mark.parametrize("how", [How("single"), How(precision="bf16")])
-def test_other_ways_translate_too(run: Path, how: How) -> None:
+@pytest.mark.parametrize("how", [How(), How("single")])
+def test_a_run_translates_as_live(run: Path, toy_dataset: Dataset, how: How) -> None:
+    """With weights that are laid out anew."""
     served = serve_run(run, [], how)
-    pool = served.pool(2)
-    for place in (0, 1):
-        pool.use(place, served.policy("low"))
-    both = [(0, 5), (1, 6)]
-    pool.do(Step.BEGIN, both)
-    pool.do(Step.READ, both)
-    assert set(pool.do(Step.DECIDE, both)) <= {0, 1}
-    assert all(0 <= unit < len(served.text.target.vocabulary) for unit in pool.do(Step.WRITE, both))
+    pool, script = served.pool(2), Script(served.text)
+    words = " ".join(toy_dataset.text("test")[0][:4]).split()
+    pool.use(1, served.policy("high"))
+    events = []
+    for word in words:
+        script.put(word)
+        events += script.settle()
+        while (ask := script.next()) is not None:
+            events += script.answer(ask, pool.do(ask.step, [(1, ask.unit)])[0])
+    assert texts(events) == expected(run, words, "agent-4")
+
+
+def test_packed_layers_are_the_same(run: Path) -> None:
+    model = load_run(run, CPU).model
+    assert can_pack(model)
+    plain = [layer for layer in model.modules() if isinstance(layer, nn.Linear)]
+    pack(model)
+    assert not [layer for layer in model.modules() if isinstance(layer, nn.Linear)]
+    packed = [layer for layer in model.modules() if isinstance(layer, Packed)]
+    for one, other in zip(plain, packed, strict=True):
+        for shape in ((1, 1), (5, 1), (40,)):
+            states = torch.randn(*shape, one.in_features)
+            torch.testing.assert_close(one(states), other(states))
 
 
 def test_counts_of_all_workers(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from whilst.cache import Cache
 from whilst.decode import likeliest
@@ -61,11 +61,19 @@ class Batched(Pool):
 
     @torch.inference_mode()
     def __init__(
-        self, model: Translator, policy: Callable[[str], Policy], places: int, longest: int, most: int
+        self,
+        model: Translator,
+        policy: Callable[[str], Policy],
+        places: int,
+        longest: int,
+        most: int,
+        output: nn.Module | None = None,
     ) -> None:
+        """Room for so many sentences of at most these lengths; `output` makes logits, if not the model itself."""
         if model.bidirectional:
             raise UserError("this model's encoder needs the whole source before it begins; use `whilst translate`")
         self._model, self._find = model, policy
+        self._logits = output or model.logits
         self.cache = model.start(places, longest, most, lazy=True)
         device = self.cache.read.device
         self._places = torch.arange(places, device=device)
@@ -166,7 +174,7 @@ class Batched(Pool):
         rows = self._rows(places)
         part = self._part(places, rows)
         ahead = self._ahead[rows]
-        found = likeliest(self._model.logits(ahead))
+        found = likeliest(self._logits(ahead))
         part.commit(ahead, torch.ones_like(rows, dtype=torch.bool))
         self.cache.put(part)
         self._last[rows] = found

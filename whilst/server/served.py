@@ -14,8 +14,8 @@ from whilst.evaluate import agent_names, choose, home, with_settings
 from whilst.live import Text
 from whilst.policy import Policy
 from whilst.processes import pick_device
+from whilst.server.packed import Packed, can_pack, pack
 from whilst.server.pool import Batched, Pool, Single
-from whilst.server.rounded import round_linears
 from whilst.terminal import FIXED, KINDS, LATENCIES, named
 
 
@@ -43,14 +43,12 @@ class How:
     """How the model's steps are done."""
 
     engine: str = "batch"  # all sessions' together, or "single": one by one
-    precision: str = "fp32"  # or "bf16": linear layers multiply in it
     device: str = "cpu"
     threads: int = 1
 
     def __post_init__(self) -> None:
-        for name, known in (("engine", ("batch", "single")), ("precision", ("fp32", "bf16"))):
-            if (value := getattr(self, name)) not in known:
-                raise UserError(f"--{name} {value}: write {' or '.join(known)}")
+        if self.engine not in ("batch", "single"):
+            raise UserError(f"--engine {self.engine}: write batch or single")
 
 
 def serve_run(run: Path, overrides: list[str], how: How) -> Served:
@@ -59,9 +57,11 @@ def serve_run(run: Path, overrides: list[str], how: How) -> Served:
     tuned = home(run, "agent")
     folder = tuned if (tuned / AGENT / "model.safetensors").is_file() else run
     trained = with_settings(load_run(folder, pick_device(how.device)), overrides)
-    if how.precision == "bf16":
-        for part in filter(None, (trained.model, trained.agent)):
-            round_linears(part)
+    model, output = trained.model, None
+    if can_pack(model):
+        for part in filter(None, (model, trained.agent)):
+            pack(part)
+        output = Packed(model.target_embedding.weight, None)
     if trained.recipe.model.cross == "monotone":
         names: list[str] | tuple[str, ...] = ["mma"]
     else:
@@ -73,7 +73,7 @@ def serve_run(run: Path, overrides: list[str], how: How) -> Served:
         return choose(name, trained, trained.recipe.evaluate, None)
 
     pools: dict[str, Callable[[int], Pool]] = {
-        "batch": lambda places: Batched(trained.model, policy, places, text.longest, text.most(text.longest)),
+        "batch": lambda places: Batched(model, policy, places, text.longest, text.most(text.longest), output),
         "single": lambda places: Single(lambda name: steps_of(trained, policy(name), text), places),
     }
     data = trained.recipe.data
