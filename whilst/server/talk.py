@@ -78,7 +78,7 @@ class Talk:
     def use(self, latency: str) -> None:
         """Another latency from the next sentence on."""
         self.policy = self.hub.policy(latency)
-        self.hub.worker.use(self.stream, self.policy)
+        self.hub.worker.tell(self.stream, self.policy)
 
     def tell(self, message: Words | Finish) -> None:
         self.order.take(message)

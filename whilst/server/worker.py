@@ -40,10 +40,10 @@ class Stream:
     """A session as the worker sees it; nobody else touches it."""
 
     def __init__(self, text: Text, policy: str, sink: Sink) -> None:
-        self.policy, self.sink = policy, sink
+        self.policy, self.sink = policy, sink  # the policy of sentences that begin from now on
         self.script = Script(text)
         self.place: int | None = None
-        self.jobs: deque[Job] = deque()
+        self.jobs: deque[Job | str] = deque()  # a string is another policy
         self.job: Job | None = None  # under way
         self.ask: Ask | None = None  # what it waits for
         self.ack = 0
@@ -62,11 +62,15 @@ class Stream:
                 self.job = None
             if not self.jobs:
                 break
-            self.job = self.jobs.popleft()
-            if self.job.words is None:
+            following = self.jobs.popleft()
+            if isinstance(following, str):
+                self.policy = following
+                continue
+            self.job = following
+            if following.words is None:
                 self.script.end()
             else:
-                self.script.put(self.job.words)
+                self.script.put(following.words)
             # A sentence may be over already when its end becomes known: it had written the end mark.
             self._heard(self.script.settle())
             self.ask = self.script.next()
@@ -127,14 +131,11 @@ class Worker:
         return self._thread.is_alive()
 
     def open(self, stream: Stream) -> None:
-        self._commands.put(partial(self._guard, stream, partial(self._open, stream)))
+        self._commands.put(partial(self._open, stream))
 
-    def tell(self, stream: Stream, job: Job) -> None:
+    def tell(self, stream: Stream, job: Job | str) -> None:
+        """A message, or the policy from the next sentence on."""
         self._commands.put(partial(self._tell, stream, job))
-
-    def use(self, stream: Stream, policy: str) -> None:
-        """From the next sentence on."""
-        self._commands.put(partial(self._guard, stream, partial(self._use, stream, policy)))
 
     def close(self, stream: Stream) -> None:
         self._commands.put(partial(self._close, stream))
@@ -143,13 +144,8 @@ class Worker:
 
     def _open(self, stream: Stream) -> None:
         stream.place = self._free.pop()
-        self._pool.use(stream.place, stream.policy)
 
-    def _use(self, stream: Stream, policy: str) -> None:
-        if stream.place is not None:
-            self._pool.use(stream.place, policy)
-
-    def _tell(self, stream: Stream, job: Job) -> None:
+    def _tell(self, stream: Stream, job: Job | str) -> None:
         if stream.place is not None:
             stream.jobs.append(job)
             self._active[stream] = None
@@ -195,6 +191,9 @@ class Worker:
         asks = [(stream.place, stream.ask.unit) for stream in streams if stream.ask and stream.place is not None]
         began = time.monotonic()
         try:
+            if step is Step.BEGIN:
+                for stream, (place, _) in zip(streams, asks, strict=True):
+                    self._pool.use(place, stream.policy)
             results = self._pool.do(step, asks)
         except Exception as error:
             if len(streams) == 1:
