@@ -181,6 +181,16 @@ def test_bytes_that_are_no_frames(here: Site, data: bytes) -> None:
     until(here.is_empty, "it leaves")
 
 
+@pytest.mark.usefixtures("witness")
+def test_a_text_whose_reader_leaves(here: Site) -> None:
+    body = json.dumps({"text": "abc def " * 50}).encode()
+    head = f"POST /v1/translate HTTP/1.1\r\nHost: here\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+    with socket.create_connection(("127.0.0.1", here.port), 30) as client:
+        client.sendall(head + body)
+        assert client.recv(12) == b"HTTP/1.1 200"
+    until(lambda: len(here.hub.talks) == 1, "it is noticed")
+
+
 def test_requests_that_are_none(here: Site) -> None:
     for data in (b"\r\n\r\n", b"GET / HTTP/9\r\n\r\n", bytes(range(256)), b"POST /v1/translate HTTP/1.1\r\n"):
         with socket.create_connection(("127.0.0.1", here.port), 30) as client:

@@ -85,9 +85,10 @@ class Events(Response):
             for task in (sending, leaving):
                 task.cancel()
             await asyncio.gather(sending, leaving, return_exceptions=True)
-        if not sending.cancelled() and isinstance(error := sending.exception(), TimeoutError):
+        error = None if sending.cancelled() else sending.exception()
+        if isinstance(error, TimeoutError):
             self.talk.hub.meter.error("slow")
-        elif not sending.cancelled() and error is not None and not isinstance(error, OSError):
+        elif error is not None and not isinstance(error, OSError):  # OSError: the client has gone
             raise error
 
     async def _left(self, receive: Receive) -> None:
