@@ -30,7 +30,7 @@ from whilst.live import Script, Session
 from whilst.serve_bench import Load as BenchLoad
 from whilst.serve_bench import largest, serve_bench, source_language, talk
 from whilst.server.meter import Meter
-from whilst.server.packed import Packed, can_pack, pack
+from whilst.server.packed import PRECISIONS, Packed16, Packed32, PackedLSTM, can_pack, pack
 from whilst.server.run import Options, serve
 from whilst.server.served import How, serve_run
 from whilst.settings import Agent as AgentSettings
@@ -211,17 +211,29 @@ def test_a_run_translates_as_live(run: Path, toy_dataset: Dataset, how: How) -> 
     assert texts(events) == expected(run, words, "agent-4")
 
 
-def test_packed_layers_are_the_same(run: Path) -> None:
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_packed_layers_are_the_same(run: Path, precision: str) -> None:
+    """And rows come out the same, to the bit, whoever is beside them."""
     model = load_run(run, CPU).model
-    assert can_pack(model)
+    assert can_pack(model, precision)
+    near = {"rtol": 2e-3, "atol": 2e-3} if precision == "fp16" else {"rtol": 1e-5, "atol": 1e-5}
     plain = [layer for layer in model.modules() if isinstance(layer, nn.Linear)]
-    pack(model)
+    pack(model, PRECISIONS[precision])
     assert not [layer for layer in model.modules() if isinstance(layer, nn.Linear)]
-    packed = [layer for layer in model.modules() if isinstance(layer, Packed)]
+    packed = [layer for layer in model.modules() if isinstance(layer, Packed32 | Packed16)]
     for one, other in zip(plain, packed, strict=True):
-        for shape in ((1, 1), (5, 1), (40,)):
-            states = torch.randn(*shape, one.in_features)
-            torch.testing.assert_close(one(states), other(states))
+        states = torch.randn(40, 1, one.in_features)
+        found = other(states)
+        torch.testing.assert_close(one(states), found, **near)
+        for some in (slice(0, 1), slice(7, 9), slice(3, 33)):
+            assert torch.equal(other(states[some]), found[some])
+
+
+def test_a_packed_agent_is_the_same() -> None:
+    core = nn.LSTM(6, 4, batch_first=True)
+    packed = PackedLSTM(core, Packed32)
+    inputs, state = torch.randn(3, 1, 6), (torch.randn(1, 3, 4), torch.randn(1, 3, 4))
+    torch.testing.assert_close(core(inputs, state), packed(inputs, state))
 
 
 def test_counts_of_all_workers(tmp_path: Path) -> None:

@@ -71,7 +71,7 @@ class Agent(nn.Module):
         tokens = self.tokens(self.dropout(torch.cat(parts, -1)))
         action = self.action(self.action_embedding(seen.action)) + self.latency(interval)[:, None]
         inputs = torch.cat([tokens, action], -1)
-        if self.settings.kind == "lstm" and inputs.shape[1] == 1 and inputs.device.type == "cpu":
+        if isinstance(self.core, nn.LSTM) and inputs.shape[1] == 1 and inputs.device.type == "cpu":
             states, state = self._one(inputs[:, 0], state)
         elif self.settings.kind == "lstm":
             states, (hidden, cell) = self.core(inputs, state)

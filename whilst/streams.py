@@ -62,6 +62,7 @@ def serve(
     words: Annotated[int, typer.Option(help="Source words of a session.", min=1)] = 100_000,
     idle: Annotated[float, typer.Option(help="Seconds without a message until a session is ended.")] = 300.0,
     engine: Annotated[str, typer.Option(help="batch: the steps of all together; single: one by one.")] = "batch",
+    precision: Annotated[str, typer.Option(help="Of the weights: fp32, or fp16, which is faster.")] = "fp32",
     ray: Annotated[bool, typer.Option("--ray", help="Workers are replicas of Ray Serve (extra `ray`).")] = False,
     set_: Set = [],  # noqa: B006
     device: Device = "cpu",
@@ -90,7 +91,7 @@ def serve(
 
     limits = Limits(words=words, sessions=sessions, idle=idle)
     door = Door(token, tuple(origin or ()))
-    how = How(engine, device, threads)
+    how = How(engine, precision, device, threads)
     options = Options(model, host, port, workers, limits, door, tuple(set_), how)
     if ray:
         from whilst.server.ray import serve_ray
@@ -113,6 +114,7 @@ def bench_serve(
     workers: Annotated[int, typer.Option(help="Processes of the server.", min=1)] = 1,
     threads: Annotated[int, typer.Option(help="Threads of the model in each.", min=1)] = 1,
     engine: Annotated[str, typer.Option(help="batch: the steps of all together; single: one by one.")] = "batch",
+    precision: Annotated[str, typer.Option(help="fp32 or fp16.")] = "fp32",
     json: Annotated[Path | None, typer.Option(help="Write the figures to this file too.")] = None,
 ) -> None:
     """Count the live streams that a server carries: WebSocket clients on loopback, each at a steady pace.
@@ -125,6 +127,6 @@ def bench_serve(
     """
     from whilst.serve_bench import Load, serve_bench
 
-    options = ["--workers", str(workers), "--threads", str(threads), "--engine", engine]
+    options = ["--workers", str(workers), "--threads", str(threads), "--engine", engine, "--precision", precision]
     load = Load(streams or 1, rate, seconds, latency)
     serve_bench(model, streams, load, limit, most, options, json)

@@ -14,7 +14,7 @@ from whilst.evaluate import agent_names, choose, home, with_settings
 from whilst.live import Text
 from whilst.policy import Policy
 from whilst.processes import pick_device
-from whilst.server.packed import Packed, can_pack, pack
+from whilst.server.packed import PRECISIONS, can_pack, pack
 from whilst.server.pool import Batched, Pool, Single
 from whilst.terminal import FIXED, KINDS, LATENCIES, named
 
@@ -43,12 +43,14 @@ class How:
     """How the model's steps are done."""
 
     engine: str = "batch"  # all sessions' together, or "single": one by one
+    precision: str = "fp32"  # of the weights; fp16 takes half the memory, and less time
     device: str = "cpu"
     threads: int = 1
 
     def __post_init__(self) -> None:
-        if self.engine not in ("batch", "single"):
-            raise UserError(f"--engine {self.engine}: write batch or single")
+        for name, known in (("engine", ("batch", "single")), ("precision", tuple(PRECISIONS))):
+            if (value := getattr(self, name)) not in known:
+                raise UserError(f"--{name} {value}: write {' or '.join(known)}")
 
 
 def serve_run(run: Path, overrides: list[str], how: How) -> Served:
@@ -58,10 +60,13 @@ def serve_run(run: Path, overrides: list[str], how: How) -> Served:
     folder = tuned if (tuned / AGENT / "model.safetensors").is_file() else run
     trained = with_settings(load_run(folder, pick_device(how.device)), overrides)
     model, output = trained.model, None
-    if can_pack(model):
+    if can_pack(model, how.precision):
+        layer = PRECISIONS[how.precision]
         for part in filter(None, (model, trained.agent)):
-            pack(part)
-        output = Packed(model.target_embedding.weight, None)
+            pack(part, layer)
+        output = layer(model.target_embedding.weight, None)
+    elif how.precision != "fp32":
+        raise UserError(f"--precision {how.precision}: this machine cannot; leave it away")
     if trained.recipe.model.cross == "monotone":
         names: list[str] | tuple[str, ...] = ["mma"]
     else:
