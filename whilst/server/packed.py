@@ -1,8 +1,8 @@
 """Linear layers whose weights are laid out once for the CPU; PyTorch's own are laid out anew at every call.
 
 With few rows in a call, time goes into fetching weights: in 16 bits they are half as many bytes. Inputs, sums and
-outputs keep 32 bits, and each row comes out the same whatever the others are. (8-bit layers would scale their inputs by
-the largest value of the whole batch, and no session may change another's words.)
+outputs keep 32 bits, and each row comes out the same whatever the others are. (8-bit layers would scale their inputs
+by the largest value of the whole batch, and no session may change another's words.)
 """
 
 from collections.abc import Callable
