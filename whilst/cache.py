@@ -3,6 +3,8 @@
 Knows no model. Some rows can be worked on by themselves (`Cache.part`): those of the sessions that have work.
 """
 
+import math
+import mmap
 from dataclasses import dataclass
 
 import torch
@@ -11,6 +13,18 @@ from torch import Tensor
 from whilst.mma import Stops
 
 KeysValues = tuple[Tensor, Tensor]  # each (rows, heads, capacity, width / heads); monotone keys are twice as wide
+
+
+def lazy_zeros(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """Zeros on a CPU that take memory when they are first written to, a small page at a time.
+
+    The system's large pages would be filled with zeros for each new row, megabytes of which it hardly uses.
+    """
+    size = math.prod(shape)
+    memory = mmap.mmap(-1, max(1, size * dtype.itemsize))
+    if advice := getattr(mmap, "MADV_NOHUGEPAGE", None):
+        memory.madvise(advice)
+    return torch.frombuffer(memory, dtype=dtype, count=size).view(shape)
 
 
 @dataclass

@@ -5,13 +5,13 @@ Live translation takes one token at a time with explicit caches (`read`, `write`
 """
 
 from collections.abc import Sequence
+from functools import partial
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from whilst.attention import Heads, Mask, Tokens, dense_mask
-from whilst.cache import Cache, KeysValues, Slot, held, numbers
+from whilst.cache import Cache, KeysValues, Slot, held, lazy_zeros, numbers
 from whilst.errors import UserError
 from whilst.mma import Delays, Monotone, Stops
 from whilst.settings import Model
@@ -181,8 +181,9 @@ class Translator(nn.Module):
     def start(self, rows: int, source_capacity: int, target_capacity: int, lazy: bool = False) -> Cache:
         """Empty caches for this many translations of at most these lengths.
 
-        `lazy`: where the system allows it, they take memory only as they are filled.
+        `lazy`: on a CPU, they take memory only as they are filled.
         """
+        lazy = lazy and self.target_embedding.weight.device.type == "cpu"
         if max(source_capacity, target_capacity) > MAX_POSITIONS:
             raise UserError(
                 f"a source of {source_capacity} units with a translation of up to {target_capacity}"
@@ -195,12 +196,8 @@ class Translator(nn.Module):
             size = self.settings.width // heads
             shapes = [(rows, heads, capacity, width) for width in (keys * size, size)]
             # Zeros, not garbage: a masked NaN would still poison the sum that it is multiplied into.
-            make = lazy_zeros if lazy else weight.new_zeros
+            make = partial(lazy_zeros, dtype=weight.dtype) if lazy else weight.new_zeros
             return [(make(shapes[0]), make(shapes[1])) for _ in range(layers)]
-
-        def lazy_zeros(shape: tuple[int, ...]) -> Tensor:
-            plain = weight.device.type == "cpu" and weight.dtype == torch.float32
-            return torch.from_numpy(np.zeros(shape, np.float32)) if plain else weight.new_zeros(shape)
 
         counts = torch.zeros(rows, dtype=torch.long, device=weight.device)
         return Cache(

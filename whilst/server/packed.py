@@ -1,7 +1,7 @@
 """Linear layers whose weights are laid out once for the CPU; PyTorch's own are laid out anew at every call.
 
 With few rows in a call, time goes into fetching weights: in 16 bits they are half as many bytes. Inputs, sums and
-outputs keep 32 bits, and each row comes out the same whatever the others are. (8-bit layers would scale their inputs
+outputs keep 32 bits, and each row comes out the same whatever the others are. (8-bit layers would scale inputs
 by the largest value of the whole batch, and no session may change another's words.)
 """
 
