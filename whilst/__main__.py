@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -224,6 +224,7 @@ def demo() -> None:
 @bench.command("train")
 def bench_train(
     recipe: Annotated[Path | None, typer.Argument(help="Default: the paper's model on random text.")] = None,
+    stage: Annotated[Literal["translate", "search", "agent"], typer.Option(help="What to train.")] = "translate",
     steps: Annotated[int, typer.Option(help="Updates to time, after as many to warm up.", min=1)] = 20,
     set_: Set = [],  # noqa: B006
     device: Device = "auto",
@@ -236,10 +237,12 @@ def bench_train(
         whilst bench train
 
         whilst bench train recipes/iwslt15.en-vi.toml --steps 100 --set train.batch_tokens=32768
+
+        whilst bench train --stage agent --set agent.train.batch_tokens=65536
     """
     from whilst.bench import train_bench
 
-    train_bench(recipe, steps, set_, device, json)
+    train_bench(recipe, stage, steps, set_, device, json)
 
 
 @bench.command("decode")
@@ -247,6 +250,8 @@ def bench_decode(
     recipe: Annotated[Path | None, typer.Argument(help="Default: the paper's model on random text.")] = None,
     sentences: Annotated[int, typer.Option(help="Sentences to decode in batches.", min=1)] = 64,
     length: Annotated[int, typer.Option(help="Source length of the cached/recomputed comparison.", min=2)] = 30,
+    run: Annotated[Path | None, typer.Option("--run", help="Time this run on its test text.", metavar="R")] = None,
+    policy: Annotated[str, typer.Option(help="With --run: agent-L, wait-K or full.")] = "agent-3",
     set_: Set = [],  # noqa: B006
     device: Device = "auto",
     json: Annotated[Path | None, typer.Option(help="Write the figures to this file too.")] = None,
@@ -258,10 +263,15 @@ def bench_decode(
         whilst bench decode
 
         whilst bench decode --length 100 --device cpu
-    """
-    from whilst.bench import decode_bench
 
-    decode_bench(recipe, sentences, length, set_, device, json)
+        whilst bench decode --run runs/toy --policy agent-1
+    """
+    from whilst.bench import decode_bench, run_bench
+
+    if run is not None:
+        run_bench(run, policy, sentences, set_, device, json)
+    else:
+        decode_bench(recipe, sentences, length, set_, device, json)
 
 
 @bench.command("growth")

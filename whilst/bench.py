@@ -6,17 +6,21 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from rich.table import Table
 
+from whilst.agent import Agent
+from whilst.checkpoint import load_run
 from whilst.config import load_recipe, override
 from whilst.console import console, track
 from whilst.data import prefetch
 from whilst.dataset import Dataset
-from whilst.decode import Limits, translate, translate_batch
+from whilst.decode import Decoding, Limits, translate, translate_batch
+from whilst.errors import UserError
+from whilst.evaluate import choose, home, with_settings
 from whilst.files import write_json
 from whilst.model import Translator
 from whilst.policy.wait_k import WaitK
@@ -24,11 +28,13 @@ from whilst.prepare import prepare
 from whilst.processes import describe, pick_device, versions
 from whilst.reference import translate_recomputed
 from whilst.settings import Data, Recipe
-from whilst.stages import make_task
+from whilst.stages import make_task, stages
+from whilst.tasks import Deciding, Task
 from whilst.trainer import Trainer
 from whilst.vocab import EOS
 
 Figures = dict[str, Any]
+Stage = Literal["translate", "search", "agent"]
 
 
 def random_text(folder: Path, pairs: int = 20_000, words: int = 8_000) -> Data:
@@ -86,13 +92,26 @@ def show(title: str, figures: Figures, device: torch.device, out: Path | None) -
         write_json(out, {"bench": title, **figures, "device": describe(device), "versions": versions()})
 
 
-def train_bench(recipe: Path | None, steps: int, overrides: list[str], name: str, out: Path | None) -> None:
-    """Time `steps` updates after as many to warm up."""
+def task_of(recipe: Recipe, dataset: Dataset, device: torch.device) -> Task:
+    """The task of a stage as it would begin with random weights: the work is the same, and no run is needed."""
+    if recipe.stages != ("agent",):
+        return make_task(dataclasses.replace(recipe, start="", teacher=""), dataset, device)
+    torch.manual_seed(1)
+    translator = Translator(recipe.model, len(dataset.source), len(dataset.target)).to(device).eval()
+    agent = Agent(recipe.agent, recipe.model.width, recipe.latencies).to(device)
+    return Deciding(recipe, dataset, translator.requires_grad_(False), agent, device)
+
+
+def train_bench(
+    recipe: Path | None, stage: Stage, steps: int, overrides: list[str], name: str, out: Path | None
+) -> None:
+    """Time `steps` updates of a stage after as many to warm up."""
     device = pick_device(name)
     with tempfile.TemporaryDirectory() as temporary:
-        chosen = load(recipe, overrides, Path(temporary))
+        every = load(recipe, overrides, Path(temporary))
+        chosen = dataclasses.replace(stages(dataclasses.replace(every, stages=(stage,)))[0], start="")
         dataset = Dataset.open(Path(chosen.data.dataset))
-        trainer = Trainer(chosen, make_task(chosen, dataset, device))
+        trainer = Trainer(chosen, task_of(chosen, dataset, device))
         began = clock(device)
         if chosen.train.compile and device.type == "cuda":
             trainer.compile()
@@ -118,7 +137,7 @@ def train_bench(recipe: Path | None, steps: int, overrides: list[str], name: str
         "sentences/s": round(sentences / seconds),
         "peak memory (GiB)": peak_memory(device),
     }
-    show("training", figures, device, out)
+    show({"translate": "training", "search": "fine-tuning", "agent": "agent training"}[stage], figures, device, out)
 
 
 def random_model(recipe: Path | None, overrides: list[str], device: torch.device) -> tuple[Recipe, Translator]:
@@ -169,3 +188,27 @@ def decode_bench(
         "peak memory (GiB)": peak_memory(device),
     }
     show("decoding under wait-3", figures, device, out)
+
+
+def run_bench(run: Path, policy: str, sentences: int, overrides: list[str], name: str, out: Path | None) -> None:
+    """Decode the run's test text under a policy: all of it in batches, and some sentences one by one."""
+    device = pick_device(name)
+    trained = with_settings(load_run(home(run, policy), device), overrides)
+    settings = trained.recipe.evaluate
+    split = Dataset.open(Path(trained.recipe.data.dataset)).split(settings.split)
+    chosen, limits = choose(policy, trained, settings, split), Limits(settings.max_ratio, settings.max_extra)
+    sources = [split.source[number].tolist() for number in range(len(split.source))]
+    if chosen.knows_sentences:
+        raise UserError(f"policy {policy}: an oracle is no way to translate; time agent-L, wait-K or full")
+    many, one = Decoding(trained.model, chosen, limits, settings.batch), Decoding(trained.model, chosen, limits, 1)
+    short = sources[:sentences]
+    figures: Figures = {"parameters": trained.model.parameter_count(), "sentences in a batch": settings.batch}
+    for label, decoding, texts in (("batched", many, sources), ("one by one", one, short)):
+        decoding.translate(texts)  # to warm up: a GPU records its steps
+        began = clock(device)
+        tokens = sum(len(output.units) + 1 for output in decoding.translate(texts))
+        seconds = clock(device) - began
+        figures[f"{label}: sentences/s"] = round(len(texts) / seconds, 1)
+        figures[f"{label}: target tokens/s"] = round(tokens / seconds)
+    figures["peak memory (GiB)"] = peak_memory(device)
+    show(f"decoding under {policy}", figures, device, out)

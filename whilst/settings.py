@@ -84,6 +84,7 @@ class Objective:
     k: int = 3  # for wait-k
     draw: Literal["batch", "sentence"] = "sentence"  # multi-path: a k for each batch (paper) or each pair
     longest: int = 0  # multi-path: the largest k; 0: the source's length (paper)
+    whole: float = 0.0  # multi-path: share of the sentences that are read to the end first, whatever `longest` says
     label_smoothing: float = 0.1
     # Weight of R-Drop: two passes with different dropout must agree. Twice the work, and less over-fitting.
     r_drop: float = 0.0
@@ -96,6 +97,7 @@ class Objective:
     def __post_init__(self) -> None:
         _require(self.k >= 1, "objective.k: must be at least 1")
         _require(self.longest >= 0, "objective.longest: must be 0 or more")
+        _require(0 <= self.whole <= 1, "objective.whole: must be in [0, 1]")
         _require(0 <= self.label_smoothing < 1, "objective.label_smoothing: must be in [0, 1)")
         _require(self.r_drop >= 0, "objective.r_drop: must not be negative")
         _require(0 <= self.distil <= 1, "objective.distil: must be in [0, 1]")
