@@ -190,6 +190,7 @@ def score(
 
 app.command()(studies.analyse)
 app.command()(studies.sufficiency)
+app.command()(studies.paper)
 app.command()(deploy.export)
 bench.command("engine")(deploy.bench_engine)
 

@@ -27,7 +27,7 @@ from whilst.policy.mma import Stopped
 from whilst.policy.oracle import Oracle
 from whilst.processes import describe, pick_device, versions
 from whilst.scoring import Record, record_path, write_record
-from whilst.settings import Evaluate, Recipe
+from whilst.settings import Data, Evaluate, Recipe
 from whilst.trace import Sentence, write_trace
 from whilst.vocab import EOS, Language
 
@@ -166,8 +166,11 @@ def _searching(recipe: Recipe) -> str:
 
 
 def pair_name(trained: Trained) -> str:
+    return pair_of(trained.recipe.data)
+
+
+def pair_of(data: Data) -> str:
     """Such as iwslt15.en-vi."""
-    data = trained.recipe.data
     languages = f".{data.source}-{data.target}"
     return (data.corpus or Path(data.dataset).name).removesuffix(languages) + languages
 
@@ -238,6 +241,9 @@ def evaluate_run(
 ) -> list[Record]:
     """Evaluate a run under each policy; the run's own recipe says what is not given."""
     load = loader(overrides, device)
+    # Of a run whose translator is another's there is only the fine-tuned one.
+    folder = out or run / "evaluations"
+    run = run if (run / "recipe.json").is_file() or not (run / SEARCH).is_dir() else run / SEARCH
     recipe = load(run).recipe
     dataset = Dataset.open(Path(recipe.data.dataset))
     split = dataset.split(recipe.evaluate.split)
@@ -245,5 +251,4 @@ def evaluate_run(
     for name in policies or recipe.evaluate.policies:
         trained = load(home(run, name))
         pairs.append((trained, choose(name, trained, recipe.evaluate, split)))
-    folder = out or run / "evaluations"
     return [evaluate(trained, dataset, one, recipe.evaluate, folder, with_text) for trained, one in pairs]

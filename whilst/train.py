@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from whilst.checkpoint import SEARCH, copy_run, read_recipe, write_run
+from whilst.checkpoint import copy_run, read_recipe, write_run
 from whilst.config import to_table
 from whilst.console import bar, notes, say
 from whilst.data import prefetch
@@ -65,8 +65,7 @@ def train(recipe: Recipe, device: torch.device, restart: bool = False) -> Path:
 def evaluate(recipe: Recipe, device: torch.device) -> None:
     """The recipe's policies, each on the model that it is for; then the report."""
     run = Path(recipe.run)
-    trained = run if (run / "recipe.json").is_file() else run / SEARCH  # the translator may be another run's
-    records = evaluate_run(trained, recipe.evaluate.policies, run / "evaluations", True, [], str(device))
+    records = evaluate_run(run, recipe.evaluate.policies, None, True, [], str(device))
     written = report(records, run / "report")
     print_table(records)
     notes.print(f"{run / 'report'}: {', '.join(path.name for path in written)}")
