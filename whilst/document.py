@@ -29,7 +29,8 @@ a { color: var(--link); }
 .wide { overflow-x: auto; margin: 1rem 0; }
 table { border-collapse: collapse; font-size: .875rem; font-variant-numeric: tabular-nums; }
 th, td { padding: .3rem .6rem; border-bottom: 1px solid var(--line); text-align: left; white-space: nowrap; }
-th { background: var(--tint); vertical-align: bottom; }
+th { background: var(--tint); vertical-align: bottom; white-space: normal; }
+th:first-child, td:first-child { position: sticky; left: 0; background: var(--back); }
 .figure { text-align: right; }
 tr:hover td { background: var(--tint); }
 code { font-size: .875em; background: var(--tint); padding: .1em .3em; border-radius: .2em; }

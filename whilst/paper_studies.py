@@ -95,7 +95,8 @@ def _origin(study: Study, folder: Path) -> Details:
     lines = [f"figures: [{study.path.name}]({link(study.path, folder)})"]
     lines += [f"made with `{found['command']}`"] if "command" in found else []
     lines += [f"machine: {found['device']}"] if "device" in found else []
-    lines += [f"weights: SHA-256 `{found['model_sha256'][:12]}`"] if "model_sha256" in found else []
+    models = [item["model_sha256"] for item in (found, *found.get("points", [])) if "model_sha256" in item]
+    lines += [f"weights: SHA-256 `{sha[:12]}`" for sha in dict.fromkeys(models)]
     lines += [f"{name}: SHA-256 `{sha[:12]}`" for name, sha in found.get("files", {}).items()]
     lines += [f"torch {found['versions'].get('torch', '?')}"] if "versions" in found else []
     return Details("How it was made", [Items(lines)])
