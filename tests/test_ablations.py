@@ -9,6 +9,7 @@ from tests.runs import CPU, MODEL, SHORT, write_toml
 from whilst.checkpoint import load_run, read_recipe
 from whilst.config import load_recipe, to_table
 from whilst.errors import UserError
+from whilst.paper_doc import write_paper
 from whilst.prepare import prepare
 from whilst.scoring import Record, read_records
 from whilst.settings import Agent, Data, Evaluate, Recipe, Search
@@ -111,7 +112,7 @@ def trained(toy_data: Data, tmp_path_factory: pytest.TempPathFactory) -> dict[st
         data=toy_data,
         model=MODEL,
         train=dataclasses.replace(SHORT, steps=4, validate_every=4),
-        search=Search(intervals=((1, 3), (2, 4)), train=LAST),
+        search=Search(intervals=((1, 5), (2, 6)), train=LAST),
         agent=Agent(hidden=8, train=LAST),
         evaluate=Evaluate(policies=("wait-1", "agent-1", "agent-2")),
     )
@@ -120,7 +121,7 @@ def trained(toy_data: Data, tmp_path_factory: pytest.TempPathFactory) -> dict[st
     texts = {
         "gru": 'start = "{0}/default/search"\nstages = ["agent", "evaluate"]\nagent.kind = "gru"',
         "wide": 'start = "{0}/default"\nstages = ["search", "agent", "evaluate"]\n'
-        "search.intervals = [[1, 4], [2, 5]]",
+        "search.intervals = [[1, 7], [2, 8]]",
         "scratch": 'stages = ["search", "agent", "evaluate"]',
         "full": 'objective.name = "full"',
     }
@@ -148,7 +149,7 @@ def test_records_say_what_was_changed(trained: dict[str, Recipe]) -> None:
     }
     kinds = {name: record.settings["agent"]["kind"] for name, record in found.items()}
     assert kinds == {"default": "lstm", "gru": "gru", "wide": "lstm", "scratch": "lstm", "full": "lstm"}
-    assert found["wide"].settings["search"]["intervals"] in ([[1, 4], [2, 5]], [(1, 4), (2, 5)])
+    assert found["wide"].settings["search"]["intervals"] == [[1, 7], [2, 8]]
     assert (Path(trained["gru"].run) / "report/report.md").is_file()
 
 
@@ -183,6 +184,21 @@ def test_the_names_of_an_agents_latencies_are_its_own(trained: dict[str, Recipe]
     train_all([recipe], CPU)
     assert set(records_of(recipe)) == {"agent-2", "agent-5"}
     assert {record.system for record in records_of(recipe).values()} == {"bs-simt (multi-path)"}
+
+
+def test_the_document_puts_them_into_their_tables(trained: dict[str, Recipe], tmp_path: Path) -> None:
+    runs = Path(trained["default"].run).parent
+    write_paper(runs, runs, tmp_path)
+    text = (tmp_path / "paper.md").read_text(encoding="utf-8")
+    for table, value, label, recipe in (
+        ("Table 1", "7", "[1,7]", "wide"),
+        ("Table 5", "scratch", "[1,5]", "scratch"),
+        ("Table 5", "full-sentence", "[1,5]", "full"),
+        ("Table 6", "gru", "[1,5]", "gru"),
+    ):
+        part = text.partition(f"\n## {table}:")[2].partition("\n## ")[0]
+        assert f"\n| {value} | {label} | dataset.src-tgt |" in part
+        assert f"/{recipe}.toml]" in part
 
 
 # The key `base`.

@@ -21,16 +21,17 @@ STYLE = """
 @media (prefers-color-scheme: dark) { :root { --text: #e4e7eb; --soft: #9aa4af; --line: #363c44; --back: #15181c;
   --tint: #1e2227; --link: #7ab8f5; } }
 body { margin: 0; background: var(--back); color: var(--text); font: 16px/1.55 system-ui, sans-serif; }
-main { max-width: 62rem; margin: 0 auto; padding: 1.5rem 1rem 4rem; overflow-wrap: break-word; }
+main { max-width: 70rem; margin: 0 auto; padding: 1.5rem 1rem 4rem; overflow-wrap: break-word; }
 h1, h2, h3 { line-height: 1.25; }
 h2 { margin-top: 3rem; padding-top: .8rem; border-top: 1px solid var(--line); }
 h3 { margin-top: 2rem; }
 a { color: var(--link); }
 .wide { overflow-x: auto; margin: 1rem 0; }
-table { border-collapse: collapse; font-size: .875rem; font-variant-numeric: tabular-nums; }
+table { border-collapse: separate; border-spacing: 0; font-size: .875rem; font-variant-numeric: tabular-nums; }
 th, td { padding: .3rem .6rem; border-bottom: 1px solid var(--line); text-align: left; white-space: nowrap; }
 th { background: var(--tint); vertical-align: bottom; white-space: normal; }
-th:first-child, td:first-child { position: sticky; left: 0; background: var(--back); }
+td:first-child { position: sticky; left: 0; background: var(--back); }
+th:first-child { position: sticky; left: 0; }
 .figure { text-align: right; }
 tr:hover td { background: var(--tint); }
 code { font-size: .875em; background: var(--tint); padding: .1em .3em; border-radius: .2em; }

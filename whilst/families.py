@@ -12,7 +12,7 @@ from typing import Any
 from whilst.config import build, to_table
 from whilst.errors import UserError
 from whilst.paper import Point, interpolate
-from whilst.scoring import Record, read_record, record_path
+from whilst.scoring import Record, find_records, read_record
 from whilst.seeds import Result
 from whilst.settings import Recipe
 from whilst.tables import point_label
@@ -105,8 +105,7 @@ def changes(settings: dict[str, Any], base: str, length: int) -> dict[str, str]:
 
 def read_filed(root: Path) -> list[Filed]:
     """Every record under a folder that has its trace beside it, in the order of their paths."""
-    found = sorted({record_path(path) for path in root.rglob("*.jsonl*") if path.name.count(".jsonl")})
-    return [Filed(path, read_record(path)) for path in found if path.is_file()]
+    return [Filed(path, read_record(path)) for path in sorted(find_records(root))]
 
 
 def families(filed: Sequence[Filed]) -> tuple[list[Family], list[Filed]]:

@@ -32,13 +32,13 @@ ABLATIONS = {
 def ablation(name: str, shelf: Shelf) -> list[Block]:
     """One of the paper's ablation tables."""
     feature, values = ABLATIONS[name]
-    pairs = {family.pair for value in values for family in shelf.of_system(BEST, {feature: value})}
+    defaults = _defaults([f for value in values for f in shelf.of_system(BEST, {feature: value})], shelf)
     rows: list[list[str]] = []
     after: list[Block] = []
     for value, key in values.items():
         changed = {feature: value} if key else {}
         theirs = _theirs(key)
-        group = [f for f in shelf.of_system(BEST, changed) if f.pair in pairs or paper.task(f.pair) == ABLATED]
+        group = shelf.of_system(BEST, changed) if key else defaults
         for family, called in zip(group, call(group, value), strict=True):
             rows += _rows(called, theirs, family, nearest_default(family, shelf) if key else None)
             if key:  # the default stands in the main tables
@@ -51,6 +51,14 @@ def ablation(name: str, shelf: Shelf) -> list[Block]:
     headings = ("paper AL", "paper BLEU", "our AL", "our BLEU", "seeds")
     compared = ("paper over default", "ours over default", "difference to the paper")
     return [Table(Grid([*texts, *map(Column, (*headings, *compared))], rows)), *after]
+
+
+def _defaults(changed: Sequence[Family], shelf: Shelf) -> list[Family]:
+    """What the changed ones compare with; while there are none, all that the paper's default compares with."""
+    if not changed:
+        return shelf.of_task(ABLATED, BEST)
+    wanted = [nearest_default(family, shelf) for family in changed]
+    return [family for family in shelf.of_system(BEST) if any(family is one for one in wanted)]
 
 
 def _theirs(key: str) -> list[Point]:

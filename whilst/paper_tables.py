@@ -60,15 +60,17 @@ def _rows(task: str, system: str, name: str, family: Family | None) -> list[list
 
 def curves(task: str, shelf: Shelf) -> Picture:
     """Figure 4 for one task: all our systems over the paper's."""
-    lines = []
+    lines, texts = [], set()
     for system in _systems(task):
         group = shelf.of_task(task, system)
         for family, name in zip(group, call(group, OURS.get(system, system)), strict=True):
             points = [(point.label, None if system == FULL else point.al, point.bleu) for point in family.curve]
             lines.append(Line(name, points))
+            texts.add(family.pair)
     references = [line for line in reference_lines(task) if line.name != ORACLE]
     stem = shelf.folder / f"curve.{task}"
-    draw(lines, references, f"{task} · test", PAPER, stem)
+    title = f"{task} · test" + (" · ours on other training text" if texts - {task} else "")
+    draw(lines, references, title, PAPER, stem)
     return Picture(stem.with_name(f"{stem.name}.svg"), f"{stem.name}.svg", f"BLEU against average lagging, {task}")
 
 
