@@ -12,11 +12,12 @@ from tests.runs import call
 from whilst import paper
 from whilst.config import load_recipe, override, to_table
 from whilst.errors import UserError
+from whilst.families import families, read_filed
 from whilst.files import write_json
 from whilst.metrics import Scores
 from whilst.paper_ablations import ABLATIONS
 from whilst.paper_doc import write_paper
-from whilst.scoring import Record, record_path, write_record
+from whilst.scoring import Record, read_record, record_path, write_record
 from whilst.stages import stages
 
 ROOT = Path(__file__).parent.parent
@@ -252,6 +253,20 @@ def test_a_changed_setting_is_named_and_makes_another_curve(tmp_path: Path) -> N
     twice = section(text, "Measured").partition("Left out, since another record has the same")[2]
     assert "one/test.agent-3.json" in twice, "the first by its path is kept"
     assert f"[agent-3](results/{again.parent.name}/{again.name})" in table.replace("../", "")
+
+
+def test_other_weights_by_the_same_recipe_and_seeds_are_no_second_seed(tmp_path: Path) -> None:
+    for name, sha in (("a", "1"), ("b", "2"), ("c", "3")):
+        sets = f"start=runs/{name}"
+        path = keep(tmp_path / name, "iwslt15.en-vi", "bs-simt", "agent-3", 3.4, 28.0, sets, stage=1)
+        write_record(path, dataclasses.replace(read_record(path), model_sha256=sha * 64))
+    found, twice = families(read_filed(tmp_path))
+    assert [family.settings.get("start") for family in found] == [None, "runs/b", "runs/c"]
+    assert [[len(point.filed) for point in family.points] for family in found] == [[1]] * 3
+    assert twice == []
+    again = keep(tmp_path / "d", "iwslt15.en-vi", "bs-simt", "agent-3", 3.4, 28.0, "start=runs/a", stage=1)
+    write_record(again, dataclasses.replace(read_record(again), model_sha256="1" * 64))
+    assert [item.path for item in families(read_filed(tmp_path))[1]] == [again]
 
 
 def test_markdown_and_html_agree_and_the_page_needs_nothing_else(document: dict[str, str]) -> None:

@@ -5,7 +5,7 @@ apart: it was measured on the way, and is no result that anyone claims.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -109,24 +109,40 @@ def read_filed(root: Path) -> list[Filed]:
 
 
 def families(filed: Sequence[Filed]) -> tuple[list[Family], list[Filed]]:
-    """The curves, and records that say nothing new: the same point with the same seeds a second time."""
-    groups: dict[str, tuple[Family, dict[str, dict[tuple[Any, ...], Filed]]]] = {}
+    """The curves, and records that say nothing new: the same point of the same weights a second time.
+
+    Other weights by the same recipe and seeds are no second seed. They may have begun with another translator, of
+    which a record only knows where it lay: they make a curve of their own.
+    """
+    groups: dict[str, Group] = {}
     twice = []
     for item in filed:
         family, label, seeds = describe(item)
-        key = repr((family.is_tried, family.pair, family.system, family.kind, family.variant, family.settings))
-        _, points = groups.setdefault(key, (family, {}))
-        if points.setdefault(label, {}).setdefault(seeds, item) is not item:
-            twice.append(item)
-    return [_with_points(family, points) for family, points in groups.values()], twice
+        first = groups.setdefault(repr(family), Group(family)).place(item, label, seeds)
+        if first is item:
+            continue
+        if first.record.model_sha256 != item.record.model_sha256:
+            family.settings["start"] = item.record.settings.get("start") or item.record.settings.get("run")
+            if groups.setdefault(repr(family), Group(family)).place(item, label, seeds) is item:
+                continue
+        twice.append(item)
+    return [group.with_points() for group in groups.values()], twice
 
 
-def _with_points(family: Family, points: dict[str, dict[tuple[Any, ...], Filed]]) -> Family:
-    measured = [Measured(label, tuple(of_seed.values())) for label, of_seed in points.items()]
-    ordered = tuple(sorted(measured, key=lambda point: point.result.al))
-    return Family(
-        family.pair, family.system, family.kind, family.variant, family.settings, ordered, family.is_tried
-    )
+@dataclass
+class Group:
+    """A family while its points are being collected: by label, then by seeds."""
+
+    family: Family
+    points: dict[str, dict[tuple[Any, ...], Filed]] = field(default_factory=dict)
+
+    def place(self, item: Filed, label: str, seeds: tuple[Any, ...]) -> Filed:
+        """Whoever has this place: the record itself, or one that came before it."""
+        return self.points.setdefault(label, {}).setdefault(seeds, item)
+
+    def with_points(self) -> Family:
+        measured = [Measured(label, tuple(of_seed.values())) for label, of_seed in self.points.items()]
+        return replace(self.family, points=tuple(sorted(measured, key=lambda point: point.result.al)))
 
 
 def describe(item: Filed) -> tuple[Family, str, tuple[Any, ...]]:

@@ -32,11 +32,10 @@ class Known:
     @property
     def systems(self) -> dict[str, dict[str, str]]:
         """The systems that it makes, each with what it changes of the paper's choices."""
-        names = {"full": "full-sentence"}
         made: dict[str, dict[str, str]] = {}
         if "translate" in self.recipe.stages:
             name = self.recipe.objective.name
-            made[names.get(name, name)] = {}
+            made["full-sentence" if name == "full" else name] = {}
         if "agent" in self.recipe.stages:
             own = changes(flat(to_table(self.recipe)), self.base, self.recipe.search.size)
             translating = self.recipe.agent.labels == "translation"
