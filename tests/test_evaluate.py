@@ -239,10 +239,15 @@ def test_names_in_reports(sides: Callable[[str, str], Trained]) -> None:
     recipe = dataclasses.replace(trained.recipe, data=data, objective=Objective(name="full"))
     full = dataclasses.replace(trained, recipe=recipe)
     assert (system_name(full, policy("full")), pair_name(full)) == ("full-sentence", "iwslt15.en-vi")
-    tuned = dataclasses.replace(trained, recipe=dataclasses.replace(recipe, objective=Objective(name="search")))
+    searching = dataclasses.replace(recipe, objective=Objective(name="search"), start="runs/gone")
+    tuned = dataclasses.replace(trained, recipe=searching)
     assert system_name(tuned, Oracle("oracle-1", [])) == "bs-simt oracle"
     assert system_name(tuned, policy("wait-3")) == "bs-simt (wait-k)"
     assert system_name(trained, Oracle("oracle-1", [])) == "bs-simt (multi-path) oracle"
+    scratch = dataclasses.replace(tuned, recipe=dataclasses.replace(searching, start=""))
+    assert system_name(scratch, Oracle("oracle-1", [])) == "bs-simt (from scratch) oracle"
+    named = dataclasses.replace(recipe, data=dataclasses.replace(data, corpus="", dataset="data/a+b.en-vi"))
+    assert pair_name(dataclasses.replace(trained, recipe=named)) == "a+b.en-vi"
 
 
 def test_another_threshold_or_beam_has_another_name(run: tuple[Trained, Dataset], tmp_path: Path) -> None:

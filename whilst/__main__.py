@@ -46,15 +46,19 @@ def prepare(
 
 @app.command()
 def train(
-    recipe: RecipeFile,
+    recipes: Annotated[list[Path], typer.Argument(help="TOML files such as recipes/toy.toml.", metavar="RECIPE…")],
     set_: Set = [],  # noqa: B006
     device: Device = "auto",
     restart: Annotated[bool, typer.Option("--restart", help="Begin anew instead of going on.")] = False,
+    each: Annotated[
+        bool, typer.Option("--each-interval", help="A model and an agent for each search interval, as RUN/3-7.")
+    ] = False,
 ) -> None:
     """Train the stages of a recipe, or go on where training was stopped.
 
     The stages are the translator (RUN), its fine-tuning on searched reads (RUN/search), the agent that learns
-    those reads (RUN/search/agent), and the evaluation of all of them (RUN/evaluations, RUN/report).
+    those reads (RUN/search/agent), and the evaluation of all of them (RUN/evaluations, RUN/report). Several recipes
+    are trained one after the other, and those first that others start from; what is trained is not trained again.
 
     Examples:
 
@@ -62,13 +66,19 @@ def train(
 
         whilst train recipes/iwslt15.en-vi.toml --set train.steps=500 --set run=runs/short
 
+        whilst train recipes/ablations/*.toml
+
         torchrun --nproc-per-node 2 -m whilst train recipes/iwslt15.en-vi.toml --set train.accumulate=2
     """
     from whilst.config import load_recipe
     from whilst.processes import pick_device
-    from whilst.train import train
+    from whilst.stages import for_each_interval
+    from whilst.train import train_all
 
-    train(load_recipe(recipe, set_), pick_device(device), restart)
+    loaded = [load_recipe(recipe, set_) for recipe in recipes]
+    if each:
+        loaded = [part for recipe in loaded for part in for_each_interval(recipe)]
+    train_all(loaded, pick_device(device), restart)
 
 
 @app.command()
@@ -180,6 +190,7 @@ def score(
 
 app.command()(studies.analyse)
 app.command()(studies.sufficiency)
+app.command()(studies.paper)
 app.command()(deploy.export)
 bench.command("engine")(deploy.bench_engine)
 

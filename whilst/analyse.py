@@ -6,6 +6,8 @@ source's end mark is part of J; the target's is no token here.
 """
 
 import math
+import shlex
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,7 +31,7 @@ from whilst.evaluate import pair_name, system_name
 from whilst.files import write_json
 from whilst.model import Translator
 from whilst.policy.full import Full
-from whilst.processes import pick_device, versions
+from whilst.processes import describe, pick_device, versions
 from whilst.search import Reader
 
 Floats = npt.NDArray[np.float64]
@@ -124,6 +126,8 @@ def analyse_run(
             "chances": [_rounded(row) for row in found.bucket],
         },
         "model_sha256": trained.checksum,
+        "command": shlex.join(["whilst", *sys.argv[1:]]),
+        "device": describe(trained.model.target_embedding.weight.device),
         "versions": versions(),
     }
     folder = out or run

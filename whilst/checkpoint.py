@@ -9,6 +9,7 @@
 """
 
 import json
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -130,15 +131,25 @@ def load_run(folder: Path, device: torch.device) -> Trained:
     model = Translator(recipe.model, len(source.vocabulary), len(target.vocabulary))
     tensors, about = load_tensors(weights, torch.device("cpu"))
     load_weights(weights, model, tensors)
-    trained = Trained(folder, recipe, source, target, model.to(device).eval(), about)
-    return with_agent(trained, device) if (folder / AGENT / "model.safetensors").is_file() else trained
+    agent = None
+    if (folder / AGENT / "model.safetensors").is_file():
+        recipe, agent = load_agent(folder / AGENT, recipe, device)
+    return Trained(folder, recipe, source, target, model.to(device).eval(), about, agent)
 
 
-def with_agent(trained: Trained, device: torch.device) -> Trained:
-    """With the agent that was trained for this run, and what it has learnt: it may have come later."""
-    folder = trained.path / AGENT
-    recipe, weights = read_recipe(folder), folder / "model.safetensors"
+def load_agent(folder: Path, of_translator: Recipe, device: torch.device) -> tuple[Recipe, Agent]:
+    """The agent, and the translator's recipe with the settings of the agent, which may be later ones."""
+    weights, recipe = folder / "model.safetensors", read_recipe(folder)
     agent = Agent(recipe.agent, recipe.model.width, recipe.latencies)
     load_weights(weights, agent, load_tensors(weights, torch.device("cpu"))[0])
-    both = replace(trained.recipe, search=recipe.search, agent=recipe.agent)
-    return replace(trained, recipe=both, agent=agent.to(device).eval())
+    search = recipe.search if recipe.agent.labels == "search" else of_translator.search
+    return replace(of_translator, search=search, agent=recipe.agent), agent.to(device).eval()
+
+
+def copy_run(folder: Path, to: Path) -> None:
+    """Give another folder all that it takes to translate with this run's model."""
+    for path in (folder / "recipe.json", *folder.glob("source.*"), *folder.glob("target.*")):
+        with writing(to / path.name) as temporary:
+            shutil.copyfile(path, temporary)
+    with writing(to / "model.safetensors") as temporary:  # last: whoever finds it finds the others
+        shutil.copyfile(folder / "model.safetensors", temporary)

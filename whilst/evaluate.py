@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from whilst.beam import beam_search
-from whilst.checkpoint import AGENT, SEARCH, Trained, load_run
+from whilst.checkpoint import AGENT, SEARCH, Trained, load_run, read_recipe
 from whilst.config import override, to_table
 from whilst.console import console, track
 from whilst.dataset import Dataset, Split, read_manifest
@@ -27,7 +27,7 @@ from whilst.policy.mma import Stopped
 from whilst.policy.oracle import Oracle
 from whilst.processes import describe, pick_device, versions
 from whilst.scoring import Record, record_path, write_record
-from whilst.settings import Evaluate
+from whilst.settings import Data, Evaluate, Recipe
 from whilst.trace import Sentence, write_trace
 from whilst.vocab import EOS, Language
 
@@ -144,7 +144,7 @@ def system_name(trained: Trained, chosen: Policy) -> str:
     if chosen.name == TRANSLATION_BASED:
         return "translation-based"
     if kind in ("agent", "oracle"):
-        system = "bs-simt" if objective == "search" else f"bs-simt ({objective})"  # not fine-tuned on its reads
+        system = _searching(trained.recipe)
         return system if kind == "agent" else f"{system} oracle"
     if objective != "search":
         name = "full-sentence" if objective == "full" else objective
@@ -153,10 +153,26 @@ def system_name(trained: Trained, chosen: Policy) -> str:
     return "bs-simt (diagonal)" if kind == "diagonal" else "bs-simt (wait-k)"
 
 
+def _searching(recipe: Recipe) -> str:
+    """BS-SiMT, and in brackets how its model came about if not by fine-tuning a multi-path one (the paper)."""
+    if recipe.objective.name != "search":
+        return f"bs-simt ({recipe.objective.name})"  # not fine-tuned on its reads
+    if not recipe.start:
+        return "bs-simt (from scratch)"
+    start = Path(recipe.start)
+    if not (start / "recipe.json").is_file() or (base := read_recipe(start).objective.name) == "multi-path":
+        return "bs-simt"
+    return f"bs-simt (from {'full-sentence' if base == 'full' else base})"
+
+
 def pair_name(trained: Trained) -> str:
+    return pair_of(trained.recipe.data)
+
+
+def pair_of(data: Data) -> str:
     """Such as iwslt15.en-vi."""
-    data = trained.recipe.data
-    return f"{data.corpus or Path(data.dataset).name}.{data.source}-{data.target}"
+    languages = f".{data.source}-{data.target}"
+    return (data.corpus or Path(data.dataset).name).removesuffix(languages) + languages
 
 
 def choose(name: str, trained: Trained, settings: Evaluate, split: Split | None) -> Policy:
@@ -225,6 +241,9 @@ def evaluate_run(
 ) -> list[Record]:
     """Evaluate a run under each policy; the run's own recipe says what is not given."""
     load = loader(overrides, device)
+    # Of a run whose translator is another's there is only the fine-tuned one.
+    folder = out or run / "evaluations"
+    run = run if (run / "recipe.json").is_file() or not (run / SEARCH).is_dir() else run / SEARCH
     recipe = load(run).recipe
     dataset = Dataset.open(Path(recipe.data.dataset))
     split = dataset.split(recipe.evaluate.split)
@@ -232,5 +251,4 @@ def evaluate_run(
     for name in policies or recipe.evaluate.policies:
         trained = load(home(run, name))
         pairs.append((trained, choose(name, trained, recipe.evaluate, split)))
-    folder = out or run / "evaluations"
     return [evaluate(trained, dataset, one, recipe.evaluate, folder, with_text) for trained, one in pairs]

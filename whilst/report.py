@@ -152,6 +152,8 @@ def to_markdown(results: Sequence[Result]) -> str:
         "",
     ]
     if paper.systems(first.pair):
+        if paper.task(first.pair) != first.pair:
+            lines += [f"**Trained on other text than the paper's**, tested as {paper.task(first.pair)}.", ""]
         lines += [
             "The paper's columns give its BLEU at our AL, on straight lines between the points that it prints,",
             f"and in brackets how far ours is above; {NONE} where our AL lies outside of its points.",

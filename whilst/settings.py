@@ -24,13 +24,15 @@ class Data:
     target: str = "tgt"
     corpus: str = ""  # a corpus that whilst knows how to get: toy, iwslt15 or iwslt14; empty: the files below
     folder: str = ""  # where the files are; with a known corpus: a local copy instead of the public archive
-    train: tuple[str, ...] = ()  # two aligned files (source, target) or one TSV, relative to folder
+    # Two aligned files (source, target) or one TSV, relative to folder; more pairs are joined to the first.
+    train: tuple[str, ...] = ()
     valid: tuple[str, ...] = ()
     test: tuple[str, ...] = ()
     toy_pairs: int = 20_000  # training pairs of the toy corpus
     toy_seed: int = 1
     unescape: bool = False  # &apos; -> '
     moses: bool = False  # Moses tokeniser (needs the extra `moses`)
+    tokenised: tuple[str, ...] = ()  # names or patterns of files above that Moses leaves alone
     lowercase: bool = False
     units: Literal["word", "bpe", "sentencepiece"] = "bpe"
     joint: bool = True  # one set of merges or pieces learnt on both languages
@@ -49,7 +51,8 @@ class Data:
         _require(self.max_length >= 2, "data.max_length: must be at least 2")
         for name in ("train", "valid", "test"):
             files = getattr(self, name)
-            _require(len(files) <= 2, f"data.{name}: give two aligned files or one TSV, not {len(files)}")
+            good = len(files) < 2 or len(files) % 2 == 0
+            _require(good, f"data.{name}: give one TSV, two aligned files or more pairs of them, not {len(files)}")
 
 
 @dataclass(frozen=True)

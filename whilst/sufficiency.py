@@ -24,7 +24,7 @@ from whilst.evaluate import choose, home, loader, pair_name, policy_name, system
 from whilst.files import sha256, write_json
 from whilst.metrics import average_lagging
 from whilst.policy import Policy
-from whilst.processes import versions
+from whilst.processes import describe, pick_device, versions
 from whilst.text import cleaner, read_pairs
 from whilst.vocab import EOS
 from whilst.walk import walk_along
@@ -67,6 +67,7 @@ class Point:
     al: float  # units, along the reference
     words: int
     sentences: int
+    model_sha256: str
 
 
 def measure(trained: Trained, text: Aligned, name: str, batch: int) -> Point:
@@ -103,6 +104,7 @@ def measure(trained: Trained, text: Aligned, name: str, batch: int) -> Point:
         al=round(fmean(lags), 4),
         words=sum(wanted),
         sentences=len(shares),
+        model_sha256=trained.checksum,
     )
 
 
@@ -140,6 +142,7 @@ def sufficiency(
         "files": {path.name: sha256(path) for path in files},
         "points": [asdict(point) for point in points],
         "command": shlex.join(["whilst", *sys.argv[1:]]),
+        "device": describe(pick_device(device)),
         "versions": versions(),
     }
     write_json(out / "sufficiency.json", table)

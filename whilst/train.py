@@ -2,14 +2,14 @@
 
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from whilst.checkpoint import read_recipe, write_run
+from whilst.checkpoint import copy_run, read_recipe, write_run
 from whilst.config import to_table
 from whilst.console import bar, notes, say
 from whilst.data import prefetch
@@ -20,7 +20,7 @@ from whilst.files import sha256, write_json
 from whilst.processes import Processes, describe, versions
 from whilst.report import print_table, report
 from whilst.settings import Recipe
-from whilst.stages import make_task, stages
+from whilst.stages import in_order, make_task, stages
 from whilst.trainer import Trainer
 from whilst.validate import Validation
 
@@ -35,6 +35,14 @@ LATER = {
 }
 
 
+def train_all(recipes: Sequence[Recipe], device: torch.device, restart: bool = False) -> None:
+    """Train recipes one after the other, those that others start from first."""
+    for number, recipe in enumerate(ordered := in_order(recipes), start=1):
+        if len(ordered) > 1:
+            notes.print(f"recipe {number} of {len(ordered)}: {recipe.run} ({', '.join(recipe.stages)})")
+        train(recipe, device, restart)
+
+
 def train(recipe: Recipe, device: torch.device, restart: bool = False) -> Path:
     """Do the stages of a recipe, going on where an earlier call was stopped; returns the folder trained last."""
     dataset = Dataset.open(Path(recipe.data.dataset))
@@ -45,6 +53,8 @@ def train(recipe: Recipe, device: torch.device, restart: bool = False) -> Path:
             prepare_folder(trainer, restart)
             run(trainer)
             folder, first = trainer.folder, trainer.processes.first
+            if stage.stages == ("agent",) and folder.parent != Path(stage.start) and first:
+                copy_run(Path(stage.start), folder.parent)
     finally:
         Processes.leave()
     if "evaluate" in recipe.stages and first:
