@@ -76,7 +76,7 @@ def test_the_order_is_that_of_the_starts() -> None:
     assert in_order([agent, base]) == [agent, base]  # nobody here trains a/search
     with pytest.raises(UserError, match="two recipes train b"):
         in_order([base, Recipe(run="b", stages=("translate", "search"))])
-    with pytest.raises(UserError, match="start: x and y start from each other"):
+    with pytest.raises(UserError, match="start, teacher: x and y each need another one"):
         in_order([Recipe(run="x", start="y"), Recipe(run="y", start="x")])
 
 

@@ -44,7 +44,7 @@ def stages(recipe: Recipe) -> list[Recipe]:
 
 
 def in_order(recipes: Sequence[Recipe]) -> list[Recipe]:
-    """Recipes as they can be trained one after the other: whoever starts from a run comes after that run."""
+    """Recipes as they can be trained one after the other: who starts or learns from a run comes after it."""
     makers: dict[str, Recipe] = {}
     for recipe in recipes:
         for stage in stages(recipe):
@@ -53,9 +53,14 @@ def in_order(recipes: Sequence[Recipe]) -> list[Recipe]:
     ordered: list[Recipe] = []
     while len(ordered) < len(recipes):
         waiting = [recipe for recipe in recipes if recipe not in ordered]
-        ready = [recipe for recipe in waiting if makers.get(recipe.start, recipe) in (recipe, *ordered)]
+        ready = [
+            recipe
+            for recipe in waiting
+            if all(makers.get(run, recipe) in (recipe, *ordered) for run in (recipe.start, recipe.teacher))
+        ]
         if not ready:
-            raise UserError(f"start: {' and '.join(recipe.run for recipe in waiting)} start from each other")
+            names = " and ".join(recipe.run for recipe in waiting)
+            raise UserError(f"start, teacher: {names} each need another one of them first")
         ordered.append(ready[0])
     return ordered
 
