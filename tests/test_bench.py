@@ -24,8 +24,11 @@ def test_train_bench(
 ) -> None:
     monkeypatch.setattr(bench, "random_text", functools.partial(bench.random_text, pairs=300, words=50))
     tokens = "train.batch_tokens=512" if stage == "translate" else f"{stage}.train.batch_tokens=512"
-    bench.train_bench(None, stage, 1, [*SMALL, tokens, "agent.hidden=8"], "cpu", tmp_path / "out.json")
+    bench.train_bench(None, stage, 1, [*SMALL, tokens, "agent.hidden=8"], "cpu", tmp_path / "out.json", True)
     figures = read_json(tmp_path / "out.json")
+    times = [row["ms"] for row in figures["kernels"]]
+    assert times == sorted(times, reverse=True)
+    assert any("mm" in row["kernel"] for row in figures["kernels"])
     assert figures["target tokens/s"] > 0
     assert figures["peak memory (GiB)"] > 0
     assert figures["device"].startswith("CPU")

@@ -92,6 +92,7 @@ LAYERS = (
     "paper_ablations",
     "paper_studies",
     "paper_doc",
+    "kernels",
     "bench",
     "growth",
     "engine_bench",

@@ -237,6 +237,7 @@ def bench_train(
     recipe: Annotated[Path | None, typer.Argument(help="Default: the paper's model on random text.")] = None,
     stage: Annotated[Literal["translate", "search", "agent"], typer.Option(help="What to train.")] = "translate",
     steps: Annotated[int, typer.Option(help="Updates to time, after as many to warm up.", min=1)] = 20,
+    kernels: Annotated[bool, typer.Option("--kernels", help="Profile some more: what takes the time?")] = False,
     set_: Set = [],  # noqa: B006
     device: Device = "auto",
     json: Annotated[Path | None, typer.Option(help="Write the figures to this file too.")] = None,
@@ -253,7 +254,7 @@ def bench_train(
     """
     from whilst.bench import train_bench
 
-    train_bench(recipe, stage, steps, set_, device, json)
+    train_bench(recipe, stage, steps, set_, device, json, kernels)
 
 
 @bench.command("decode")

@@ -22,6 +22,7 @@ from whilst.decode import Decoding, Limits, translate, translate_batch
 from whilst.errors import UserError
 from whilst.evaluate import choose, home, with_settings
 from whilst.files import write_json
+from whilst.kernels import profiled, show_kernels
 from whilst.model import Translator
 from whilst.policy.wait_k import WaitK
 from whilst.prepare import prepare
@@ -34,6 +35,7 @@ from whilst.trainer import Trainer
 from whilst.vocab import EOS
 
 Figures = dict[str, Any]
+PROFILED = 4  # updates
 Stage = Literal["translate", "search", "agent"]
 
 
@@ -82,14 +84,18 @@ def clock(device: torch.device) -> float:
     return time.perf_counter()
 
 
-def show(title: str, figures: Figures, device: torch.device, out: Path | None) -> None:
+def show(
+    title: str, figures: Figures, device: torch.device, out: Path | None, more: Figures | None = None
+) -> None:
+    """A table of the figures; the file has `more` too."""
     table = Table("figure", "value", title=f"{title} on {describe(device)}")
     table.columns[1].justify = "right"
     for name, value in figures.items():
         table.add_row(name, f"{value:,.2f}" if isinstance(value, float) else f"{value:,}")
     console.print(table)
     if out is not None:
-        write_json(out, {"bench": title, **figures, "device": describe(device), "versions": versions()})
+        about = {"device": describe(device), "versions": versions()}
+        write_json(out, {"bench": title, **figures, **about, **(more or {})})
 
 
 def task_of(recipe: Recipe, dataset: Dataset, device: torch.device) -> Task:
@@ -103,9 +109,15 @@ def task_of(recipe: Recipe, dataset: Dataset, device: torch.device) -> Task:
 
 
 def train_bench(
-    recipe: Path | None, stage: Stage, steps: int, overrides: list[str], name: str, out: Path | None
+    recipe: Path | None,
+    stage: Stage,
+    steps: int,
+    overrides: list[str],
+    name: str,
+    out: Path | None,
+    with_kernels: bool = False,
 ) -> None:
-    """Time `steps` updates of a stage after as many to warm up."""
+    """Time `steps` updates of a stage after as many to warm up; then see which kernels take the time, if wanted."""
     device = pick_device(name)
     with tempfile.TemporaryDirectory() as temporary:
         every = load(recipe, overrides, Path(temporary))
@@ -128,16 +140,21 @@ def train_bench(
                 first = clock(device) - began
             tokens, sentences = tokens + count, sentences + sum(batch.sentences for _, batch in micros)
         seconds = clock(device) - since
-    figures = {
+        memory = peak_memory(device)
+        kernels = profiled(lambda: trainer.update(*next(updates)[:2]), PROFILED, device) if with_kernels else []
+    figures: Figures = {
         "parameters": trainer.parameters,
         "tokens in a batch": chosen.train.batch_tokens,
         "first update (s, compiling)": first,
         "ms an update": 1000 * seconds / steps,
         "target tokens/s": round(tokens / seconds),
         "sentences/s": round(sentences / seconds),
-        "peak memory (GiB)": peak_memory(device),
+        "peak memory (GiB)": memory,
     }
-    show({"translate": "training", "search": "fine-tuning", "agent": "agent training"}[stage], figures, device, out)
+    if kernels:
+        show_kernels(kernels)
+    title = {"translate": "training", "search": "fine-tuning", "agent": "agent training"}[stage]
+    show(title, figures, device, out, {"kernels": kernels} if kernels else {})
 
 
 def random_model(recipe: Path | None, overrides: list[str], device: torch.device) -> tuple[Recipe, Translator]:
