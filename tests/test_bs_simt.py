@@ -17,6 +17,7 @@ from whilst.prepare import prepare
 from whilst.scoring import Record, read_record
 from whilst.settings import Agent, Data, Evaluate, Model, Recipe, Search, Train
 from whilst.stages import stages
+from whilst.times import stage_times
 from whilst.train import train
 
 PAIRS = {"train": 6000, "valid": 200, "test": 200}
@@ -169,6 +170,10 @@ def test_evaluating_may_be_a_stage_of_the_recipe(recipe: Recipe) -> None:
     """Wait-k is for the multi-path model, the agent for the fine-tuned one."""
     settings = Evaluate(policies=("wait-1", "agent-1"))
     train(dataclasses.replace(recipe, stages=("evaluate",), evaluate=settings), CPU)
+    times = stage_times(Path(recipe.run))
+    assert list(times) == ["translate", "search", "agent", "evaluate"]
+    assert all(seconds > 0 for seconds in times.values())
+    assert f"| agent | {times['agent']:,.1f} |" in (Path(recipe.run) / "report" / "report.md").read_text()
     run = Path(recipe.run)
     assert (run / "report" / "report.md").is_file()
     for policy, folder in (("wait-1", run), ("agent-1", run / "search")):

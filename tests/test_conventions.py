@@ -82,6 +82,7 @@ LAYERS = (
     "tasks",
     "stages",
     "trainer",
+    "times",
     "train",
     # the paper beside what was kept
     "document",

@@ -21,6 +21,7 @@ from whilst.processes import Processes, describe, versions
 from whilst.report import print_table, report
 from whilst.settings import Recipe
 from whilst.stages import in_order, make_task, stages
+from whilst.times import note_time, stage_times
 from whilst.trainer import Trainer
 from whilst.validate import Validation
 
@@ -49,10 +50,15 @@ def train(recipe: Recipe, device: torch.device, restart: bool = False) -> Path:
     folder, first = Path(recipe.run), True
     try:
         for stage in stages(recipe):
+            began = time.perf_counter()
             trainer = Trainer(stage, make_task(stage, dataset, device))
             prepare_folder(trainer, restart)
-            run(trainer)
-            folder, first = trainer.folder, trainer.processes.first
+            folder, first, done = trainer.folder, trainer.processes.first, trainer.step
+            try:
+                run(trainer)
+            finally:
+                if first and trainer.step > done:
+                    note_time(Path(recipe.run), stage.stages[0], time.perf_counter() - began, goes_on=done > 0)
             if stage.stages == ("agent",) and folder.parent != Path(stage.start) and first:
                 copy_run(Path(stage.start), folder.parent)
     finally:
@@ -64,9 +70,10 @@ def train(recipe: Recipe, device: torch.device, restart: bool = False) -> Path:
 
 def evaluate(recipe: Recipe, device: torch.device) -> None:
     """The recipe's policies, each on the model that it is for; then the report."""
-    run = Path(recipe.run)
+    run, began = Path(recipe.run), time.perf_counter()
     records = evaluate_run(run, recipe.evaluate.policies, None, True, [], str(device))
-    written = report(records, run / "report")
+    note_time(run, "evaluate", time.perf_counter() - began)
+    written = report(records, run / "report", times=stage_times(run))
     print_table(records)
     notes.print(f"{run / 'report'}: {', '.join(path.name for path in written)}")
 
