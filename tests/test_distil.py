@@ -10,11 +10,11 @@ import pytest
 from tests.runs import CPU, history, short_recipe
 from whilst.checkpoint import load_run, save_tensors
 from whilst.dataset import Dataset, Ragged
-from whilst.decode import Limits, translate_batch
+from whilst.decode import translate_batch
 from whilst.distil import translated, with_teacher
 from whilst.errors import UserError
 from whilst.policy.full import Full
-from whilst.settings import Data, Evaluate, Recipe
+from whilst.settings import Data, Evaluate, Limits, Recipe
 from whilst.train import train
 from whilst.vocab import EOS, Language, Vocabulary
 

@@ -10,12 +10,13 @@ import torch
 
 from tests.runs import call, short_recipe
 from whilst.agent import Agent
-from whilst.checkpoint import AGENT, load_run, save_tensors, write_run
+from whilst.checkpoint import load_run, save_tensors, write_run
 from whilst.dataset import Dataset
 from whilst.engine import ABOUT, Session, load_exported
 from whilst.errors import UserError
 from whilst.export import export, make_engine
 from whilst.files import read_json, write_json
+from whilst.folders import AGENT
 from whilst.model import Translator
 from whilst.settings import Agent as OfAgent
 from whilst.settings import Data, Model, Objective

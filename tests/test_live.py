@@ -14,7 +14,7 @@ from torch import Tensor
 
 from tests.conftest import UNITS
 from tests.test_learnt import KINDS, learnt
-from whilst.decode import Limits, translate_batch
+from whilst.decode import translate_batch
 from whilst.eager import Eager
 from whilst.errors import UserError
 from whilst.live import LONGEST, End, Event, Session, Text, Word
@@ -22,7 +22,7 @@ from whilst.model import Translator
 from whilst.policy import Policy, policy
 from whilst.policy.diagonal import Diagonal
 from whilst.settings import Agent as Settings
-from whilst.settings import Model
+from whilst.settings import Limits, Model
 from whilst.vocab import EOS, SPECIALS, BPESegmenter, Language, PieceSegmenter, Vocabulary, WordSegmenter
 
 LIMITS = Limits(1.5, 4)

@@ -16,14 +16,14 @@ from whilst.config import load_recipe, override
 from whilst.console import console, track
 from whilst.data import prefetch
 from whilst.dataset import Dataset
-from whilst.decode import Limits, translate, translate_batch
+from whilst.decode import translate, translate_batch
 from whilst.files import write_json
 from whilst.model import Translator
 from whilst.policy.wait_k import WaitK
 from whilst.prepare import prepare
 from whilst.processes import describe, pick_device, versions
 from whilst.reference import translate_recomputed
-from whilst.settings import Data, Recipe
+from whilst.settings import Data, Limits, Recipe
 from whilst.stages import make_task
 from whilst.trainer import Trainer
 from whilst.vocab import EOS

@@ -20,16 +20,14 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from whilst.agent import Agent
-from whilst.config import build, to_table
+from whilst.config import to_table
 from whilst.errors import UserError
-from whilst.files import read_json, sha256, write_json, writing
+from whilst.files import sha256, write_json, writing
+from whilst.folders import AGENT, FORMAT, WEIGHTS, has_agent, read_recipe
 from whilst.model import Translator
+from whilst.names import agent_names
 from whilst.settings import Recipe
 from whilst.vocab import Language
-
-FORMAT = 1
-SEARCH = "search"  # folder of the fine-tuned translator in that of the one that it comes from
-AGENT = "agent"  # folder of the agent in that of its translator
 
 
 def save_tensors(path: Path, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
@@ -96,8 +94,13 @@ class Trained:
     agent: Agent | None = None
 
     @property
+    def agents(self) -> list[str]:
+        """The policies of its agent, in the order of its latencies; none without one."""
+        return [] if self.agent is None else agent_names(self.recipe.search, self.agent.settings.labels)
+
+    @property
     def checksum(self) -> str:
-        return sha256(self.path / "model.safetensors")
+        return sha256(self.path / WEIGHTS)
 
 
 def write_run(folder: Path, recipe: Recipe, source: Language, target: Language) -> None:
@@ -106,24 +109,10 @@ def write_run(folder: Path, recipe: Recipe, source: Language, target: Language) 
     write_json(folder / "recipe.json", {"format": FORMAT, "recipe": to_table(recipe)})
 
 
-def read_recipe(folder: Path) -> Recipe:
-    if not (folder / "recipe.json").is_file():
-        raise UserError(f"{folder}: not a run folder (no recipe.json); `whilst train` makes one")
-    record = read_json(folder / "recipe.json")
-    if not isinstance(record, dict) or not isinstance(record.get("recipe"), dict):
-        raise UserError(f"{folder}: recipe.json is damaged; begin the run anew with `whilst train --restart`")
-    if record.get("format") != FORMAT:
-        raise UserError(f"{folder}: written by another version of whilst (format {record.get('format')})")
-    try:
-        return build(Recipe, record["recipe"])
-    except UserError as error:
-        raise UserError(f"{folder}: recipe.json: {error}") from None
-
-
 def load_run(folder: Path, device: torch.device) -> Trained:
     """The best model of a run, ready to translate."""
     recipe = read_recipe(folder)
-    weights = folder / "model.safetensors"
+    weights = folder / WEIGHTS
     if not weights.is_file():
         raise UserError(f"{folder}: no model.safetensors yet; let `whilst train` reach its first validation")
     source, target = Language.load(folder, "source"), Language.load(folder, "target")
@@ -135,9 +124,9 @@ def load_run(folder: Path, device: torch.device) -> Trained:
 
 def load_agent(folder: Path, device: torch.device) -> Agent | None:
     """The agent that was trained for this run, if there is one."""
-    weights = folder / AGENT / "model.safetensors"
-    if not weights.is_file():
+    if not has_agent(folder):
         return None
+    weights = folder / AGENT / WEIGHTS
     recipe = read_recipe(folder / AGENT)
     agent = Agent(recipe.agent, recipe.model.width, recipe.latencies)
     load_weights(weights, agent, load_tensors(weights, torch.device("cpu"))[0])
