@@ -3,9 +3,9 @@
 A name is a run folder, a folder made by `whilst export`, or a model that comes with the package (whilst/models).
 """
 
-import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from whilst.cache import engine_of
@@ -57,14 +57,14 @@ class Opened:
 def resolve(name: str) -> Path:
     """The folder of a model's name: a path, else a model of the package."""
     folder = Path(name).expanduser()
-    if folder.exists():
+    if name and folder.exists():
         return folder
     bundled = BUNDLED / name
     if name and "/" not in name and bundled.is_dir():
         return bundled
     known = sorted(path.name for path in BUNDLED.glob("*/") if (path / "recipe.json").is_file())
     there = f"those of the package are {', '.join(known)}" if known else "the package comes with none"
-    raise UserError(f"{name}: no such folder, and no model of that name; {there}")
+    raise UserError(f"model {name!r}: no such folder, and no model of that name; {there}")
 
 
 def open_model(wanted: Wanted, say: Callable[[str], None]) -> Opened:
@@ -86,7 +86,7 @@ def _takes_engine(wanted: Wanted, home: Path, policy: str) -> bool:
     """Whether the CPU engine is to do it."""
     if wanted.engine != "auto":
         return wanted.engine == "onnx"
-    packages = all(importlib.util.find_spec(package) for package in ("onnx", "onnxruntime"))
+    packages = all(find_spec(package) for package in ("onnx", "onnxruntime"))
     return packages and wanted.device in ("auto", "cpu") and not unfit(read_recipe(home).model) and policy != "mma"
 
 

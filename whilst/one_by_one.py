@@ -14,7 +14,7 @@ from pathlib import Path
 from whilst.config import to_table
 from whilst.console import track
 from whilst.dataset import Dataset
-from whilst.engine import load_exported
+from whilst.engine import Exported, load_exported
 from whilst.evaluate import pair_name, policy_name, system_name
 from whilst.files import sha256_lines
 from whilst.folders import overridden
@@ -23,6 +23,7 @@ from whilst.loading import Opened, Wanted, open_exported
 from whilst.metrics import score
 from whilst.processes import versions
 from whilst.scoring import Record, record_path, write_record
+from whilst.settings import Recipe
 from whilst.trace import Sentence, write_trace
 from whilst.vocab import EOS
 
@@ -104,34 +105,42 @@ def evaluate_exported(
     """Evaluate what `whilst export` made; its own recipe says what is not given."""
     exported = load_exported(folder, precision)
     recipe = overridden(exported.recipe, overrides, folder)
-    split, settings = recipe.evaluate.split, recipe.evaluate
-    sources, references = Dataset.open(Path(recipe.data.dataset)).text(split)
-    records = []
-    for chosen in policies or settings.policies:
-        opened = open_exported(exported, Wanted(str(folder), chosen, "onnx", precision, tuple(overrides)))
-        began = time.perf_counter()
-        progress = track(translate_live(opened, sources, references), "translating", "sentences", len(sources))
-        sentences = list(progress)
-        seconds = time.perf_counter() - began
-        name = f"{policy_name(chosen, settings)}.{precision}"
-        trace = (out or folder / "evaluations") / f"{split}.{name}.jsonl.xz"
-        write_trace(trace, sentences, with_text)
-        record = Record(
-            system=system_name(recipe, chosen),
-            policy=name,
-            pair=pair_name(recipe),
-            split=split,
-            scores=score(sentences, references),
-            trace=trace.name,
-            source_sha256=sha256_lines(sources),
-            reference_sha256=sha256_lines(references),
-            settings=to_table(recipe),
-            model_sha256=exported.weights,
-            command=shlex.join(["whilst", *sys.argv[1:]]),
-            seconds=round(seconds, 2),
-            device=f"CPU ({opened.engine}, 1 thread, one by one)",
-            versions=versions(),
-        )
-        write_record(record_path(trace), record)
-        records.append(record)
-    return records
+    dataset = Dataset.open(Path(recipe.data.dataset))
+    models = [
+        open_exported(exported, Wanted(str(folder), name, "onnx", precision, tuple(overrides)))
+        for name in policies or recipe.evaluate.policies
+    ]
+    place = out or folder / "evaluations"
+    return [evaluate_live(opened, exported, recipe, dataset, place, with_text) for opened in models]
+
+
+def evaluate_live(
+    opened: Opened, exported: Exported, recipe: Recipe, dataset: Dataset, folder: Path, with_text: bool
+) -> Record:
+    split = recipe.evaluate.split
+    sources, references = dataset.text(split)
+    began = time.perf_counter()
+    found = translate_live(opened, sources, references)
+    sentences = list(track(found, "translating", "sentences", len(sources)))
+    seconds = time.perf_counter() - began
+    name = f"{policy_name(opened.policy, recipe.evaluate)}.{exported.precision}"
+    trace = folder / f"{split}.{name}.jsonl.xz"
+    write_trace(trace, sentences, with_text)
+    record = Record(
+        system=system_name(recipe, opened.policy),
+        policy=name,
+        pair=pair_name(recipe),
+        split=split,
+        scores=score(sentences, references),
+        trace=trace.name,
+        source_sha256=sha256_lines(sources),
+        reference_sha256=sha256_lines(references),
+        settings=to_table(recipe),
+        model_sha256=exported.weights,
+        command=shlex.join(["whilst", *sys.argv[1:]]),
+        seconds=round(seconds, 2),
+        device=f"CPU ({opened.engine}, 1 thread, one by one)",
+        versions=versions(),
+    )
+    write_record(record_path(trace), record)
+    return record
