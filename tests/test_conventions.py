@@ -76,6 +76,7 @@ LAYERS = (
     "cache",
     "loading",
     "one_by_one",
+    "bundle",
     "incoming",
     "displays",
     "subtitles",

@@ -191,6 +191,7 @@ def score(
 app.command()(studies.analyse)
 app.command()(studies.sufficiency)
 app.command()(deploy.export)
+app.command()(deploy.bundle)
 bench.command("engine")(deploy.bench_engine)
 
 

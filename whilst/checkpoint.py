@@ -106,6 +106,10 @@ class Trained:
 def write_run(folder: Path, recipe: Recipe, source: Language, target: Language) -> None:
     source.save(folder, "source")
     target.save(folder, "target")
+    write_recipe(folder, recipe)
+
+
+def write_recipe(folder: Path, recipe: Recipe) -> None:
     write_json(folder / "recipe.json", {"format": FORMAT, "recipe": to_table(recipe)})
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from whilst.config import build, override, to_table
 from whilst.dataset import pace_of, read_manifest
 from whilst.errors import UserError
-from whilst.files import read_json
+from whilst.files import read_json, sha256
 from whilst.names import LATENCIES, TRANSLATION_BASED, agent_names, by_latency
 from whilst.settings import Recipe
 
@@ -13,6 +13,7 @@ FORMAT = 1
 WEIGHTS = "model.safetensors"
 SEARCH = "search"  # folder of the fine-tuned translator in that of the one that it comes from
 BUNDLE = "bundle.json"  # what a bundle (bundle.py) says about itself
+BUNDLE_FORMAT = 1
 AGENT = "agent"  # folder of the agent in that of its translator
 
 
@@ -71,7 +72,17 @@ def choose_live(run: Path, latency: str) -> tuple[Path, str, str]:
 
 def pace_in(folder: Path, recipe: Recipe) -> tuple[int, int]:
     """J and I of the training data, which diagonal-K keeps: a bundle says them, else the dataset must be there."""
-    if (folder / BUNDLE).is_file():
-        source, target = read_json(folder / BUNDLE)["pace"]
-        return source, target
+    said = read_json(folder / BUNDLE)["pace"] if (folder / BUNDLE).is_file() else None
+    if said is not None:
+        return int(said[0]), int(said[1])
     return pace_of(read_manifest(Path(recipe.data.dataset)))
+
+
+def check_bundle(folder: Path) -> None:
+    """A bundle comes from elsewhere: are its files those that it speaks of?"""
+    about = read_json(folder / BUNDLE)
+    if not isinstance(about, dict) or about.get("format") != BUNDLE_FORMAT:
+        raise UserError(f"{folder}: {BUNDLE} is damaged or of another version of whilst; get or make it again")
+    for name, checksum in about["files"].items():
+        if not (folder / name).is_file() or sha256(folder / name) != checksum:
+            raise UserError(f"{folder}: {name} is missing or damaged; get or make the bundle again")

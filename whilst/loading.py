@@ -12,7 +12,7 @@ from whilst.cache import engine_of
 from whilst.engine import ABOUT, PRECISIONS, Exported, load_exported, unfit
 from whilst.engine_steps import OnEngine, rule
 from whilst.errors import UserError
-from whilst.folders import choose_live, overridden, pace_in, read_recipe
+from whilst.folders import BUNDLE, check_bundle, choose_live, overridden, pace_in, read_recipe
 from whilst.live import LONGEST, Steps, Text
 from whilst.names import LATENCIES, by_latency, check_latency
 
@@ -74,6 +74,8 @@ def open_model(wanted: Wanted, say: Callable[[str], None]) -> Opened:
         if wanted.engine == "torch":
             raise UserError(f"{folder}: is an export, which PyTorch cannot use; name the run that it came from")
         return open_exported(load_exported(folder, wanted.precision), wanted)
+    if (folder / BUNDLE).is_file():
+        check_bundle(folder)
     home, name, about = choose_live(folder, wanted.latency)
     if not _takes_engine(wanted, home, name):
         return _eager(wanted, home, name, about)

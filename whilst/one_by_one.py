@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from whilst.boundaries import never
 from whilst.config import to_table
 from whilst.console import track
 from whilst.dataset import Dataset
@@ -68,7 +69,7 @@ def whole_lines(text: Text, lines: Sequence[str]) -> Text:
     """For clean lines that are sentences, however long."""
     longest = max(len(text.source.encode(line.split())[0]) for line in lines)
     # Twice as long: a sentence that is nearly too long may end at a comma.
-    return dataclasses.replace(text, clean=str, longest=2 * longest + 2)
+    return dataclasses.replace(text, clean=str, longest=2 * longest + 2, ends=never)
 
 
 def translate_live(opened: Opened, sources: Sequence[str], references: Sequence[str]) -> Iterator[Sentence]:
