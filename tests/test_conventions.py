@@ -76,6 +76,7 @@ LAYERS = (
     "cache",
     "loading",
     "one_by_one",
+    "simuleval_agent",
     "bundle",
     "incoming",
     "displays",
