@@ -18,13 +18,15 @@ from whilst.engine_steps import Learnt, OnEngine, Paced, chance, rule
 from whilst.errors import UserError
 from whilst.export import make_engine
 from whilst.live import End, Session
+from whilst.loading import Opened
 from whilst.model import Translator
 from whilst.names import LIVE
-from whilst.one_by_one import Watched
+from whilst.one_by_one import Watched, translate_live
 from whilst.policy import POLICIES, Policy, policy
 from whilst.policy.agent import Learnt as PyTorchs
 from whilst.policy.diagonal import Diagonal
 from whilst.settings import Agent
+from whilst.trace import find_problem
 
 PACE = 3, 2
 AGENTS = ["agent-1", "agent-3"]
@@ -66,6 +68,23 @@ def test_a_session_writes_what_pytorch_writes(
     wanted = translate_batch(agent.model, sources, pytorchs(name, agent, threshold), LIMITS)
     assert [(noted.units, noted.reads) for noted in steps.sentences] == [(o.units, o.reads) for o in wanted]
     assert [event.length for event in events if isinstance(event, End)] == list(map(len, sentences))
+
+
+def test_lines_are_sentences_however_they_look(both: tuple[PyTorchs, Engine]) -> None:
+    """A mark that ends a sentence elsewhere, or a comma in a long line, ends none here."""
+    agent, engine = both
+    text = make_text(longest=9)
+    lines = ["ab m cd", "abc abc abc abc, abc abc abc", "m"]
+    opened = Opened(text, "agent-3", "", "", lambda: OnEngine(engine, rule("agent-3", AGENTS, 0.5, None)))
+    found = list(translate_live(opened, lines, ["x", "y z", "x"]))
+    sources = [encode(text, line.split()) for line in lines]
+    wanted = translate_batch(agent.model, sources, pytorchs("agent-3", agent, 0.5), LIMITS)
+    assert [one.prediction for one in found] == [" ".join(text.target.decode(output.units)) for output in wanted]
+    assert [one.source_length for one in found] == [3, 7, 1]
+    for sentence, source, output in zip(found, sources, wanted, strict=True):
+        reads = [min(g, len(source) - 1) for g in output.reads][: len(output.units)]
+        assert list(sentence.reads) == reads
+        assert not find_problem(sentence)
 
 
 def capacities(steps: OnEngine) -> list[tuple[int, int]]:

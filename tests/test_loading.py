@@ -273,3 +273,13 @@ def test_an_export_is_evaluated_as_its_run(run: Path, exported: Path, tmp_path: 
         assert found.scores == wanted.scores
         assert (found.system, found.model_sha256) == (wanted.system, wanted.model_sha256)
         assert (found.policy, found.source_sha256) == (f"{name}.fp32", wanted.source_sha256)
+
+
+@pytest.mark.parametrize("what", ["recipe.json", "model.safetensors"])
+def test_a_run_that_is_not_whole_is_one_line(run: Path, tmp_path: Path, what: str) -> None:
+    made = make_copy(run, tmp_path / "run")
+    (made / what).unlink()
+    for engine in ("torch", "onnx"):
+        said = whilst("live", "--model", made, "--latency", "wait-1", "--engine", engine)
+        assert (said.code, said.err.count("\n")) == (2, 1), said.err
+        assert said.err.startswith(f"whilst: {made}: n")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from whilst.engine import ABOUT, FORMAT, Exported, load_checked, load_exported, read_about
 from whilst.errors import UserError
 from whilst.files import sha256
-from whilst.folders import AGENT, WEIGHTS, has_agent
+from whilst.folders import AGENT, WEIGHTS, has_agent, weights_of
 
 if TYPE_CHECKING:
     from whilst.checkpoint import Trained
@@ -32,9 +32,9 @@ def cache_folder() -> Path:
 
 def key(run: Path) -> str:
     """Of all that an exported copy is made from."""
-    files = [run / "recipe.json", run / WEIGHTS, *sorted(run.glob("source.*")), *sorted(run.glob("target.*"))]
+    files = [run / "recipe.json", weights_of(run), *sorted(run.glob("source.*")), *sorted(run.glob("target.*"))]
     files += [run / AGENT / "recipe.json", run / AGENT / WEIGHTS] if has_agent(run) else []
-    sums = [f"{path.relative_to(run)} {sha256(path)}" for path in files if path.is_file()]
+    sums = [f"{path.relative_to(run)} {sha256(path)}" for path in files]
     return hashlib.sha256("\n".join([f"format {FORMAT}", *sums]).encode()).hexdigest()[:32]
 
 

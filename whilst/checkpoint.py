@@ -23,7 +23,7 @@ from whilst.agent import Agent
 from whilst.config import to_table
 from whilst.errors import UserError
 from whilst.files import sha256, write_json, writing
-from whilst.folders import AGENT, FORMAT, WEIGHTS, has_agent, read_recipe
+from whilst.folders import AGENT, FORMAT, WEIGHTS, has_agent, read_recipe, weights_of
 from whilst.model import Translator
 from whilst.names import agent_names
 from whilst.settings import Recipe
@@ -116,9 +116,7 @@ def write_recipe(folder: Path, recipe: Recipe) -> None:
 def load_run(folder: Path, device: torch.device) -> Trained:
     """The best model of a run, ready to translate."""
     recipe = read_recipe(folder)
-    weights = folder / WEIGHTS
-    if not weights.is_file():
-        raise UserError(f"{folder}: no model.safetensors yet; let `whilst train` reach its first validation")
+    weights = weights_of(folder)
     source, target = Language.load(folder, "source"), Language.load(folder, "target")
     model = Translator(recipe.model, len(source.vocabulary), len(target.vocabulary))
     tensors, about = load_tensors(weights, torch.device("cpu"))

@@ -31,6 +31,14 @@ def read_recipe(folder: Path) -> Recipe:
         raise UserError(f"{folder}: recipe.json: {error}") from None
 
 
+def weights_of(folder: Path) -> Path:
+    """The file with the best weights of a run."""
+    weights = folder / WEIGHTS
+    if not weights.is_file():
+        raise UserError(f"{folder}: no {WEIGHTS} yet; let `whilst train` reach its first validation")
+    return weights
+
+
 def overridden(recipe: Recipe, overrides: list[str], folder: Path) -> Recipe:
     """Some settings changed, of those that can still be changed after training."""
     changed = override(recipe, overrides)

@@ -86,10 +86,13 @@ def open_model(wanted: Wanted, say: Callable[[str], None]) -> Opened:
 
 def _takes_engine(wanted: Wanted, home: Path, policy: str) -> bool:
     """Whether the CPU engine is to do it."""
+    reason = unfit(read_recipe(home).model)
+    if wanted.engine == "onnx" and reason:
+        raise UserError(f"{home}: {reason}; leave out --engine")
     if wanted.engine != "auto":
         return wanted.engine == "onnx"
     packages = all(find_spec(package) for package in ("onnx", "onnxruntime"))
-    return packages and wanted.device in ("auto", "cpu") and not unfit(read_recipe(home).model) and policy != "mma"
+    return packages and wanted.device in ("auto", "cpu") and not reason and policy != "mma"
 
 
 def open_exported(exported: Exported, wanted: Wanted) -> Opened:
