@@ -56,7 +56,8 @@ def agents_of(folder: Path) -> list[str]:
     """The policies of a run's agent, in the order of its latencies; none without one."""
     if not has_agent(folder):
         return []
-    return agent_names(read_recipe(folder).search, read_recipe(folder / AGENT).agent.labels)
+    recipe = read_recipe(folder / AGENT)  # what the agent has learnt: it may have come later than its translator
+    return agent_names(recipe.search, recipe.agent.labels)
 
 
 def home(run: Path, policy_name: str) -> Path:
