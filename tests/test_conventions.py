@@ -73,7 +73,7 @@ LAYERS = (
     "live",
     "eager",
     "engine_steps",
-    "cache",
+    "kept",
     "loading",
     "one_by_one",
     "simuleval_agent",

@@ -13,7 +13,8 @@ import pytest
 from tests.runs import ENVIRONMENT, command
 from tests.test_commands import whilst
 from tests.test_export import make_lively, make_run
-from whilst import cache, loading
+from whilst import kept as copies
+from whilst import loading
 from whilst.dataset import Dataset
 from whilst.eager import Eager
 from whilst.engine import ABOUT
@@ -106,7 +107,7 @@ def test_a_copy_is_made_once_for_each_content(run: Path, kept: Path, tmp_path: P
     assert "read.fp32.onnx" not in names, "only what is wanted"
     changed = make_copy(run, tmp_path / "changed")
     (changed / "recipe.json").write_bytes((run / "recipe.json").read_bytes() + b" ")
-    assert cache.key(changed) != cache.key(run) == cache.key(make_copy(run, tmp_path / "same"))
+    assert copies.key(changed) != copies.key(run) == copies.key(make_copy(run, tmp_path / "same"))
 
 
 def make_copy(run: Path, place: Path) -> Path:
@@ -142,7 +143,7 @@ def test_two_at_once_leave_one_copy(run: Path, kept: Path) -> None:
 
 def test_of_two_copies_the_first_stays(run: Path, kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The other process finishes while this one is at work."""
-    write = cache._keep
+    write = copies._keep
 
     def slower(trained: object, place: Path, precision: str) -> None:
         write(trained, place, precision)  # type: ignore[arg-type]
@@ -150,7 +151,7 @@ def test_of_two_copies_the_first_stays(run: Path, kept: Path, monkeypatch: pytes
         write(trained, place, precision)  # type: ignore[arg-type]
         assert (place / ABOUT).stat().st_ino == stamp
 
-    monkeypatch.setattr(cache, "_keep", slower)
+    monkeypatch.setattr(copies, "_keep", slower)
     assert opened(Wanted(str(run)))[0].engine == "ONNX int8"
     assert len(list(kept.iterdir())) == 1
 
@@ -187,7 +188,7 @@ def homeless(path: Path) -> Path:
 
 
 def test_what_was_left_unfinished_long_ago_goes(run: Path, kept: Path) -> None:
-    for name, age in ((".new.old", cache.STALE + 60), (".new.young", 0)):
+    for name, age in ((".new.old", copies.STALE + 60), (".new.young", 0)):
         (kept / name).mkdir(parents=True)
         stamp = (kept / name).stat().st_mtime - age
         os.utime(kept / name, (stamp, stamp))

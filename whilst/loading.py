@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from whilst.cache import engine_of
 from whilst.engine import ABOUT, PRECISIONS, Exported, load_exported, unfit
 from whilst.engine_steps import OnEngine, rule
 from whilst.errors import UserError
 from whilst.folders import BUNDLE, check_bundle, choose_live, overridden, pace_in, read_recipe
+from whilst.kept import engine_of
 from whilst.live import LONGEST, Steps, Text
 from whilst.names import LATENCIES, by_latency, check_latency
 
