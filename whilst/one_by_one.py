@@ -1,7 +1,4 @@
-"""An exported run on a test set as `live` would translate it: a sentence at a time, word by word. Trace and record.
-
-Knows no graphs: whatever does the steps of a session can be measured so.
-"""
+"""An exported run on a test set, translated as `live` would: a sentence at a time, word by word. Trace and record."""
 
 import dataclasses
 import shlex
