@@ -1,4 +1,4 @@
-"""An exported run on a test set, translated as `live` would: a sentence at a time, word by word. Trace and record."""
+"""An exported run on a test set, translated as `live` does, one sentence at a time, word by word: trace, record."""
 
 import dataclasses
 import shlex
