@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from tests.runs import CPU, MODEL, SHORT, write_toml
-from whilst.checkpoint import load_run, read_recipe
+from whilst.checkpoint import load_run
 from whilst.config import load_recipe, to_table
 from whilst.errors import UserError
+from whilst.folders import read_recipe
 from whilst.paper_doc import write_paper
 from whilst.prepare import prepare
 from whilst.scoring import Record, read_records

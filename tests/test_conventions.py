@@ -14,6 +14,7 @@ LAYERS = (
     "console",
     "settings",
     "config",
+    "names",
     "processes",
     # text -> tokens
     "text",
@@ -23,6 +24,7 @@ LAYERS = (
     "corpora",
     "dataset",
     "prepare",
+    "folders",
     # batches -> model under reads
     "reads",
     "attention",
@@ -39,6 +41,7 @@ LAYERS = (
     "checkpoint",
     "graph",
     "graphs",
+    "buffers",
     "engine",
     "export",
     # policy -> decode -> trace -> metrics
@@ -69,6 +72,12 @@ LAYERS = (
     "boundaries",
     "live",
     "eager",
+    "engine_steps",
+    "kept",
+    "loading",
+    "one_by_one",
+    "simuleval_agent",
+    "bundle",
     "incoming",
     "displays",
     "subtitles",

@@ -10,12 +10,12 @@ import pytest
 from tests.runs import CPU, history, short_recipe
 from whilst.checkpoint import load_run, save_tensors
 from whilst.dataset import Dataset, Ragged
-from whilst.decode import Limits, translate_batch
+from whilst.decode import translate_batch
 from whilst.distil import FOLDER, translated, with_teacher
 from whilst.errors import UserError
 from whilst.files import read_json, write_json
 from whilst.policy.full import Full
-from whilst.settings import Data, Evaluate, Recipe
+from whilst.settings import Data, Evaluate, Limits, Recipe
 from whilst.train import train
 from whilst.vocab import EOS, Language, Vocabulary
 

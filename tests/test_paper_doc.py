@@ -242,7 +242,7 @@ def test_a_changed_setting_is_named_and_makes_another_curve(tmp_path: Path) -> N
             keep(kept / slope, "iwslt15.en-vi", "bs-simt", f"agent-{first}", al, 28.0, *sets, stage=1)
     again = keep(kept / "again", "iwslt15.en-vi", "bs-simt", "agent-3", 9.9, 28.0, *sets, stage=1)
     each = ("search.intervals=[[3, 7]]",)
-    keep(kept / "v", "iwslt15.vi-en.bs-simt", "bs-simt", "agent-3", 3.4, 20.0, *each, stage=1)
+    keep(kept / "v", "iwslt15.vi-en", "bs-simt", "agent-3", 3.4, 20.0, *each, stage=1)
     write_paper(kept, RECIPES, tmp_path / "out")
     text = (tmp_path / "out" / "paper.md").read_text(encoding="utf-8")
     table = section(text, "Table 8")

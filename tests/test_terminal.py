@@ -15,17 +15,21 @@ from rich.console import Console
 from tests.runs import CPU, ENVIRONMENT, call, command, short_recipe
 from tests.test_commands import whilst
 from whilst.agent import Agent
-from whilst.checkpoint import AGENT, SEARCH, load_run, save_tensors, write_run
+from whilst.checkpoint import load_run, save_tensors, write_run
 from whilst.dataset import Dataset
-from whilst.decode import Limits, translate_batch
+from whilst.decode import translate_batch
 from whilst.displays import Lag, Screen, Typed, pick
+from whilst.folders import AGENT, SEARCH, choose_live
 from whilst.live import End, Word
 from whilst.model import Translator
+from whilst.names import named
 from whilst.policy import policy
 from whilst.settings import Agent as AgentSettings
 from whilst.settings import Data, Recipe, Search
-from whilst.terminal import Patience, load, named
+from whilst.terminal import Patience
 from whilst.vocab import EOS
+
+PYTORCH = "--engine", "torch"  # whose words are those of the batched loop
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +62,7 @@ def lines(toy_dataset: Dataset) -> list[str]:
 
 def expected(run: Path, lines: list[str], name: str) -> list[str]:
     trained = load_run(run, CPU)
-    limits = Limits(trained.recipe.evaluate.max_ratio, trained.recipe.evaluate.max_extra)
+    limits = trained.recipe.evaluate.limits
     sources = [[*trained.source.encode(line.split())[0], EOS] for line in lines]
     outputs = translate_batch(trained.model, sources, policy(name), limits)
     return [" ".join(trained.target.decode(output.units)) for output in outputs]
@@ -66,7 +70,8 @@ def expected(run: Path, lines: list[str], name: str) -> list[str]:
 
 def test_a_pipe(run: Path, lines: list[str], tmp_path: Path) -> None:
     files = f"--srt {tmp_path}/a.srt --vtt {tmp_path}/a.vtt".split()
-    said = whilst("live", "--model", run, "--latency", "wait-2", *files, stdin="\n".join(lines).encode())
+    stdin = "\n".join(lines).encode()
+    said = whilst("live", *PYTORCH, "--model", run, "--latency", "wait-2", *files, stdin=stdin)
     wanted = expected(run, lines, "wait-2")
     assert (said.code, said.err) == (0, "")
     assert said.out == "".join(line + "\n" for line in wanted)
@@ -76,7 +81,8 @@ def test_a_pipe(run: Path, lines: list[str], tmp_path: Path) -> None:
 
 
 def test_json_lines(run: Path, lines: list[str]) -> None:
-    said = whilst("live", "--model", run, "--latency", "wait-2", "--json", stdin="\n".join(lines).encode())
+    stdin = "\n".join(lines).encode()
+    said = whilst("live", *PYTORCH, "--model", run, "--latency", "wait-2", "--json", stdin=stdin)
     rows = [json.loads(line) for line in said.out.splitlines()]
     words = [row for row in rows if "word" in row]
     ends = [row for row in rows if "end" in row]
@@ -90,15 +96,15 @@ def test_json_lines(run: Path, lines: list[str]) -> None:
 
 def test_lines_and_empty_lines(run: Path) -> None:
     text = b"kan . musak\nros\n\nkan"
-    said = whilst("live", "--model", run, "--latency", "full", stdin=text)
+    said = whilst("live", *PYTORCH, "--model", run, "--latency", "full", stdin=text)
     assert said.out.splitlines() == expected(run, ["kan .", "musak ros", "kan"], "full")
-    said = whilst("live", "--model", run, "--latency", "full", "--lines", stdin=text)
+    said = whilst("live", *PYTORCH, "--model", run, "--latency", "full", "--lines", stdin=text)
     assert said.out.splitlines() == expected(run, ["kan . musak", "ros", "kan"], "full")
 
 
 def test_a_recogniser(run: Path) -> None:
     heard = b"kan\nkan mu\nkan musak ro\nkan musak ros\nkar musak ros\nkar musak ros ramak\n\nros"
-    said = whilst("live", "--model", run, "--latency", "full", "--partial", stdin=heard)
+    said = whilst("live", *PYTORCH, "--model", run, "--latency", "full", "--partial", stdin=heard)
     assert said.out.splitlines() == expected(run, ["kan musak ros ramak", "ros"], "full")
     assert said.err == "whilst: heard 'kan', which is now 'kar': it was translated already\n"
 
@@ -117,23 +123,21 @@ def test_a_recogniser(run: Path) -> None:
     ],
 )
 def test_mistakes_are_one_line(run: Path, arguments: list[str], stdin: bytes, message: str) -> None:
-    said = whilst("live", "--model", run, *arguments, stdin=stdin)
+    said = whilst("live", *PYTORCH, "--model", run, *arguments, stdin=stdin)
     assert said.code == 2
     assert message in said.err
     assert said.err.count("\n") == 1
 
 
 def test_latencies(run: Path, toy_dataset: Dataset, tmp_path: Path) -> None:
-    found = [load(run, latency, [], "cpu") for latency in ("low", "medium", "high")]
-    assert [policy.name for _, policy, _ in found] == ["agent-1", "agent-2", "agent-4"]
-    assert {about for _, _, about in found} == {""}
-    assert found[0][0].path == run / SEARCH
-    assert load(run, "wait-4", [], "cpu")[0].path == run
-    write_model(tmp_path / "plain", load_run(run, CPU).recipe, toy_dataset)
+    found = [choose_live(run, latency) for latency in ("low", "medium", "high")]
+    assert found == [(run / SEARCH, name, "") for name in ("agent-1", "agent-2", "agent-4")]
+    assert choose_live(run, "wait-4") == (run, "wait-4", "")
+    assert choose_live(run, "agent-2") == (run / SEARCH, "agent-2", "")
+    plain = tmp_path / "plain"
+    write_model(plain, load_run(run, CPU).recipe, toy_dataset)
     for latency, name in (("low", "wait-1"), ("medium", "wait-3"), ("high", "wait-5")):
-        _, policy, about = load(tmp_path / "plain", latency, [], "cpu")
-        assert policy.name == name
-        assert about == f"this run has no agent: {latency} is {name}"
+        assert choose_live(plain, latency) == (plain, name, f"this run has no agent: {latency} is {name}")
 
 
 def test_the_first_the_middle_and_the_last() -> None:
@@ -144,7 +148,7 @@ def test_the_first_the_middle_and_the_last() -> None:
 
 def start(*arguments: str | Path) -> "subprocess.Popen[bytes]":
     return subprocess.Popen(
-        command("live", *arguments),
+        command("live", *PYTORCH, *arguments),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -147,10 +147,13 @@ def evaluate(
     policies: Policies = [],  # noqa: B006
     out: Annotated[Path | None, typer.Option(help="Folder for the traces; default: RUN/evaluations.")] = None,
     text: Annotated[bool, typer.Option(help="Keep source and reference in the traces.")] = True,
+    precision: Annotated[str, typer.Option(help="Of an exported run: int8 or fp32.")] = "int8",
     set_: Set = [],  # noqa: B006
     device: Device = "auto",
 ) -> None:
     """Translate the test set under each policy, and measure quality and latency.
+
+    Of an exported run too, one sentence at a time as `whilst live` does it.
 
     Examples:
 
@@ -161,11 +164,18 @@ def evaluate(
         whilst evaluate runs/toy/search --policy agent-1 --policy oracle-1
 
         whilst evaluate runs/iwslt15.en-vi --no-text --out results/iwslt15.en-vi --set evaluate.split=valid
+
+        whilst evaluate engines/en-vi --policy agent-3 --precision int8
     """
+    from whilst.engine import ABOUT
     from whilst.evaluate import evaluate_run
+    from whilst.one_by_one import evaluate_exported
     from whilst.report import print_table
 
-    print_table(evaluate_run(run, policies, out, text, set_, device))
+    if (run / ABOUT).is_file():
+        print_table(evaluate_exported(run, policies, precision, out, text, set_))
+    else:
+        print_table(evaluate_run(run, policies, out, text, set_, device))
 
 
 @app.command()
@@ -192,6 +202,7 @@ app.command()(studies.analyse)
 app.command()(studies.sufficiency)
 app.command()(studies.paper)
 app.command()(deploy.export)
+app.command()(deploy.bundle)
 bench.command("engine")(deploy.bench_engine)
 
 

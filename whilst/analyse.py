@@ -30,7 +30,6 @@ from whilst.errors import UserError
 from whilst.evaluate import pair_name, system_name
 from whilst.files import write_json
 from whilst.model import Translator
-from whilst.policy.full import Full
 from whilst.processes import describe, pick_device, versions
 from whilst.search import Reader
 
@@ -112,8 +111,8 @@ def analyse_run(
     text = Dataset.open(Path(trained.recipe.data.dataset)).split(name)
     found = analyse(trained.model, text, shares, length, trained.recipe.train.batch_tokens)
     about: dict[str, Any] = {
-        "system": system_name(trained, Full()),
-        "pair": pair_name(trained),
+        "system": system_name(trained.recipe, "full"),
+        "pair": pair_name(trained.recipe),
         "split": name,
         "sentences": found.sentences,
         "tokens": found.tokens,
@@ -132,7 +131,7 @@ def analyse_run(
     }
     folder = out or run
     write_json(folder / "analysis.json", about)
-    chart(_panels(found, f"{pair_name(trained)}, {name}"), folder / "analysis")
+    chart(_panels(found, f"{pair_name(trained.recipe)}, {name}"), folder / "analysis")
     print_analysis(found, f"{about['system']}, {about['pair']}, {name}: {found.sentences:,} sentences")
     return found
 

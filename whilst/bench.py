@@ -18,17 +18,18 @@ from whilst.config import load_recipe, override
 from whilst.console import console, track
 from whilst.data import prefetch
 from whilst.dataset import Dataset
-from whilst.decode import Decoding, Limits, translate, translate_batch
+from whilst.decode import Decoding, translate, translate_batch
 from whilst.errors import UserError
-from whilst.evaluate import choose, home, with_settings
+from whilst.evaluate import choose, with_settings
 from whilst.files import write_json
+from whilst.folders import home
 from whilst.kernels import profiled, show_kernels
 from whilst.model import Translator
 from whilst.policy.wait_k import WaitK
 from whilst.prepare import prepare
 from whilst.processes import describe, pick_device, versions
 from whilst.reference import translate_recomputed
-from whilst.settings import Data, Recipe
+from whilst.settings import Data, Limits, Recipe
 from whilst.stages import make_task, stages
 from whilst.tasks import Deciding, Task
 from whilst.trainer import Trainer

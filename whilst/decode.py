@@ -21,6 +21,7 @@ from whilst.errors import UserError
 from whilst.model import MAX_POSITIONS, Translator
 from whilst.policy import Decider, Policy, View
 from whilst.policy.full import Full
+from whilst.settings import Limits
 from whilst.vocab import BOS, EOS, PAD
 
 SHRINK = 0.75  # finished rows leave when this share goes on: copying the caches costs, and so do idle rows
@@ -29,17 +30,6 @@ CHECK = 8  # steady steps between two looks at who is finished
 COLUMNS = 32  # a recorded step attends to a multiple of so many target tokens
 HELD = 1 << 18  # tokens that loops to be used again have room for, together: some gigabytes of the paper's model
 DECISIONS = 2  # in a steady step: enough for a READ before every WRITE
-
-
-@dataclass(frozen=True)
-class Limits:
-    """A translation ends at `ratio` times the source length plus `extra` units if it does not end by itself."""
-
-    ratio: float = 2.0
-    extra: int = 20
-
-    def of(self, source_length: int) -> int:
-        return max(1, int(self.ratio * source_length) + self.extra)
 
 
 @dataclass

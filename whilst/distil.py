@@ -8,7 +8,7 @@ import torch
 from whilst.checkpoint import Trained, load_run
 from whilst.console import say
 from whilst.dataset import Dataset, Ragged, Split
-from whilst.decode import Limits, translate
+from whilst.decode import translate
 from whilst.errors import UserError
 from whilst.files import read_json, sha256, write_json
 from whilst.model import Translator
@@ -40,7 +40,7 @@ def translated(
 
 def translations(model: Translator, sources: Ragged, settings: Evaluate, name: str) -> Ragged:
     lines = [sources[number].tolist() for number in range(len(sources))]
-    limits = Limits(settings.max_ratio, settings.max_extra)
+    limits = settings.limits
     with torch.autocast(model.target_embedding.weight.device.type, enabled=False):
         outputs = translate(model, lines, Full(), limits, settings.batch, f"translating {name}")
     return Ragged.of([output.sentence for output in outputs])

@@ -209,6 +209,17 @@ class Agent:
 
 
 @dataclass(frozen=True)
+class Limits:
+    """A translation ends at `ratio` times the source length plus `extra` units if it does not end by itself."""
+
+    ratio: float = 2.0
+    extra: int = 20
+
+    def of(self, source_length: int) -> int:
+        return max(1, int(self.ratio * source_length) + self.extra)
+
+
+@dataclass(frozen=True)
 class Evaluate:
     """What `evaluate` decodes and how."""
 
@@ -227,6 +238,10 @@ class Evaluate:
         _require(self.beam >= 1, "evaluate.beam: must be at least 1")
         _require(0 <= self.max_ratio < math.inf, f"evaluate.max_ratio: must be 0 or more, not {self.max_ratio}")
         _require(self.max_extra >= 1, "evaluate.max_extra: must be at least 1, or nothing may be written")
+
+    @property
+    def limits(self) -> Limits:
+        return Limits(self.max_ratio, self.max_extra)
 
 
 @dataclass(frozen=True)

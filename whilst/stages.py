@@ -14,10 +14,11 @@ from pathlib import Path
 import torch
 
 from whilst.agent import Agent
-from whilst.checkpoint import AGENT, SEARCH, load_run, load_tensors, load_weights
+from whilst.checkpoint import load_run, load_tensors, load_weights
 from whilst.dataset import Dataset, Split
 from whilst.distil import translated, with_teacher
 from whilst.errors import UserError
+from whilst.folders import AGENT, SEARCH
 from whilst.model import Translator
 from whilst.settings import Recipe
 from whilst.tasks import Deciding, Task, Translating

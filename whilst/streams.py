@@ -12,7 +12,9 @@ from whilst.options import Device, Set
 
 
 def live(
-    model: Annotated[Path, typer.Option(help="Folder of a trained model.", metavar="RUN")],
+    model: Annotated[
+        str, typer.Option(help="A run folder, one made by `whilst export`, or a model's name.", metavar="MODEL")
+    ],
     latency: Annotated[
         str, typer.Option(help="low, medium, high, or a policy: agent-L, wait-K, diagonal-K, full.")
     ] = "medium",
@@ -24,6 +26,10 @@ def live(
     lines: Annotated[bool, typer.Option("--lines", help="Lines are sentences; full stops end none.")] = False,
     srt: Annotated[Path | None, typer.Option(help="Write subtitles to this file too.", metavar="FILE")] = None,
     vtt: Annotated[Path | None, typer.Option(help="The same as WebVTT.", metavar="FILE")] = None,
+    engine: Annotated[
+        str, typer.Option(help="torch, onnx (fast on a CPU), or auto: onnx where its packages are installed.")
+    ] = "auto",
+    precision: Annotated[str, typer.Option(help="Of the engine: int8, or fp32 (PyTorch's words).")] = "int8",
     set_: Set = [],  # noqa: B006
     device: Device = "auto",
 ) -> None:
@@ -40,6 +46,8 @@ def live(
 
         tail -f transcript.txt | whilst live --model runs/toy --latency wait-3 --json
     """
+    from whilst.loading import Wanted
     from whilst.terminal import Options, run_live
 
-    run_live(Options(model, latency, json, partial, keep, lines, srt, vtt), set_, device)
+    wanted = Wanted(model, latency, engine, precision, tuple(set_), device, by_lines=lines)
+    run_live(wanted, Options(json, partial, keep, srt, vtt))

@@ -10,72 +10,28 @@ from pathlib import Path
 from types import FrameType
 from typing import BinaryIO
 
-from whilst.checkpoint import AGENT, Trained, load_run, read_recipe
 from whilst.console import console
 from whilst.displays import Sink, pick, teller
-from whilst.eager import steps_of, text_of
 from whilst.errors import UserError
-from whilst.evaluate import agent_names, choose, home, with_settings
 from whilst.incoming import BREAK, Decoder, Hypotheses, Parser, Words
 from whilst.live import Event, Session, Word
-from whilst.policy import POLICIES, Policy
-from whilst.processes import pick_device
+from whilst.loading import Wanted, open_model
 from whilst.subtitles import Srt, Vtt
 
-LATENCIES = "low", "medium", "high"
-KINDS = {*POLICIES, "agent", "diagonal"}  # of policies that need no reference
-FIXED = "wait-1", "wait-3", "wait-5"  # of a run without an agent
 CHUNK = 1 << 16  # bytes
 
 
 @dataclass(frozen=True)
 class Options:
-    run: Path
-    latency: str
     as_json: bool = False
     partial: bool = False
     keep: int = 2
-    by_lines: bool = False
     srt: Path | None = None
     vtt: Path | None = None
 
     def __post_init__(self) -> None:
-        if self.latency not in LATENCIES and self.latency.partition("-")[0] not in KINDS:
-            wanted = "low, medium, high, or a policy such as agent-1 or wait-3"
-            raise UserError(f"--latency {self.latency}: must be {wanted}")
-        if self.partial and self.by_lines:
-            raise UserError("--partial and --lines: a recogniser's lines are no sentences; leave one of them away")
         if self.srt is not None and self.srt == self.vtt:
             raise UserError(f"--srt and --vtt: {self.srt} cannot be both")
-
-
-def named(options: Sequence[str], latency: str) -> str:
-    """The first, the middle or the last."""
-    return options[(len(options) - 1) * LATENCIES.index(latency) // 2]
-
-
-def load(run: Path, latency: str, overrides: list[str], device: str) -> tuple[Trained, Policy, str]:
-    """The model and the policy for a latency, and what to say about it."""
-
-    def trained(folder: Path) -> Trained:
-        return with_settings(load_run(folder, pick_device(device)), overrides)
-
-    if latency not in LATENCIES:
-        found = trained(home(run, latency))
-        return found, choose(latency, found, found.recipe.evaluate, None), ""
-    if read_recipe(run).model.cross == "monotone":
-        found, about = trained(run), "the heads of this run decide: it has one latency, mma"
-        return found, choose("mma", found, found.recipe.evaluate, None), about
-    for folder in (home(run, "agent"), run):
-        if (folder / AGENT / "model.safetensors").is_file():
-            found = trained(folder)
-            names = agent_names(found)
-            name = named(names, latency)
-            about = "" if len(names) > 1 else f"this run has one latency, {name}"
-            return found, choose(name, found, found.recipe.evaluate, None), about
-    found = trained(run)
-    name = named(FIXED, latency)
-    return found, choose(name, found, found.recipe.evaluate, None), f"this run has no agent: {latency} is {name}"
 
 
 class Patience:
@@ -156,19 +112,20 @@ class Run:
             self.hear([BREAK], self.clock())
 
 
-def run_live(options: Options, overrides: list[str], device: str) -> None:
+def run_live(wanted: Wanted, options: Options) -> None:
+    if options.partial and wanted.by_lines:
+        raise UserError("--partial and --lines: a recogniser's lines are no sentences; leave one of them away")
     sink = pick(options.as_json, sys.stdin.isatty(), console)
     say = teller(sink)
-    parser: Parser = Hypotheses(say, options.keep) if options.partial else Words(options.by_lines)
-    trained, policy, about = load(options.run, options.latency, overrides, device)
-    text = text_of(trained, by_lines=options.by_lines)
-    session = Session(steps_of(trained, policy, text), text)
+    parser: Parser = Hypotheses(say, options.keep) if options.partial else Words(wanted.by_lines)
+    model = open_model(wanted, say)
+    session = Session(model.steps(), model.text)
     sinks: list[Sink] = [Srt(options.srt)] if options.srt else []
     sinks += [Vtt(options.vtt)] if options.vtt else []
     sinks.append(sink)  # last: if its reader has left, the subtitles have the word
-    if about:
-        say(about)
+    if model.about:
+        say(model.about)
     if sys.stdin.isatty():
-        say(f"{policy.name}: type words; an empty line ends a sentence, Ctrl-D ends")
+        say(f"{model.policy} ({model.engine}): type words; an empty line ends a sentence, Ctrl-D ends")
     began = time.monotonic()
     Run(session, parser, sinks, lambda: time.monotonic() - began).go(sys.stdin.buffer)

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from whilst.checkpoint import copy_run, read_recipe, write_run
+from whilst.checkpoint import copy_run, write_run
 from whilst.config import to_table
 from whilst.console import bar, notes, say
 from whilst.data import prefetch
@@ -17,6 +17,7 @@ from whilst.dataset import Dataset
 from whilst.errors import UserError
 from whilst.evaluate import evaluate_run
 from whilst.files import sha256, write_json
+from whilst.folders import read_recipe
 from whilst.processes import Processes, describe, versions
 from whilst.report import print_table, report
 from whilst.settings import Recipe
