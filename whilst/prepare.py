@@ -163,7 +163,9 @@ def _read_pairs(cleaned: Cleaned, split: str, files: tuple[Path, ...], settings:
     pairs = read_pairs(files)
     cleaned.read += len(pairs)
     source, target = (
-        cleaner(dataclasses.replace(settings, moses=settings.moses and not is_tokenised(settings, file)), language)
+        cleaner(
+            dataclasses.replace(settings, moses=settings.moses and not is_tokenised(settings, file)), language, True
+        )
         for file, language in zip(pairs.files, (settings.source, settings.target), strict=True)
     )
     lines = zip(pairs.source, pairs.target, strict=True)

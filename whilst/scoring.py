@@ -154,9 +154,9 @@ def _lines(file: Path, data: Data, language: str, sentences: list[Sentence], exp
     raw = read_lines(file)
     if len(raw) != len(sentences):
         raise UserError(f"{file}: has {len(raw)} lines, the trace has {len(sentences)} sentences")
-    lines = list(map(cleaner(replace(data, moses=data.moses and not data.tokenised), language), raw))
+    lines = list(map(cleaner(replace(data, moses=data.moses and not data.tokenised), language, True), raw))
     if data.moses and data.tokenised and sha256_lines(lines) != expected:  # this file was not one of the tokenised
-        lines = list(map(cleaner(data, language), raw))
+        lines = list(map(cleaner(data, language, True), raw))
     actual = sha256_lines(lines)
     if expected is not None and actual != expected:
         raise UserError(

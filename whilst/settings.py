@@ -32,6 +32,7 @@ class Data:
     toy_seed: int = 1
     unescape: bool = False  # &apos; -> '
     moses: bool = False  # Moses tokeniser (needs the extra `moses`)
+    detokenise: bool = False  # tokenised text becomes raw again, for models of raw text (needs the extra `moses`)
     tokenised: tuple[str, ...] = ()  # names or patterns of files above that Moses leaves alone
     lowercase: bool = False
     units: Literal["word", "bpe", "sentencepiece"] = "bpe"
