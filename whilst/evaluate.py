@@ -20,7 +20,7 @@ from whilst.files import sha256_lines
 from whilst.folders import SEARCH, home, overridden, pace_in, read_recipe
 from whilst.labels import find_labels
 from whilst.metrics import score
-from whilst.names import TRANSLATION_BASED, place_of
+from whilst.names import TRANSLATION_BASED, place_of, with_threshold
 from whilst.outliers import find_heads, heads_table, write_heads
 from whilst.policy import Policy, policy
 from whilst.policy.agent import Learnt
@@ -221,8 +221,10 @@ def evaluate_run(
     recipe = load(run).recipe
     dataset = Dataset.open(Path(recipe.data.dataset))
     split = dataset.split(recipe.evaluate.split)
-    pairs = []
+    asked = []  # all of them first: a mistyped name must not cost the time of those before it
     for name in policies or recipe.evaluate.policies:
+        name, threshold = with_threshold(name, recipe.evaluate.threshold)
+        settings = dataclasses.replace(recipe.evaluate, threshold=threshold)
         trained = load(home(run, name))
-        pairs.append((trained, choose(name, trained, recipe.evaluate, split)))
-    return [evaluate(trained, dataset, one, recipe.evaluate, folder, with_text) for trained, one in pairs]
+        asked.append((trained, choose(name, trained, settings, split), settings))
+    return [evaluate(trained, dataset, one, settings, folder, with_text) for trained, one, settings in asked]

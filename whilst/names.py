@@ -29,6 +29,15 @@ def agent_names(search: Search, labels: str) -> list[str]:
     return [TRANSLATION_BASED] if labels == "translation" else [f"agent-{first}" for first, _ in search.intervals]
 
 
+def with_threshold(name: str, usual: float) -> tuple[str, float]:
+    """agent-1.threshold-0.6 as its records call it: the policy, and at which probability it WRITEs."""
+    policy, mark, value = name.partition(".threshold-")
+    try:
+        return policy, float(value) if mark else usual
+    except ValueError:
+        raise UserError(f"policy {name}: a threshold is a number, as in {policy}.threshold-0.6") from None
+
+
 def place_of(name: str, known: Sequence[str]) -> int:
     """The number of a policy among those that a run has."""
     if name not in known:
