@@ -67,7 +67,6 @@ LAYERS = (
     "chart",
     "report",
     "evaluate",
-    "translate",
     # live
     "boundaries",
     "live",
@@ -80,6 +79,8 @@ LAYERS = (
     "bundle",
     "incoming",
     "displays",
+    "marks",
+    "translate",
     "subtitles",
     "terminal",
     "sufficiency",

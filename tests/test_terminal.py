@@ -18,15 +18,17 @@ from whilst.agent import Agent
 from whilst.checkpoint import load_run, save_tensors, write_run
 from whilst.dataset import Dataset
 from whilst.decode import translate_batch
-from whilst.displays import Lag, Screen, Typed, pick
+from whilst.displays import Lag, Plain, Screen, Typed, pick
 from whilst.folders import AGENT, SEARCH, choose_live
-from whilst.live import End, Word
+from whilst.incoming import Words
+from whilst.live import End, Session, Word
+from whilst.loading import Wanted, open_model
 from whilst.model import Translator
 from whilst.names import named
 from whilst.policy import policy
 from whilst.settings import Agent as AgentSettings
 from whilst.settings import Data, Recipe, Search
-from whilst.terminal import Patience
+from whilst.terminal import Patience, Run
 from whilst.vocab import EOS
 
 PYTORCH = "--engine", "torch"  # whose words are those of the batched loop
@@ -118,6 +120,8 @@ def test_a_recogniser(run: Path) -> None:
         (["--latency", "wait-0"], b"", "K must be a whole number"),
         (["--partial", "--lines"], b"", "--partial and --lines"),
         (["--srt", "x", "--vtt", "x"], b"", "cannot be both"),
+        (["--show", "--json"], b"", "--show and --json"),
+        (["--pace", "-1"], b"", "--pace -1.0: must be a number of words a second"),
         ([], b"kan\n\xff", "standard input:2: not valid UTF-8"),
         ([], b"x" * 2_000, "is it text?"),
     ],
@@ -127,6 +131,37 @@ def test_mistakes_are_one_line(run: Path, arguments: list[str], stdin: bytes, me
     assert said.code == 2
     assert message in said.err
     assert said.err.count("\n") == 1
+
+
+def test_words_are_taken_at_a_pace(run: Path, lines: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    now, slept = 0.0, []
+
+    def sleep(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+        slept.append(seconds)
+
+    monkeypatch.setattr("whilst.terminal.time.sleep", sleep)
+    opened = open_model(Wanted(str(run), "low", "torch"), print)
+    sink = Plain(io.StringIO())
+    heard: list[float] = []
+    monkeypatch.setattr(sink, "heard", lambda _, arrived: heard.append(arrived))
+    live = Run(Session(opened.steps(), opened.text), Words(), [sink], lambda: now, pace=4.0)
+    live.go(io.BytesIO(lines[0].encode()))
+    count = len(lines[0].split())
+    assert heard == [number / 4 for number in range(count)]
+    assert slept == [0.0] + [0.25] * (count - 1)
+
+
+def test_showing_marks_every_action(run: Path, lines: list[str]) -> None:
+    said = whilst("live", *PYTORCH, "--model", run, "--latency", "wait-2", "--show", stdin=lines[0].encode())
+    assert said.code == 0
+    rows = said.out.splitlines()
+    read, wrote = ([row for row in rows if row.startswith(name)] for name in ("READ", "WRITE"))
+    assert [word for row in read for word in row.split()[1:]] == lines[0].split()
+    (wanted,) = expected(run, lines[:1], "wait-2")
+    assert [word for row in wrote for word in row.split()[1:]] == wanted.split()
+    assert "words taken back" in said.out
 
 
 def test_latencies(run: Path, toy_dataset: Dataset, tmp_path: Path) -> None:

@@ -26,6 +26,10 @@ def live(
     lines: Annotated[bool, typer.Option("--lines", help="Lines are sentences; full stops end none.")] = False,
     srt: Annotated[Path | None, typer.Option(help="Write subtitles to this file too.", metavar="FILE")] = None,
     vtt: Annotated[Path | None, typer.Option(help="The same as WebVTT.", metavar="FILE")] = None,
+    show: Annotated[bool, typer.Option("--show", help="Mark every READ and WRITE; sum up at the end.")] = False,
+    pace: Annotated[
+        float, typer.Option(help="Take at most so many words a second: 3 is how people speak. 0: as they come.")
+    ] = 0.0,
     engine: Annotated[
         str, typer.Option(help="torch, onnx (fast on a CPU), or auto: onnx where its packages are installed.")
     ] = "auto",
@@ -45,9 +49,11 @@ def live(
         recogniser | whilst live --model runs/toy --partial --srt talk.srt --vtt talk.vtt
 
         tail -f transcript.txt | whilst live --model runs/toy --latency wait-3 --json
+
+        whilst live --model runs/toy --show --pace 3 < talk.txt
     """
     from whilst.loading import Wanted
     from whilst.terminal import Options, run_live
 
     wanted = Wanted(model, latency, engine, precision, tuple(set_), device, by_lines=lines)
-    run_live(wanted, Options(json, partial, keep, srt, vtt))
+    run_live(wanted, Options(json, partial, keep, srt, vtt, show, pace))

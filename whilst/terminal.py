@@ -1,6 +1,7 @@
 """The `live` command: words from standard input as they come, translated words as they are ready."""
 
 import contextlib
+import math
 import signal
 import sys
 import time
@@ -16,6 +17,7 @@ from whilst.errors import UserError
 from whilst.incoming import BREAK, Decoder, Hypotheses, Parser, Words
 from whilst.live import Event, Session, Word
 from whilst.loading import Wanted, open_model
+from whilst.marks import Marks
 from whilst.subtitles import Srt, Vtt
 
 CHUNK = 1 << 16  # bytes
@@ -28,8 +30,14 @@ class Options:
     keep: int = 2
     srt: Path | None = None
     vtt: Path | None = None
+    show: bool = False  # every READ and WRITE
+    pace: float = 0.0  # words a second at most; 0: as they come
 
     def __post_init__(self) -> None:
+        if self.show and self.as_json:
+            raise UserError("--show and --json: one is for people and one for programs; leave one of them away")
+        if not 0 <= self.pace < math.inf:
+            raise UserError(f"--pace {self.pace}: must be a number of words a second; people speak two to four")
         if self.srt is not None and self.srt == self.vtt:
             raise UserError(f"--srt and --vtt: {self.srt} cannot be both")
 
@@ -58,26 +66,47 @@ class Patience:
             for number, handler in before.items():
                 signal.signal(number, handler)
 
-    def read(self, stream: BinaryIO) -> bytes:
-        """What has come, at least a byte; nothing at the end."""
+    @contextlib.contextmanager
+    def _open(self) -> Iterator[None]:
         if self.asked:
             raise KeyboardInterrupt
         self.waiting = True
         try:
-            return stream.read1(CHUNK)  # type: ignore[attr-defined, no-any-return]
+            yield
         finally:
             self.waiting = False
+
+    def read(self, stream: BinaryIO) -> bytes:
+        """What has come, at least a byte; nothing at the end."""
+        with self._open():
+            return stream.read1(CHUNK)  # type: ignore[attr-defined, no-any-return]
+
+    def sleep(self, seconds: float) -> None:
+        with self._open():
+            time.sleep(max(0.0, seconds))
 
 
 class Run:
     """A session between its input and its sinks."""
 
-    def __init__(self, session: Session, parser: Parser, sinks: list[Sink], clock: Callable[[], float]) -> None:
-        self.session, self.parser, self.sinks, self.clock = session, parser, sinks, clock
+    def __init__(
+        self,
+        session: Session,
+        parser: Parser,
+        sinks: list[Sink],
+        clock: Callable[[], float],
+        pace: float = 0.0,
+    ) -> None:
+        self.session, self.parser, self.sinks, self.clock, self.pace = session, parser, sinks, clock, pace
         self._decode = Decoder("standard input")
+        self._patience = Patience()
+        self._last = -math.inf  # when the last word was heard, if there is a pace to keep
 
     def hear(self, words: Sequence[str], arrived: float) -> None:
         for word in words:
+            if self.pace and word != BREAK:
+                self._patience.sleep(self._last + 1 / self.pace - self.clock())
+                arrived = self._last = self.clock()
             if word != BREAK:
                 for sink in self.sinks:
                     sink.heard(word, arrived)
@@ -96,7 +125,7 @@ class Run:
 
     def go(self, stream: BinaryIO) -> None:
         """Until the input ends. What was fed is translated to its end, also after Ctrl-C or bad input."""
-        patience = Patience()
+        patience = self._patience
         with patience.listening(), contextlib.ExitStack() as left:
             for sink in self.sinks:  # each is closed, whatever another one has to complain of
                 left.callback(sink.close)
@@ -115,7 +144,7 @@ class Run:
 def run_live(wanted: Wanted, options: Options) -> None:
     if options.partial and wanted.by_lines:
         raise UserError("--partial and --lines: a recogniser's lines are no sentences; leave one of them away")
-    sink = pick(options.as_json, sys.stdin.isatty(), console)
+    sink = Marks(console) if options.show else pick(options.as_json, sys.stdin.isatty(), console)
     say = teller(sink)
     parser: Parser = Hypotheses(say, options.keep) if options.partial else Words(wanted.by_lines)
     model = open_model(wanted, say)
@@ -128,4 +157,4 @@ def run_live(wanted: Wanted, options: Options) -> None:
     if sys.stdin.isatty():
         say(f"{model.policy} ({model.engine}): type words; an empty line ends a sentence, Ctrl-D ends")
     began = time.monotonic()
-    Run(session, parser, sinks, lambda: time.monotonic() - began).go(sys.stdin.buffer)
+    Run(session, parser, sinks, lambda: time.monotonic() - began, options.pace).go(sys.stdin.buffer)
