@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from whilst.beam import beam_search
-from whilst.decode import Limits, Output, translate_batch
+from whilst.decode import Output, translate_batch
 from whilst.model import Translator
 from whilst.policy.full import Full
 from whilst.reference import masked_logits
-from whilst.settings import Model
+from whilst.settings import Limits, Model
 from whilst.vocab import EOS
 
 LIMITS = Limits(1.5, 3)

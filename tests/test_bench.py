@@ -1,18 +1,34 @@
 """The benches run and write what they print. Their figures are never tested: they are measurements."""
 
+import functools
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
+from tests.runs import short_recipe
 from whilst import bench, growth
+from whilst.checkpoint import save_tensors, write_run
+from whilst.dataset import Dataset
+from whilst.errors import UserError
 from whilst.files import read_json
+from whilst.model import Translator
+from whilst.settings import Data
 
 SMALL = ["model.width=16", "model.encoder_layers=1", "model.decoder_layers=1", "model.feed_forward=16"]
 
 
-def test_train_bench(tmp_path: Path) -> None:
-    bench.train_bench(None, 1, [*SMALL, "train.batch_tokens=512"], "cpu", tmp_path / "out.json")
+@pytest.mark.parametrize("stage", ["translate", "search", "agent"])
+def test_train_bench(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: Literal["translate", "search", "agent"]
+) -> None:
+    monkeypatch.setattr(bench, "random_text", functools.partial(bench.random_text, pairs=300, words=50))
+    tokens = "train.batch_tokens=512" if stage == "translate" else f"{stage}.train.batch_tokens=512"
+    bench.train_bench(None, stage, 1, [*SMALL, tokens, "agent.hidden=8"], "cpu", tmp_path / "out.json", True)
     figures = read_json(tmp_path / "out.json")
+    times = [row["ms"] for row in figures["kernels"]]
+    assert times == sorted(times, reverse=True)
+    assert any("mm" in row["kernel"] for row in figures["kernels"])
     assert figures["target tokens/s"] > 0
     assert figures["peak memory (GiB)"] > 0
     assert figures["device"].startswith("CPU")
@@ -24,6 +40,19 @@ def test_decode_bench(tmp_path: Path) -> None:
     cached, recomputed = figures["one by one, cached: ms a token"], figures["one by one, recomputed: ms a token"]
     assert figures["recomputed / cached"] == pytest.approx(recomputed / cached)
     assert figures["batched: sentences/s"] > 0
+
+
+def test_decode_bench_of_a_run(toy_data: Data, toy_dataset: Dataset, tmp_path: Path) -> None:
+    recipe = short_recipe(toy_data, tmp_path)
+    write_run(tmp_path, recipe, toy_dataset.source, toy_dataset.target)
+    model = Translator(recipe.model, len(toy_dataset.source), len(toy_dataset.target))
+    save_tensors(tmp_path / "model.safetensors", model.state_dict(), {})
+    bench.run_bench(tmp_path, "wait-2", 3, [], "cpu", tmp_path / "out.json")
+    figures = read_json(tmp_path / "out.json")
+    assert figures["batched: sentences/s"] > 0
+    assert figures["one by one: target tokens/s"] > 0
+    with pytest.raises(UserError, match="oracle-1"):
+        bench.run_bench(tmp_path, "oracle-1", 3, [], "cpu", None)
 
 
 def test_growth_bench(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from whilst.prepare import prepare
 from whilst.scoring import Record, read_record
 from whilst.settings import Agent, Data, Evaluate, Model, Recipe, Search, Train
 from whilst.stages import stages
+from whilst.times import stage_times
 from whilst.train import train
 
 PAIRS = {"train": 6000, "valid": 200, "test": 200}
@@ -167,10 +168,19 @@ def test_a_stage_notices_that_the_one_before_has_changed(recipe: Recipe, tmp_pat
 
 def test_evaluating_may_be_a_stage_of_the_recipe(recipe: Recipe) -> None:
     """Wait-k is for the multi-path model, the agent for the fine-tuned one."""
-    settings = Evaluate(policies=("wait-1", "agent-1"))
+    settings = Evaluate(policies=("wait-1", "agent-1", "agent-1.threshold-0.9"))
     train(dataclasses.replace(recipe, stages=("evaluate",), evaluate=settings), CPU)
+    times = stage_times(Path(recipe.run))
+    assert list(times) == ["translate", "search", "agent", "evaluate"]
+    assert all(seconds > 0 for seconds in times.values())
+    assert f"| agent | {times['agent']:,.1f} |" in (Path(recipe.run) / "report" / "report.md").read_text()
     run = Path(recipe.run)
     assert (run / "report" / "report.md").is_file()
     for policy, folder in (("wait-1", run), ("agent-1", run / "search")):
         record = read_record(run / "evaluations" / f"test.{policy}.json")
         assert record.model_sha256 == load_run(folder, CPU).checksum
+    bold, wary = (read_record(run / "evaluations" / f"test.agent-1{name}.json") for name in ("", ".threshold-0.9"))
+    assert bold.scores.al < wary.scores.al
+    assert (bold.policy, wary.policy) == ("agent-1", "agent-1.threshold-0.9")
+    with pytest.raises(UserError, match="a threshold is a number"):
+        evaluate_run(run, ["wait-1", "agent-1.threshold-high"], None, True, [], "cpu")

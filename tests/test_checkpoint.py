@@ -11,24 +11,24 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from whilst import checkpoint, optim
+from whilst import checkpoint, folders, optim
 from whilst.checkpoint import (
     load_run,
     load_state,
     load_tensors,
-    read_recipe,
     save_state,
     save_tensors,
     write_run,
 )
 from whilst.dataset import Dataset
-from whilst.decode import Limits, translate
+from whilst.decode import translate
 from whilst.errors import UserError
 from whilst.files import read_json, sha256, write_json
+from whilst.folders import read_recipe
 from whilst.model import Translator
 from whilst.optim import PRESETS
 from whilst.policy import policy
-from whilst.settings import Model, Recipe
+from whilst.settings import Limits, Model, Recipe
 
 CPU = torch.device("cpu")
 
@@ -243,4 +243,4 @@ def test_a_run_written_twice_is_the_same(run: Path, toy_dataset: Dataset) -> Non
     before = {path.name: path.read_bytes() for path in run.iterdir()}
     write_run(run, read_recipe(run), toy_dataset.source, toy_dataset.target)
     assert {path.name: path.read_bytes() for path in run.iterdir()} == before
-    assert json.loads(before["recipe.json"])["format"] == checkpoint.FORMAT
+    assert json.loads(before["recipe.json"])["format"] == folders.FORMAT

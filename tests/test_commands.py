@@ -98,7 +98,7 @@ def test_each_step_leaves_its_files(work: Work) -> None:
     languages = {"source.json", "source.split", "target.json", "target.split"}
     assert names("set") == arrays | texts | languages | {"manifest.json"}
     weights = {"model.safetensors", "last.safetensors"}
-    figures = {"recipe.json", "history.jsonl", "summary.json", "tensorboard"}
+    figures = {"recipe.json", "history.jsonl", "summary.json", "tensorboard", "times.json"}
     assert names("run") == weights | languages | figures | {"evaluations"}
     evaluated = {f"test.{policy}.{ending}" for policy in ("wait-3", "full") for ending in ("json", "jsonl.xz")}
     assert names("run/evaluations") == evaluated

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from whilst import decode
-from whilst.decode import Limits, Output, translate, translate_batch
+from whilst.decode import Output, translate, translate_batch
 from whilst.errors import UserError
 from whilst.model import Translator
 from whilst.policy import Decider, Policy, View, policy
 from whilst.reference import translate_recomputed
-from whilst.settings import Model
+from whilst.settings import Limits, Model
 from whilst.vocab import BOS, EOS, PAD
 
 LIMITS = Limits(1.5, 3)

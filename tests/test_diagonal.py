@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 
 from tests.runs import CPU
 from whilst.checkpoint import Trained
-from whilst.dataset import Dataset, Split, read_manifest
-from whilst.decode import Limits, translate, translate_batch
+from whilst.dataset import Dataset, Split, pace_of, read_manifest
+from whilst.decode import translate, translate_batch
 from whilst.errors import UserError
 from whilst.evaluate import choose, system_name
 from whilst.model import Translator
 from whilst.policy import View
-from whilst.policy.diagonal import Diagonal, pace_of
+from whilst.policy.diagonal import Diagonal
 from whilst.policy.wait_k import WaitK
-from whilst.settings import Data, Evaluate, Model, Recipe
+from whilst.settings import Data, Evaluate, Limits, Model, Recipe
 
 
 @given(st.integers(1, 9), st.integers(1, 50), st.integers(1, 50), st.integers(0, 40))
@@ -57,7 +57,7 @@ def test_the_run_finds_its_pace(toy_dataset: Dataset, toy_data: Data, tiny: Mode
     chosen = choose("diagonal-4", trained, Evaluate(), None)
     assert chosen == Diagonal(4, pace)
     assert chosen.name == "diagonal-4"
-    assert system_name(trained, chosen) == "multi-path (diagonal)"
+    assert system_name(trained.recipe, chosen.name) == "multi-path (diagonal)"
     for name in ("diagonal", "diagonal-0", "diagonal-x"):
         with pytest.raises(UserError, match="K must be a whole number from 1, as in diagonal-3"):
             choose(name, trained, Evaluate(), None)

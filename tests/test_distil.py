@@ -10,11 +10,12 @@ import pytest
 from tests.runs import CPU, history, short_recipe
 from whilst.checkpoint import load_run, save_tensors
 from whilst.dataset import Dataset, Ragged
-from whilst.decode import Limits, translate_batch
-from whilst.distil import translated, with_teacher
+from whilst.decode import translate_batch
+from whilst.distil import FOLDER, translated, with_teacher
 from whilst.errors import UserError
+from whilst.files import read_json, write_json
 from whilst.policy.full import Full
-from whilst.settings import Data, Evaluate, Recipe
+from whilst.settings import Data, Evaluate, Limits, Recipe
 from whilst.train import train
 from whilst.vocab import EOS, Language, Vocabulary
 
@@ -78,6 +79,17 @@ def test_a_pupil_learns_references_and_translations(teacher: Recipe, toy_dataset
     runs = (history(Path(recipe.run)) for recipe in (teacher, pupil))
     losses = [[row["train/loss"] for row in rows if "train/loss" in row] for rows in runs]
     assert losses[0] != losses[1]
+
+
+def test_what_a_teacher_has_said_is_enough(teacher: Recipe, toy_dataset: Dataset, tmp_path: Path) -> None:
+    asked = with_teacher(toy_dataset, Path(teacher.run), teacher.evaluate, CPU).split("train")
+    shutil.copytree(Path(teacher.run) / FOLDER, tmp_path / FOLDER)
+    again = with_teacher(toy_dataset, tmp_path, teacher.evaluate, CPU).split("train")
+    assert np.array_equal(again.target.tokens, asked.target.tokens)
+    made = tmp_path / FOLDER / "made.json"
+    write_json(made, read_json(made) | {"of": "another text"})
+    with pytest.raises(UserError, match=r"no recipe\.json"):
+        with_teacher(toy_dataset, tmp_path, teacher.evaluate, CPU)
 
 
 def test_a_teacher_must_write_the_same_units(teacher: Recipe, toy_dataset: Dataset) -> None:

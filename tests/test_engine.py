@@ -14,16 +14,18 @@ from hypothesis import strategies as st
 
 from tests.conftest import UNITS, make_model, make_split
 from tests.test_learnt import learnt
+from whilst import buffers
 from whilst import engine as engine_module
 from whilst.agent import Observation
-from whilst.decode import Limits, Output, translate_batch
-from whilst.engine import Engine, Floats, Session
+from whilst.buffers import Floats
+from whilst.decode import Output, translate_batch
+from whilst.engine import Engine, Session
 from whilst.errors import UserError
 from whilst.export import make_engine
 from whilst.graph import Graph
 from whilst.model import Translator
 from whilst.policy.wait_k import WaitK
-from whilst.settings import Agent, Model
+from whilst.settings import Agent, Limits, Model
 from whilst.vocab import BOS, EOS
 
 LIMITS = Limits(1.5, 4)
@@ -45,7 +47,7 @@ def pair(request: pytest.FixtureRequest, tiny: Model) -> tuple[Translator, Engin
 @pytest.fixture(autouse=True)
 def small_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that they grow more than once."""
-    monkeypatch.setattr(engine_module, "FIRST_CAPACITY", 2)
+    monkeypatch.setattr(buffers, "FIRST_CAPACITY", 2)
 
 
 def assert_near(found: Floats, expected: torch.Tensor) -> None:

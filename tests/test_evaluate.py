@@ -11,22 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.runs import CPU, short_recipe
-from whilst.agent import Agent
 from whilst.checkpoint import Trained, load_run, save_tensors, write_run
 from whilst.config import build
 from whilst.dataset import Dataset
-from whilst.decode import Limits, Output, translate
+from whilst.decode import Output, translate
 from whilst.errors import UserError
 from whilst.evaluate import evaluate, pair_name, policy_name, system_name, to_sentence, translate_lines
 from whilst.metrics import score
 from whilst.model import Translator
 from whilst.policy import policy
-from whilst.policy.agent import Learnt
-from whilst.policy.oracle import Oracle
 from whilst.prepare import prepare
 from whilst.scoring import read_record, rescore
-from whilst.settings import Agent as AgentSettings
-from whilst.settings import Data, Evaluate, Model, Objective, Recipe
+from whilst.settings import Data, Evaluate, Limits, Model, Objective, Recipe
 from whilst.trace import Sentence, find_problem, read_trace
 from whilst.vocab import BPESegmenter, Language, PieceSegmenter, Vocabulary, WordSegmenter
 
@@ -234,24 +230,26 @@ def test_lines_become_the_units_of_the_dataset(run: tuple[Trained, Dataset]) -> 
 
 def test_names_in_reports(sides: Callable[[str, str], Trained]) -> None:
     trained = sides("word", "word")
-    assert (system_name(trained, policy("full")), pair_name(trained)) == ("multi-path", "dataset.src-tgt")
+    assert (system_name(trained.recipe, "full"), pair_name(trained.recipe)) == ("multi-path", "dataset.src-tgt")
     data = Data(corpus="iwslt15", source="en", target="vi")
     recipe = dataclasses.replace(trained.recipe, data=data, objective=Objective(name="full"))
     full = dataclasses.replace(trained, recipe=recipe)
-    assert (system_name(full, policy("full")), pair_name(full)) == ("full-sentence", "iwslt15.en-vi")
-    tuned = dataclasses.replace(trained, recipe=dataclasses.replace(recipe, objective=Objective(name="search")))
-    assert system_name(tuned, Oracle("oracle-1", [])) == "bs-simt oracle"
-    assert system_name(tuned, policy("wait-3")) == "bs-simt (wait-k)"
-    assert system_name(trained, Oracle("oracle-1", [])) == "bs-simt (multi-path) oracle"
+    assert (system_name(full.recipe, "full"), pair_name(full.recipe)) == ("full-sentence", "iwslt15.en-vi")
+    searching = dataclasses.replace(recipe, objective=Objective(name="search"), start="runs/gone")
+    assert system_name(searching, "oracle-1") == "bs-simt oracle"
+    assert system_name(searching, "wait-3") == "bs-simt (wait-k)"
+    assert system_name(trained.recipe, "oracle-1") == "bs-simt (multi-path) oracle"
+    scratch = dataclasses.replace(searching, start="")
+    assert system_name(scratch, "oracle-1") == "bs-simt (from scratch) oracle"
+    named = dataclasses.replace(recipe, data=dataclasses.replace(data, corpus="", dataset="data/a+b.en-vi"))
+    assert pair_name(named) == "a+b.en-vi"
 
 
 def test_another_threshold_or_beam_has_another_name(run: tuple[Trained, Dataset], tmp_path: Path) -> None:
     trained, dataset = run
-    agent = Agent(AgentSettings(hidden=8), trained.recipe.model.width, 2)
-    usual, bolder = (Learnt("agent-1", agent, trained.model, 0, threshold) for threshold in (0.5, 0.4))
-    assert policy_name(usual, Evaluate()) == "agent-1"
-    assert policy_name(bolder, Evaluate(threshold=0.4)) == "agent-1.threshold-0.4"
-    assert policy_name(policy("wait-3"), Evaluate(threshold=0.4)) == "wait-3", "a threshold is the agent's alone"
+    assert policy_name("agent-1", Evaluate()) == "agent-1"
+    assert policy_name("agent-1", Evaluate(threshold=0.4)) == "agent-1.threshold-0.4"
+    assert policy_name("wait-3", Evaluate(threshold=0.4)) == "wait-3", "a threshold is the agent's alone"
     written = []
     for beam in (1, 2):
         settings = Evaluate(beam=beam, max_ratio=1.0, max_extra=3)

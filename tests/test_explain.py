@@ -9,14 +9,14 @@ import torch
 from tests.runs import CPU
 from whilst.checkpoint import Trained
 from whilst.dataset import Dataset
-from whilst.decode import Limits, translate_batch
+from whilst.decode import translate_batch
 from whilst.errors import UserError
 from whilst.explain import explain
 from whilst.landscape import draw, print_landscape
 from whilst.model import Translator
 from whilst.policy.wait_k import WaitK
 from whilst.reference import masked_logits
-from whilst.settings import Model, Recipe, Search
+from whilst.settings import Limits, Model, Recipe, Search
 from whilst.vocab import EOS
 from whilst.walk import walk_along
 

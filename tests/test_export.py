@@ -8,17 +8,20 @@ import numpy as np
 import pytest
 import torch
 
+from tests.conftest import make_model
 from tests.runs import call, short_recipe
+from tests.test_learnt import learnt
 from whilst.agent import Agent
-from whilst.checkpoint import AGENT, load_run, save_tensors, write_run
+from whilst.checkpoint import load_run, save_tensors, write_run
 from whilst.dataset import Dataset
 from whilst.engine import ABOUT, Session, load_exported
 from whilst.errors import UserError
 from whilst.export import export, make_engine
 from whilst.files import read_json, write_json
+from whilst.folders import AGENT
 from whilst.model import Translator
 from whilst.settings import Agent as OfAgent
-from whilst.settings import Data, Model, Objective
+from whilst.settings import Data, Model, Objective, Search
 
 CPU = torch.device("cpu")
 
@@ -40,6 +43,17 @@ def make_run(folder: Path, data: Data, dataset: Dataset, model: Model | None = N
         write_run(folder / AGENT, recipe, dataset.source, dataset.target)
         made = Agent(recipe.agent, recipe.model.width, recipe.latencies)
         save_tensors(folder / AGENT / "model.safetensors", made.state_dict(), {})
+    return folder
+
+
+def make_lively(folder: Path, data: Data, dataset: Dataset) -> Path:
+    """A run with random weights whose words depend on the source, and whose agent of two latencies cares."""
+    recipe = replace(short_recipe(data, folder), search=Search(intervals=((1, 4), (3, 6))), agent=OfAgent(hidden=8))
+    model = make_model(recipe.model, (len(dataset.source), len(dataset.target)), seed=3)
+    agent = learnt(model, recipe.agent).agent
+    for place, module in ((folder, model), (folder / AGENT, agent)):
+        write_run(place, recipe, dataset.source, dataset.target)
+        save_tensors(place / "model.safetensors", module.float().state_dict(), {})
     return folder
 
 

@@ -10,7 +10,7 @@ from tests.conftest import make_split
 from whilst.agent import Agent, lesson
 from whilst.data import padded
 from whilst.dataset import Split
-from whilst.decode import Limits, Loops, Output, translate, translate_batch
+from whilst.decode import Loops, Output, translate, translate_batch
 from whilst.model import Translator
 from whilst.policy import Policy
 from whilst.policy.agent import Learnt
@@ -18,7 +18,7 @@ from whilst.policy.oracle import Oracle
 from whilst.reference import translate_recomputed
 from whilst.search import search
 from whilst.settings import Agent as Settings
-from whilst.settings import Search
+from whilst.settings import Limits, Search
 
 LIMITS = Limits(1.5, 4)
 FOUR = Search(intervals=((1, 4),), slope="one")

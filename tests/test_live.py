@@ -14,7 +14,7 @@ from torch import Tensor
 
 from tests.conftest import UNITS
 from tests.test_learnt import KINDS, learnt
-from whilst.decode import Limits, translate_batch
+from whilst.decode import translate_batch
 from whilst.eager import Eager
 from whilst.errors import UserError
 from whilst.live import LONGEST, End, Event, Session, Text, Word
@@ -22,7 +22,7 @@ from whilst.model import Translator
 from whilst.policy import Policy, policy
 from whilst.policy.diagonal import Diagonal
 from whilst.settings import Agent as Settings
-from whilst.settings import Model
+from whilst.settings import Limits, Model
 from whilst.vocab import EOS, SPECIALS, BPESegmenter, Language, PieceSegmenter, Vocabulary, WordSegmenter
 
 LIMITS = Limits(1.5, 4)
@@ -198,11 +198,13 @@ def holdings(root: object, shared: tuple[object, ...]) -> tuple[int, int, set[in
     return len(seen), numbers, places
 
 
-@pytest.mark.parametrize(("name", "words"), [("wait-3", 10_000), ("ahead", 2_000)])
-def test_ten_thousand_words_leave_nothing_behind(
-    model: Translator, policies: dict[str, Policy], name: str, words: int
+@pytest.mark.parametrize(("name", "sentences", "longest"), [("wait-3", 2000, 4), ("ahead", 100, 20)])
+def test_thousands_of_sentences_leave_nothing_behind(
+    model: Translator, policies: dict[str, Policy], name: str, sentences: int, longest: int
 ) -> None:
-    text = make_text(longest=20, target="word")
+    text = make_text(longest=longest, target="word")
+    each = longest - 1  # words; never the end of one but the longest
+    words = sentences * each + 1
     random = torch.Generator().manual_seed(5)
     session = Session(Eager(model, policies[name], text.longest, text.most(text.longest)), text)
     shared = (model, policies[name], text)
@@ -216,15 +218,15 @@ def test_ten_thousand_words_leave_nothing_behind(
 
     with mock.patch.object(model, "read", counting):
         for number in range(words):
-            letter = LETTERS[int(torch.randint(0, 12, (), generator=random))]  # never m: only the longest ends it
+            letter = LETTERS[int(torch.randint(0, 12, (), generator=random))]  # never m
             events = session.feed(letter)
             ends += sum(isinstance(event, End) for event in events)
-            if ends and number % 19 == 0 and (number < 1000 or number > words - 1000):  # where a sentence begins
+            if ends and number % each == 0 and not words - 50 * each > number > 50 * each:  # as one begins
                 sizes.append(holdings(session, shared))
-    assert ends == (words - 1) // 19
+    assert ends == sentences
     assert sizes[0][2], "there are caches"
     assert sizes[0][2] == sizes[-1][2], "and they lie where they lay"
-    early, late = sizes[:50], sizes[-50:]
+    early, late = sizes[:49], sizes[-49:]
     assert max(numbers for _, numbers, _ in late) <= max(numbers for _, numbers, _ in early)
     assert max(count for count, _, _ in late) <= max(count for count, _, _ in early) + 10
     assert set(reads) == {1}

@@ -123,6 +123,17 @@ def test_multi_path_may_stop_at_some_k(split: Split, kind: Literal["batch", "sen
     assert set(k.flatten().tolist()) == {1, 2, 3}
 
 
+@pytest.mark.parametrize("layout", [0, 1], ids=["padded", "packed"])
+def test_multi_path_reads_some_sentences_to_the_end(split: Split, layout: int) -> None:
+    batch = both_layouts(split, list(range(8)))[layout]
+    k = first_reads(Objective("multi-path", longest=3, whole=0.25), batch, 2000)
+    for sentence in range(8):
+        length = len(split.source[sentence])
+        if length > 3:
+            assert set(k[:, sentence].tolist()) == {1, 2, 3, length}
+            assert abs(float((k[:, sentence] == length).double().mean()) - 0.25) < 0.05
+
+
 def test_draws_follow_from_the_generator(split: Split) -> None:
     batch = padded(split, np.arange(8))
     for objective in OBJECTIVES[2:]:

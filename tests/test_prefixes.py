@@ -12,14 +12,15 @@ from tests.runs import CPU, short_recipe
 from whilst.checkpoint import load_run
 from whilst.data import padded
 from whilst.dataset import Ragged, Split
-from whilst.decode import Limits, translate
+from whilst.decode import translate
 from whilst.errors import UserError
-from whilst.evaluate import choose, evaluate_run, home
+from whilst.evaluate import choose, evaluate_run
 from whilst.explain import explain
+from whilst.folders import home
 from whilst.model import Translator
 from whilst.policy.full import Full
 from whilst.prefixes import Agreement, find_agreement, needed, needed_slowly
-from whilst.settings import Agent, Data, Evaluate, Objective, Recipe
+from whilst.settings import Agent, Data, Evaluate, Limits, Objective, Recipe
 from whilst.train import train
 from whilst.vocab import PAD
 

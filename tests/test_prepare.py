@@ -110,6 +110,50 @@ def test_subword_codes_and_tsv(data: Data, tmp_path: Path) -> None:
         made.split("test")
 
 
+def test_several_pairs_of_files_are_joined(data: Data, tmp_path: Path) -> None:
+    write(tmp_path / "more.en", ["a bird ."])
+    write(tmp_path / "more.de", ["ein vogel ."])
+    settings = dataclasses.replace(data, train=(*data.train, "more.en", "more.de"))
+    made = Dataset.open(prepare(settings))
+    split, inputs = made.split("train"), made.manifest["inputs"]
+    assert made.source.decode(split.source[4]) == ["a", "bird", "."]
+    assert (len(split.source), made.manifest["splits"]["train"]["read"]) == (5, 8)
+    assert (inputs["train.source"]["file"], inputs["train.2.target"]["file"]) == ("train.en", "more.de")
+    write(tmp_path / "more.de", ["ein vogel .", "zu viel"])
+    with pytest.raises(UserError, match=r"more\.en has 1 lines but .*more\.de has 2"):
+        prepare(settings, overwrite=True)
+
+
+def test_moses_leaves_alone_what_is_tokenised(data: Data, tmp_path: Path) -> None:
+    write(tmp_path / "raw.en", ["It isn't, is it?"])
+    write(tmp_path / "raw.de", ["Nicht wahr?"])
+    for split in ("valid", "test"):
+        write(tmp_path / f"{split}.en", ["it isn &apos;t , is it ?"])
+        write(tmp_path / f"{split}.de", ["nicht wahr ?"])
+    settings = dataclasses.replace(
+        data,
+        train=("valid.en", "valid.de", "raw.en", "raw.de"),
+        moses=True,
+        unescape=True,
+        tokenised=("valid.*", "test.e[n]", "test.de"),
+    )
+    made = Dataset.open(prepare(settings))
+    train = made.split("train")
+    first, second = (made.source.decode(train.source[number]) for number in range(2))
+    assert first == second == ["it", "isn", "'t", ",", "is", "it", "?"]
+    assert made.text("test") == (["it isn 't , is it ?"], ["nicht wahr ?"])
+
+
+def test_a_dataset_from_before_a_setting_came_up_is_still_the_same(data: Data) -> None:
+    path = prepare(data) / "manifest.json"
+    manifest = read_json(path)
+    del manifest["settings"]["tokenised"]
+    write_json(path, manifest)
+    prepare(data)
+    with pytest.raises(UserError, match="--overwrite"):
+        prepare(dataclasses.replace(data, tokenised=("train.*",)))
+
+
 def test_direction_can_be_turned(data: Data) -> None:
     turned = dataclasses.replace(
         data, source="de", target="en", train=data.train[::-1], valid=data.valid[::-1], test=data.test[::-1]

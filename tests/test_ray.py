@@ -28,7 +28,7 @@ MISSING = importlib.util.find_spec("ray") is None
 def test_without_ray_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(UserError, match=r"pip install 'whilst\[ray\]'"):
-        deployment(Options(Path("run")))
+        deployment(Options("run"))
 
 
 def sessions(port: int) -> list[str]:

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from whilst.config import build, load_recipe, to_table
-from whilst.scoring import read_record, record_path, rescore
-from whilst.settings import Recipe
-from whilst.stages import stages
+from whilst.families import Family, families, read_filed
+from whilst.provenance import nearest, read_recipes
+from whilst.scoring import rescore
 
 ROOT = Path(__file__).parent.parent
+RECIPES = read_recipes(ROOT / "recipes")
 TRACES = sorted((ROOT / "results").rglob("*.jsonl.xz"))
 
 
@@ -23,18 +23,15 @@ def test_latency_is_scored_again_from_the_trace(trace: Path) -> None:
 
 
 # What was tried on the way has no recipe of its own: its records hold every setting.
-KEPT = [trace for trace in TRACES if "tried" not in trace.parts]
+KEPT = [family for family in families(read_filed(ROOT / "results"))[0] if not family.is_tried]
 
 
-@pytest.mark.parametrize("trace", KEPT, ids=lambda path: f"{path.parts[-3]}-{path.parts[-2]}-{path.name}")
-def test_record_has_the_settings_of_a_committed_recipe(trace: Path) -> None:
-    """How it was evaluated (threshold, batches) stands in the record alone."""
-    settings = read_record(record_path(trace)).settings
-    recipe = load_recipe(ROOT / "recipes" / f"{Path(settings['run']).parts[1]}.toml", [])
-    stage = next(stage for stage in stages(recipe) if stage.run == settings["run"])
-    recorded = to_table(build(Recipe, settings)) | {"evaluate": None}
-    # A run of several stages keeps the recipe of all in its first.
-    assert recorded in (to_table(recipe) | {"evaluate": None}, to_table(stage) | {"evaluate": None})
+@pytest.mark.parametrize("family", KEPT, ids=lambda family: f"{family.pair}-{family.system}-{family.kind}")
+def test_records_have_the_settings_of_a_committed_recipe(family: Family) -> None:
+    """But for seeds, for what makes a point (k, lambda), and for how it was evaluated: the records say these."""
+    near = nearest(family, RECIPES)
+    assert near is not None
+    assert near[1] in ([], ["--each-interval"]), near[0].path
 
 
 def test_there_are_results() -> None:

@@ -23,7 +23,9 @@ SENTENCES = [
 ]
 
 
-def evaluate(folder: Path, with_text: bool = False) -> tuple[Path, Record]:
+def evaluate(
+    folder: Path, with_text: bool = False, data: Data = Data(unescape=True)  # noqa: B008
+) -> tuple[Path, Record]:
     """What `whilst evaluate` leaves behind, made by hand."""
     trace = folder / "wait-1.jsonl.xz"
     record = Record(
@@ -35,7 +37,7 @@ def evaluate(folder: Path, with_text: bool = False) -> tuple[Path, Record]:
         trace=trace.name,
         source_sha256=sha256_lines(CLEAN[0]),
         reference_sha256=sha256_lines(CLEAN[1]),
-        settings=to_table(Recipe(data=Data(unescape=True))),
+        settings=to_table(Recipe(data=data)),
         model_sha256="0" * 64,
         command="whilst evaluate recipes/toy.toml",
         seconds=1.5,
@@ -65,8 +67,9 @@ def test_a_record_is_read_back(tmp_path: Path) -> None:
     assert [item.policy for item in read_records([trace, tmp_path / "wait-1.json"])] == ["wait-1"] * 2
 
 
-def test_scoring_again_gives_the_same_figures(tmp_path: Path) -> None:
-    trace, record = evaluate(tmp_path)
+@pytest.mark.parametrize("data", [Data(unescape=True), Data(unescape=True, moses=True, tokenised=("t.*",))])
+def test_scoring_again_gives_the_same_figures(tmp_path: Path, data: Data) -> None:
+    trace, record = evaluate(tmp_path, data=data)
     source = write_lines(tmp_path / "t.en", SOURCE)
     reference = write_lines(tmp_path / "t.de", REFERENCE)
     again = rescore(trace, source, reference)

@@ -21,18 +21,19 @@ from tests.runs import CPU, ENVIRONMENT, call, command, short_recipe
 from tests.sites import Client, texts, until
 from tests.test_terminal import write_model
 from whilst.agent import Agent
-from whilst.checkpoint import AGENT, SEARCH, load_run, save_tensors, write_run
+from whilst.checkpoint import load_run, save_tensors, write_run
 from whilst.dataset import Dataset
 from whilst.eager import steps_of, text_of
 from whilst.errors import UserError
 from whilst.evaluate import choose
+from whilst.folders import AGENT, SEARCH
 from whilst.live import Script, Session
 from whilst.serve_bench import Load as BenchLoad
 from whilst.serve_bench import largest, serve_bench, source_language, talk
 from whilst.server.meter import Meter
 from whilst.server.packed import PRECISIONS, Packed16, Packed32, PackedLSTM, can_pack, pack
 from whilst.server.run import Options, serve
-from whilst.server.served import How, serve_run
+from whilst.server.served import How, serve_model
 from whilst.settings import Agent as AgentSettings
 from whilst.settings import Data, Search
 
@@ -173,16 +174,16 @@ def test_a_worker_that_is_killed_takes_only_its_own_sessions_along(run: Path, to
 
 def test_mistakes_are_one_line(run: Path, tmp_path: Path) -> None:
     done = call("serve", "--port", "0", "--model", run, "--engine", "magic")
-    assert (done.returncode, done.stderr) == (2, "whilst: --engine magic: write batch or single\n")
+    assert (done.returncode, done.stderr) == (2, "whilst: --engine magic: write batch, single, onnx\n")
     with pytest.raises(UserError, match="not a run folder"):
-        serve(Options(tmp_path, port=0))
+        serve(Options(str(tmp_path), port=0))
     with pytest.raises(UserError, match=r"--host 192.0.2.1 --port 0: cannot be served at"):
-        serve(Options(run, "192.0.2.1", 0))
+        serve(Options(str(run), "192.0.2.1", 0))
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         for workers in (1, 2):
             with pytest.raises(UserError, match=f"--port {port}: cannot be served at .*in use"):
-                serve(Options(run, port=port, workers=workers))
+                serve(Options(str(run), port=port, workers=workers))
 
 
 def test_a_run_without_an_agent_waits(run: Path, tmp_path: Path) -> None:
@@ -191,14 +192,17 @@ def test_a_run_without_an_agent_waits(run: Path, tmp_path: Path) -> None:
     for path in run.iterdir():
         if path.is_file():
             (plain / path.name).symlink_to(path)
-    served = serve_run(plain, [], How())
+    served = serve_model(str(plain), [], How())
     assert served.latencies == {"low": "wait-1", "medium": "wait-3", "high": "wait-5"}
 
 
-@pytest.mark.parametrize("how", [How(), How("single")])
-def test_a_run_translates_as_live(run: Path, toy_dataset: Dataset, how: How) -> None:
+@pytest.mark.parametrize("how", [How(), How("single"), How("onnx", "fp32")])
+def test_a_run_translates_as_live(
+    run: Path, toy_dataset: Dataset, how: How, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With weights that are laid out anew."""
-    served = serve_run(run, [], how)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    served = serve_model(str(run), [], how)
     pool, script = served.pool(2), Script(served.text)
     words = " ".join(toy_dataset.text("test")[0][:4]).split()
     pool.use(1, served.policy("high"))
@@ -266,9 +270,9 @@ def test_the_search_finds_about_how_many(wanted: int) -> None:
 
 
 def test_the_bench_speaks_and_counts(run: Path, tmp_path: Path) -> None:
-    assert len(talk(source_language(run))) > 50
+    assert len(talk(source_language(str(run)))) > 50
     out = tmp_path / "serve.json"
-    serve_bench(run, 3, BenchLoad(3, 10.0, 1.0, "low"), 60_000, 4, [], out)
+    serve_bench(str(run), 3, BenchLoad(3, 10.0, 1.0, "low"), 60_000, 4, [], out)
     found = json.loads(out.read_text(encoding="utf-8"))
     (probe,) = found["probes"]
     assert (found["streams"], probe["streams"], probe["lost"], probe["wrong"]) == (3, 3, 0, 0)

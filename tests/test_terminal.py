@@ -15,17 +15,23 @@ from rich.console import Console
 from tests.runs import CPU, ENVIRONMENT, call, command, short_recipe
 from tests.test_commands import whilst
 from whilst.agent import Agent
-from whilst.checkpoint import AGENT, SEARCH, load_run, save_tensors, write_run
+from whilst.checkpoint import load_run, save_tensors, write_run
 from whilst.dataset import Dataset
-from whilst.decode import Limits, translate_batch
-from whilst.displays import Lag, Screen, Typed, pick
-from whilst.live import End, Word
+from whilst.decode import translate_batch
+from whilst.displays import Lag, Plain, Screen, Typed, pick
+from whilst.folders import AGENT, SEARCH, choose_live
+from whilst.incoming import Words
+from whilst.live import End, Session, Word
+from whilst.loading import Wanted, open_model
 from whilst.model import Translator
+from whilst.names import named
 from whilst.policy import policy
 from whilst.settings import Agent as AgentSettings
 from whilst.settings import Data, Recipe, Search
-from whilst.terminal import Patience, load, named
+from whilst.terminal import Patience, Run
 from whilst.vocab import EOS
+
+PYTORCH = "--engine", "torch"  # whose words are those of the batched loop
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +64,7 @@ def lines(toy_dataset: Dataset) -> list[str]:
 
 def expected(run: Path, lines: list[str], name: str) -> list[str]:
     trained = load_run(run, CPU)
-    limits = Limits(trained.recipe.evaluate.max_ratio, trained.recipe.evaluate.max_extra)
+    limits = trained.recipe.evaluate.limits
     sources = [[*trained.source.encode(line.split())[0], EOS] for line in lines]
     outputs = translate_batch(trained.model, sources, policy(name), limits)
     return [" ".join(trained.target.decode(output.units)) for output in outputs]
@@ -66,7 +72,8 @@ def expected(run: Path, lines: list[str], name: str) -> list[str]:
 
 def test_a_pipe(run: Path, lines: list[str], tmp_path: Path) -> None:
     files = f"--srt {tmp_path}/a.srt --vtt {tmp_path}/a.vtt".split()
-    said = whilst("live", "--model", run, "--latency", "wait-2", *files, stdin="\n".join(lines).encode())
+    stdin = "\n".join(lines).encode()
+    said = whilst("live", *PYTORCH, "--model", run, "--latency", "wait-2", *files, stdin=stdin)
     wanted = expected(run, lines, "wait-2")
     assert (said.code, said.err) == (0, "")
     assert said.out == "".join(line + "\n" for line in wanted)
@@ -76,7 +83,8 @@ def test_a_pipe(run: Path, lines: list[str], tmp_path: Path) -> None:
 
 
 def test_json_lines(run: Path, lines: list[str]) -> None:
-    said = whilst("live", "--model", run, "--latency", "wait-2", "--json", stdin="\n".join(lines).encode())
+    stdin = "\n".join(lines).encode()
+    said = whilst("live", *PYTORCH, "--model", run, "--latency", "wait-2", "--json", stdin=stdin)
     rows = [json.loads(line) for line in said.out.splitlines()]
     words = [row for row in rows if "word" in row]
     ends = [row for row in rows if "end" in row]
@@ -90,15 +98,15 @@ def test_json_lines(run: Path, lines: list[str]) -> None:
 
 def test_lines_and_empty_lines(run: Path) -> None:
     text = b"kan . musak\nros\n\nkan"
-    said = whilst("live", "--model", run, "--latency", "full", stdin=text)
+    said = whilst("live", *PYTORCH, "--model", run, "--latency", "full", stdin=text)
     assert said.out.splitlines() == expected(run, ["kan .", "musak ros", "kan"], "full")
-    said = whilst("live", "--model", run, "--latency", "full", "--lines", stdin=text)
+    said = whilst("live", *PYTORCH, "--model", run, "--latency", "full", "--lines", stdin=text)
     assert said.out.splitlines() == expected(run, ["kan . musak", "ros", "kan"], "full")
 
 
 def test_a_recogniser(run: Path) -> None:
     heard = b"kan\nkan mu\nkan musak ro\nkan musak ros\nkar musak ros\nkar musak ros ramak\n\nros"
-    said = whilst("live", "--model", run, "--latency", "full", "--partial", stdin=heard)
+    said = whilst("live", *PYTORCH, "--model", run, "--latency", "full", "--partial", stdin=heard)
     assert said.out.splitlines() == expected(run, ["kan musak ros ramak", "ros"], "full")
     assert said.err == "whilst: heard 'kan', which is now 'kar': it was translated already\n"
 
@@ -112,28 +120,59 @@ def test_a_recogniser(run: Path) -> None:
         (["--latency", "wait-0"], b"", "K must be a whole number"),
         (["--partial", "--lines"], b"", "--partial and --lines"),
         (["--srt", "x", "--vtt", "x"], b"", "cannot be both"),
+        (["--show", "--json"], b"", "--show and --json"),
+        (["--pace", "-1"], b"", "--pace -1.0: must be a number of words a second"),
         ([], b"kan\n\xff", "standard input:2: not valid UTF-8"),
         ([], b"x" * 2_000, "is it text?"),
     ],
 )
 def test_mistakes_are_one_line(run: Path, arguments: list[str], stdin: bytes, message: str) -> None:
-    said = whilst("live", "--model", run, *arguments, stdin=stdin)
+    said = whilst("live", *PYTORCH, "--model", run, *arguments, stdin=stdin)
     assert said.code == 2
     assert message in said.err
     assert said.err.count("\n") == 1
 
 
+def test_words_are_taken_at_a_pace(run: Path, lines: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    now, slept = 0.0, []
+
+    def sleep(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+        slept.append(seconds)
+
+    monkeypatch.setattr("whilst.terminal.time.sleep", sleep)
+    opened = open_model(Wanted(str(run), "low", "torch"), print)
+    sink = Plain(io.StringIO())
+    heard: list[float] = []
+    monkeypatch.setattr(sink, "heard", lambda _, arrived: heard.append(arrived))
+    live = Run(Session(opened.steps(), opened.text), Words(), [sink], lambda: now, pace=4.0)
+    live.go(io.BytesIO(lines[0].encode()))
+    count = len(lines[0].split())
+    assert heard == [number / 4 for number in range(count)]
+    assert slept == [0.0] + [0.25] * (count - 1)
+
+
+def test_showing_marks_every_action(run: Path, lines: list[str]) -> None:
+    said = whilst("live", *PYTORCH, "--model", run, "--latency", "wait-2", "--show", stdin=lines[0].encode())
+    assert said.code == 0
+    rows = said.out.splitlines()
+    read, wrote = ([row for row in rows if row.startswith(name)] for name in ("READ", "WRITE"))
+    assert [word for row in read for word in row.split()[1:]] == lines[0].split()
+    (wanted,) = expected(run, lines[:1], "wait-2")
+    assert [word for row in wrote for word in row.split()[1:]] == wanted.split()
+    assert "words taken back" in said.out
+
+
 def test_latencies(run: Path, toy_dataset: Dataset, tmp_path: Path) -> None:
-    found = [load(run, latency, [], "cpu") for latency in ("low", "medium", "high")]
-    assert [policy.name for _, policy, _ in found] == ["agent-1", "agent-2", "agent-4"]
-    assert {about for _, _, about in found} == {""}
-    assert found[0][0].path == run / SEARCH
-    assert load(run, "wait-4", [], "cpu")[0].path == run
-    write_model(tmp_path / "plain", load_run(run, CPU).recipe, toy_dataset)
+    found = [choose_live(run, latency) for latency in ("low", "medium", "high")]
+    assert found == [(run / SEARCH, name, "") for name in ("agent-1", "agent-2", "agent-4")]
+    assert choose_live(run, "wait-4") == (run, "wait-4", "")
+    assert choose_live(run, "agent-2") == (run / SEARCH, "agent-2", "")
+    plain = tmp_path / "plain"
+    write_model(plain, load_run(run, CPU).recipe, toy_dataset)
     for latency, name in (("low", "wait-1"), ("medium", "wait-3"), ("high", "wait-5")):
-        _, policy, about = load(tmp_path / "plain", latency, [], "cpu")
-        assert policy.name == name
-        assert about == f"this run has no agent: {latency} is {name}"
+        assert choose_live(plain, latency) == (plain, name, f"this run has no agent: {latency} is {name}")
 
 
 def test_the_first_the_middle_and_the_last() -> None:
@@ -144,7 +183,7 @@ def test_the_first_the_middle_and_the_last() -> None:
 
 def start(*arguments: str | Path) -> "subprocess.Popen[bytes]":
     return subprocess.Popen(
-        command("live", *arguments),
+        command("live", *PYTORCH, *arguments),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

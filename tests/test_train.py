@@ -254,7 +254,7 @@ def test_the_average_of_checkpoints_is_tried(
 def test_no_average_leaves_no_files(recipe: Recipe) -> None:
     run = train(recipe, CPU)
     assert {path.name for path in run.iterdir()} == {
-        *("recipe.json", "source.json", "target.json", "history.jsonl", "summary.json"),
+        *("recipe.json", "source.json", "target.json", "times.json", "history.jsonl", "summary.json"),
         *("model.safetensors", "last.safetensors"),
     }
 

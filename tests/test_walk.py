@@ -7,14 +7,14 @@ import pytest
 from tests.test_learnt import KINDS, learnt
 from tests.test_mma import make_monotone
 from whilst.dataset import Split
-from whilst.decode import Limits, translate
+from whilst.decode import translate
 from whilst.errors import UserError
 from whilst.model import Translator
 from whilst.policy import Policy, policy
 from whilst.policy.diagonal import Diagonal
 from whilst.policy.oracle import Oracle
 from whilst.policy.wait_k import WaitK
-from whilst.settings import Model
+from whilst.settings import Limits, Model
 from whilst.vocab import EOS
 from whilst.walk import walk_along
 

@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -46,15 +46,19 @@ def prepare(
 
 @app.command()
 def train(
-    recipe: RecipeFile,
+    recipes: Annotated[list[Path], typer.Argument(help="TOML files such as recipes/toy.toml.", metavar="RECIPE…")],
     set_: Set = [],  # noqa: B006
     device: Device = "auto",
     restart: Annotated[bool, typer.Option("--restart", help="Begin anew instead of going on.")] = False,
+    each: Annotated[
+        bool, typer.Option("--each-interval", help="A model and an agent for each search interval, as RUN/3-7.")
+    ] = False,
 ) -> None:
     """Train the stages of a recipe, or go on where training was stopped.
 
     The stages are the translator (RUN), its fine-tuning on searched reads (RUN/search), the agent that learns
-    those reads (RUN/search/agent), and the evaluation of all of them (RUN/evaluations, RUN/report).
+    those reads (RUN/search/agent), and the evaluation of all of them (RUN/evaluations, RUN/report). Several recipes
+    are trained one after the other, and those first that others start from; what is trained is not trained again.
 
     Examples:
 
@@ -62,13 +66,19 @@ def train(
 
         whilst train recipes/iwslt15.en-vi.toml --set train.steps=500 --set run=runs/short
 
+        whilst train recipes/ablations/*.toml
+
         torchrun --nproc-per-node 2 -m whilst train recipes/iwslt15.en-vi.toml --set train.accumulate=2
     """
     from whilst.config import load_recipe
     from whilst.processes import pick_device
-    from whilst.train import train
+    from whilst.stages import for_each_interval
+    from whilst.train import train_all
 
-    train(load_recipe(recipe, set_), pick_device(device), restart)
+    loaded = [load_recipe(recipe, set_) for recipe in recipes]
+    if each:
+        loaded = [part for recipe in loaded for part in for_each_interval(recipe)]
+    train_all(loaded, pick_device(device), restart)
 
 
 @app.command()
@@ -138,10 +148,13 @@ def evaluate(
     policies: Policies = [],  # noqa: B006
     out: Annotated[Path | None, typer.Option(help="Folder for the traces; default: RUN/evaluations.")] = None,
     text: Annotated[bool, typer.Option(help="Keep source and reference in the traces.")] = True,
+    precision: Annotated[str, typer.Option(help="Of an exported run: int8 or fp32.")] = "int8",
     set_: Set = [],  # noqa: B006
     device: Device = "auto",
 ) -> None:
     """Translate the test set under each policy, and measure quality and latency.
+
+    Of an exported run too, one sentence at a time as `whilst live` does it.
 
     Examples:
 
@@ -152,11 +165,18 @@ def evaluate(
         whilst evaluate runs/toy/search --policy agent-1 --policy oracle-1
 
         whilst evaluate runs/iwslt15.en-vi --no-text --out results/iwslt15.en-vi --set evaluate.split=valid
+
+        whilst evaluate engines/en-vi --policy agent-3 --precision int8
     """
+    from whilst.engine import ABOUT
     from whilst.evaluate import evaluate_run
+    from whilst.one_by_one import evaluate_exported
     from whilst.report import print_table
 
-    print_table(evaluate_run(run, policies, out, text, set_, device))
+    if (run / ABOUT).is_file():
+        print_table(evaluate_exported(run, policies, precision, out, text, set_))
+    else:
+        print_table(evaluate_run(run, policies, out, text, set_, device))
 
 
 @app.command()
@@ -181,7 +201,9 @@ def score(
 
 app.command()(studies.analyse)
 app.command()(studies.sufficiency)
+app.command()(studies.paper)
 app.command()(deploy.export)
+app.command()(deploy.bundle)
 bench.command("engine")(deploy.bench_engine)
 bench.command("serve")(streams.bench_serve)
 
@@ -226,7 +248,9 @@ def demo() -> None:
 @bench.command("train")
 def bench_train(
     recipe: Annotated[Path | None, typer.Argument(help="Default: the paper's model on random text.")] = None,
+    stage: Annotated[Literal["translate", "search", "agent"], typer.Option(help="What to train.")] = "translate",
     steps: Annotated[int, typer.Option(help="Updates to time, after as many to warm up.", min=1)] = 20,
+    kernels: Annotated[bool, typer.Option("--kernels", help="Profile some more: what takes the time?")] = False,
     set_: Set = [],  # noqa: B006
     device: Device = "auto",
     json: Annotated[Path | None, typer.Option(help="Write the figures to this file too.")] = None,
@@ -238,10 +262,12 @@ def bench_train(
         whilst bench train
 
         whilst bench train recipes/iwslt15.en-vi.toml --steps 100 --set train.batch_tokens=32768
+
+        whilst bench train --stage agent --set agent.train.batch_tokens=65536
     """
     from whilst.bench import train_bench
 
-    train_bench(recipe, steps, set_, device, json)
+    train_bench(recipe, stage, steps, set_, device, json, kernels)
 
 
 @bench.command("decode")
@@ -249,6 +275,8 @@ def bench_decode(
     recipe: Annotated[Path | None, typer.Argument(help="Default: the paper's model on random text.")] = None,
     sentences: Annotated[int, typer.Option(help="Sentences to decode in batches.", min=1)] = 64,
     length: Annotated[int, typer.Option(help="Source length of the cached/recomputed comparison.", min=2)] = 30,
+    run: Annotated[Path | None, typer.Option("--run", help="Time this run on its test text.", metavar="R")] = None,
+    policy: Annotated[str, typer.Option(help="With --run: agent-L, wait-K or full.")] = "agent-3",
     set_: Set = [],  # noqa: B006
     device: Device = "auto",
     json: Annotated[Path | None, typer.Option(help="Write the figures to this file too.")] = None,
@@ -260,10 +288,15 @@ def bench_decode(
         whilst bench decode
 
         whilst bench decode --length 100 --device cpu
-    """
-    from whilst.bench import decode_bench
 
-    decode_bench(recipe, sentences, length, set_, device, json)
+        whilst bench decode --run runs/toy --policy agent-1
+    """
+    from whilst.bench import decode_bench, run_bench
+
+    if run is not None:
+        run_bench(run, policy, sentences, set_, device, json)
+    else:
+        decode_bench(recipe, sentences, length, set_, device, json)
 
 
 @bench.command("growth")

@@ -6,6 +6,8 @@ source's end mark is part of J; the target's is no token here.
 """
 
 import math
+import shlex
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,8 +30,7 @@ from whilst.errors import UserError
 from whilst.evaluate import pair_name, system_name
 from whilst.files import write_json
 from whilst.model import Translator
-from whilst.policy.full import Full
-from whilst.processes import pick_device, versions
+from whilst.processes import describe, pick_device, versions
 from whilst.search import Reader
 
 Floats = npt.NDArray[np.float64]
@@ -110,8 +111,8 @@ def analyse_run(
     text = Dataset.open(Path(trained.recipe.data.dataset)).split(name)
     found = analyse(trained.model, text, shares, length, trained.recipe.train.batch_tokens)
     about: dict[str, Any] = {
-        "system": system_name(trained, Full()),
-        "pair": pair_name(trained),
+        "system": system_name(trained.recipe, "full"),
+        "pair": pair_name(trained.recipe),
         "split": name,
         "sentences": found.sentences,
         "tokens": found.tokens,
@@ -124,11 +125,13 @@ def analyse_run(
             "chances": [_rounded(row) for row in found.bucket],
         },
         "model_sha256": trained.checksum,
+        "command": shlex.join(["whilst", *sys.argv[1:]]),
+        "device": describe(trained.model.target_embedding.weight.device),
         "versions": versions(),
     }
     folder = out or run
     write_json(folder / "analysis.json", about)
-    chart(_panels(found, f"{pair_name(trained)}, {name}"), folder / "analysis")
+    chart(_panels(found, f"{pair_name(trained.recipe)}, {name}"), folder / "analysis")
     print_analysis(found, f"{about['system']}, {about['pair']}, {name}: {found.sentences:,} sentences")
     return found
 

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 
 import torch
 
-from whilst.decode import Limits, Output, pad
+from whilst.decode import Output, pad
 from whilst.model import Translator
+from whilst.settings import Limits
 from whilst.vocab import BOS, EOS
 
 

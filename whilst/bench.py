@@ -6,29 +6,38 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from rich.table import Table
 
+from whilst.agent import Agent
+from whilst.checkpoint import load_run
 from whilst.config import load_recipe, override
 from whilst.console import console, track
 from whilst.data import prefetch
 from whilst.dataset import Dataset
-from whilst.decode import Limits, translate, translate_batch
+from whilst.decode import Decoding, translate, translate_batch
+from whilst.errors import UserError
+from whilst.evaluate import choose, with_settings
 from whilst.files import write_json
+from whilst.folders import home
+from whilst.kernels import profiled, show_kernels
 from whilst.model import Translator
 from whilst.policy.wait_k import WaitK
 from whilst.prepare import prepare
 from whilst.processes import describe, pick_device, versions
 from whilst.reference import translate_recomputed
-from whilst.settings import Data, Recipe
-from whilst.stages import make_task
+from whilst.settings import Data, Limits, Recipe
+from whilst.stages import make_task, stages
+from whilst.tasks import Deciding, Task
 from whilst.trainer import Trainer
 from whilst.vocab import EOS
 
 Figures = dict[str, Any]
+PROFILED = 4  # updates
+Stage = Literal["translate", "search", "agent"]
 
 
 def random_text(folder: Path, pairs: int = 20_000, words: int = 8_000) -> Data:
@@ -76,23 +85,46 @@ def clock(device: torch.device) -> float:
     return time.perf_counter()
 
 
-def show(title: str, figures: Figures, device: torch.device, out: Path | None) -> None:
+def show(
+    title: str, figures: Figures, device: torch.device, out: Path | None, more: Figures | None = None
+) -> None:
+    """A table of the figures; the file has `more` too."""
     table = Table("figure", "value", title=f"{title} on {describe(device)}")
     table.columns[1].justify = "right"
     for name, value in figures.items():
         table.add_row(name, f"{value:,.2f}" if isinstance(value, float) else f"{value:,}")
     console.print(table)
     if out is not None:
-        write_json(out, {"bench": title, **figures, "device": describe(device), "versions": versions()})
+        about = {"device": describe(device), "versions": versions()}
+        write_json(out, {"bench": title, **figures, **about, **(more or {})})
 
 
-def train_bench(recipe: Path | None, steps: int, overrides: list[str], name: str, out: Path | None) -> None:
-    """Time `steps` updates after as many to warm up."""
+def task_of(recipe: Recipe, dataset: Dataset, device: torch.device) -> Task:
+    """The task of a stage as it would begin with random weights: the work is the same, and no run is needed."""
+    if recipe.stages != ("agent",):
+        return make_task(dataclasses.replace(recipe, start="", teacher=""), dataset, device)
+    torch.manual_seed(1)
+    translator = Translator(recipe.model, len(dataset.source), len(dataset.target)).to(device).eval()
+    agent = Agent(recipe.agent, recipe.model.width, recipe.latencies).to(device)
+    return Deciding(recipe, dataset, translator.requires_grad_(False), agent, device)
+
+
+def train_bench(
+    recipe: Path | None,
+    stage: Stage,
+    steps: int,
+    overrides: list[str],
+    name: str,
+    out: Path | None,
+    with_kernels: bool = False,
+) -> None:
+    """Time `steps` updates of a stage after as many to warm up; then see which kernels take the time, if wanted."""
     device = pick_device(name)
     with tempfile.TemporaryDirectory() as temporary:
-        chosen = load(recipe, overrides, Path(temporary))
+        every = load(recipe, overrides, Path(temporary))
+        chosen = dataclasses.replace(stages(dataclasses.replace(every, stages=(stage,)))[0], start="")
         dataset = Dataset.open(Path(chosen.data.dataset))
-        trainer = Trainer(chosen, make_task(chosen, dataset, device))
+        trainer = Trainer(chosen, task_of(chosen, dataset, device))
         began = clock(device)
         if chosen.train.compile and device.type == "cuda":
             trainer.compile()
@@ -109,16 +141,21 @@ def train_bench(recipe: Path | None, steps: int, overrides: list[str], name: str
                 first = clock(device) - began
             tokens, sentences = tokens + count, sentences + sum(batch.sentences for _, batch in micros)
         seconds = clock(device) - since
-    figures = {
+        memory = peak_memory(device)
+        kernels = profiled(lambda: trainer.update(*next(updates)[:2]), PROFILED, device) if with_kernels else []
+    figures: Figures = {
         "parameters": trainer.parameters,
         "tokens in a batch": chosen.train.batch_tokens,
         "first update (s, compiling)": first,
         "ms an update": 1000 * seconds / steps,
         "target tokens/s": round(tokens / seconds),
         "sentences/s": round(sentences / seconds),
-        "peak memory (GiB)": peak_memory(device),
+        "peak memory (GiB)": memory,
     }
-    show("training", figures, device, out)
+    if kernels:
+        show_kernels(kernels)
+    title = {"translate": "training", "search": "fine-tuning", "agent": "agent training"}[stage]
+    show(title, figures, device, out, {"kernels": kernels} if kernels else {})
 
 
 def random_model(recipe: Path | None, overrides: list[str], device: torch.device) -> tuple[Recipe, Translator]:
@@ -169,3 +206,27 @@ def decode_bench(
         "peak memory (GiB)": peak_memory(device),
     }
     show("decoding under wait-3", figures, device, out)
+
+
+def run_bench(run: Path, policy: str, sentences: int, overrides: list[str], name: str, out: Path | None) -> None:
+    """Decode the run's test text under a policy: all of it in batches, and some sentences one by one."""
+    device = pick_device(name)
+    trained = with_settings(load_run(home(run, policy), device), overrides)
+    settings = trained.recipe.evaluate
+    split = Dataset.open(Path(trained.recipe.data.dataset)).split(settings.split)
+    chosen, limits = choose(policy, trained, settings, split), Limits(settings.max_ratio, settings.max_extra)
+    sources = [split.source[number].tolist() for number in range(len(split.source))]
+    if chosen.knows_sentences:
+        raise UserError(f"policy {policy}: an oracle is no way to translate; time agent-L, wait-K or full")
+    many, one = Decoding(trained.model, chosen, limits, settings.batch), Decoding(trained.model, chosen, limits, 1)
+    short = sources[:sentences]
+    figures: Figures = {"parameters": trained.model.parameter_count(), "sentences in a batch": settings.batch}
+    for label, decoding, texts in (("batched", many, sources), ("one by one", one, short)):
+        decoding.translate(texts)  # to warm up: a GPU records its steps
+        began = clock(device)
+        tokens = sum(len(output.units) + 1 for output in decoding.translate(texts))
+        seconds = clock(device) - began
+        figures[f"{label}: sentences/s"] = round(len(texts) / seconds, 1)
+        figures[f"{label}: target tokens/s"] = round(tokens / seconds)
+    figures["peak memory (GiB)"] = peak_memory(device)
+    show(f"decoding under {policy}", figures, device, out)

@@ -9,6 +9,7 @@
 """
 
 import json
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,16 +21,14 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from whilst.agent import Agent
-from whilst.config import build, to_table
+from whilst.config import to_table
 from whilst.errors import UserError
-from whilst.files import read_json, sha256, write_json, writing
+from whilst.files import sha256, write_json, writing
+from whilst.folders import AGENT, FORMAT, WEIGHTS, has_agent, read_recipe, weights_of
 from whilst.model import Translator
+from whilst.names import agent_names
 from whilst.settings import Recipe
 from whilst.vocab import Language
-
-FORMAT = 1
-SEARCH = "search"  # folder of the fine-tuned translator in that of the one that it comes from
-AGENT = "agent"  # folder of the agent in that of its translator
 
 
 def save_tensors(path: Path, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
@@ -96,49 +95,52 @@ class Trained:
     agent: Agent | None = None
 
     @property
+    def agents(self) -> list[str]:
+        """The policies of its agent, in the order of its latencies; none without one."""
+        return [] if self.agent is None else agent_names(self.recipe.search, self.agent.settings.labels)
+
+    @property
     def checksum(self) -> str:
-        return sha256(self.path / "model.safetensors")
+        return sha256(self.path / WEIGHTS)
 
 
 def write_run(folder: Path, recipe: Recipe, source: Language, target: Language) -> None:
     source.save(folder, "source")
     target.save(folder, "target")
+    write_recipe(folder, recipe)
+
+
+def write_recipe(folder: Path, recipe: Recipe) -> None:
     write_json(folder / "recipe.json", {"format": FORMAT, "recipe": to_table(recipe)})
-
-
-def read_recipe(folder: Path) -> Recipe:
-    if not (folder / "recipe.json").is_file():
-        raise UserError(f"{folder}: not a run folder (no recipe.json); `whilst train` makes one")
-    record = read_json(folder / "recipe.json")
-    if not isinstance(record, dict) or not isinstance(record.get("recipe"), dict):
-        raise UserError(f"{folder}: recipe.json is damaged; begin the run anew with `whilst train --restart`")
-    if record.get("format") != FORMAT:
-        raise UserError(f"{folder}: written by another version of whilst (format {record.get('format')})")
-    try:
-        return build(Recipe, record["recipe"])
-    except UserError as error:
-        raise UserError(f"{folder}: recipe.json: {error}") from None
 
 
 def load_run(folder: Path, device: torch.device) -> Trained:
     """The best model of a run, ready to translate."""
     recipe = read_recipe(folder)
-    weights = folder / "model.safetensors"
-    if not weights.is_file():
-        raise UserError(f"{folder}: no model.safetensors yet; let `whilst train` reach its first validation")
+    weights = weights_of(folder)
     source, target = Language.load(folder, "source"), Language.load(folder, "target")
     model = Translator(recipe.model, len(source.vocabulary), len(target.vocabulary))
     tensors, about = load_tensors(weights, torch.device("cpu"))
     load_weights(weights, model, tensors)
     trained = Trained(folder, recipe, source, target, model.to(device).eval(), about)
-    return with_agent(trained, device) if (folder / AGENT / "model.safetensors").is_file() else trained
+    return with_agent(trained, device) if has_agent(folder) else trained
 
 
 def with_agent(trained: Trained, device: torch.device) -> Trained:
     """With the agent that was trained for this run, and what it has learnt: it may have come later."""
     folder = trained.path / AGENT
-    recipe, weights = read_recipe(folder), folder / "model.safetensors"
+    recipe, weights = read_recipe(folder), folder / WEIGHTS
     agent = Agent(recipe.agent, recipe.model.width, recipe.latencies)
     load_weights(weights, agent, load_tensors(weights, torch.device("cpu"))[0])
-    both = replace(trained.recipe, search=recipe.search, agent=recipe.agent)
+    search = recipe.search if recipe.agent.labels == "search" else trained.recipe.search
+    both = replace(trained.recipe, search=search, agent=recipe.agent)
     return replace(trained, recipe=both, agent=agent.to(device).eval())
+
+
+def copy_run(folder: Path, to: Path) -> None:
+    """Give another folder all that it takes to translate with this run's model."""
+    for path in (folder / "recipe.json", *folder.glob("source.*"), *folder.glob("target.*")):
+        with writing(to / path.name) as temporary:
+            shutil.copyfile(path, temporary)
+    with writing(to / "model.safetensors") as temporary:  # last: whoever finds it finds the others
+        shutil.copyfile(folder / "model.safetensors", temporary)

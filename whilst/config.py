@@ -18,18 +18,40 @@ T = TypeVar("T")
 
 
 def load_recipe(path: Path, overrides: list[str]) -> Recipe:
-    """Read a recipe file and apply `a.b=c` overrides."""
-    if not path.is_file():
-        raise UserError(f"{path}: no such recipe")
-    try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: not valid TOML ({error})") from None
+    """Read a recipe file, with what it is based on, and apply `a.b=c` overrides."""
+    table = _read_table(path)
     try:
         recipe = build(Recipe, table)
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
     return override(recipe, overrides)
+
+
+def _read_table(path: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
+    """A recipe as it stands in its file, put over the one that its `base` names; `above`: who is based on it."""
+    if path.resolve() in above:
+        raise UserError(f"{above[-1]}: base: {path} is based on this recipe in turn; one of them must stand alone")
+    if not path.is_file():
+        raise UserError(f"{above[-1]}: base: {path}: no such recipe" if above else f"{path}: no such recipe")
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: not valid TOML ({error})") from None
+    base = table.pop("base", None)
+    if base is None:
+        return table
+    if not isinstance(base, str):
+        raise UserError(f"{path}: base: must be text in quotes, not {base!r}")
+    return _merged(_read_table(path.parent / base, (*above, path.resolve())), table)
+
+
+def _merged(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    """Section by section; a list is replaced whole."""
+    both = dict(under)
+    for name, value in over.items():
+        below = under.get(name)
+        both[name] = _merged(below, value) if isinstance(below, dict) and isinstance(value, dict) else value
+    return both
 
 
 def override(recipe: T, overrides: list[str]) -> T:

@@ -9,6 +9,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from pathlib import Path
 
 from whilst.console import bar, notes, track
@@ -26,7 +27,7 @@ _CHUNK = 1 << 16
 
 @dataclass(frozen=True)
 class Files:
-    """The files of each split: two aligned ones (source, target) or one TSV; no test files: no test split."""
+    """The files of each split: pairs of aligned ones (source, target, …) or one TSV; no test files: no test."""
 
     train: tuple[Path, ...]
     valid: tuple[Path, ...]
@@ -51,6 +52,12 @@ def locate(settings: Data) -> Files:
         tuple(folder / file for file in files) for files in (settings.train, settings.valid, settings.test)
     )
     return Files(train, valid, test)
+
+
+def is_tokenised(settings: Data, file: Path) -> bool:
+    """Whether the settings say of this file that it is tokenised already."""
+    folder = Path(settings.folder)
+    return any(fnmatch(str(file), str(folder / pattern)) for pattern in settings.tokenised)
 
 
 def _toy(settings: Data) -> Files:

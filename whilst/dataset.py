@@ -136,3 +136,10 @@ def read_manifest(path: Path) -> dict[str, Any]:
             "run `whilst prepare --overwrite`"
         )
     return manifest
+
+
+def pace_of(manifest: dict[str, Any]) -> tuple[int, int]:
+    """J and I of a dataset's whole training text, end marks counted as search counts them."""
+    train = manifest["splits"]["train"]
+    source, target = (train[side]["units"] + train["pairs"] for side in ("source", "target"))
+    return source, target

@@ -21,24 +21,15 @@ from whilst.errors import UserError
 from whilst.model import MAX_POSITIONS, Translator
 from whilst.policy import Decider, Policy, View
 from whilst.policy.full import Full
+from whilst.settings import Limits
 from whilst.vocab import BOS, EOS, PAD
 
 SHRINK = 0.75  # finished rows leave when this share goes on: copying the caches costs, and so do idle rows
 STEADY_SHRINK = 0.5  # likewise where that means a new recording
 CHECK = 8  # steady steps between two looks at who is finished
 COLUMNS = 32  # a recorded step attends to a multiple of so many target tokens
+HELD = 1 << 18  # tokens that loops to be used again have room for, together: some gigabytes of the paper's model
 DECISIONS = 2  # in a steady step: enough for a READ before every WRITE
-
-
-@dataclass(frozen=True)
-class Limits:
-    """A translation ends at `ratio` times the source length plus `extra` units if it does not end by itself."""
-
-    ratio: float = 2.0
-    extra: int = 20
-
-    def of(self, source_length: int) -> int:
-        return max(1, int(self.ratio * source_length) + self.extra)
 
 
 @dataclass
@@ -219,8 +210,9 @@ class Loops:
         rounded = -(-width // COLUMNS) * COLUMNS  # so that many sources share one
         width = rounded if limits.of(rounded) <= MAX_POSITIONS else width
         if width not in self.by_width:
-            if self.rows > 1:
-                self.by_width.clear()  # batches come by length: no one returns to the one before
+            held = sum(loop.source.numel() + loop.units.numel() for loop in self.by_width.values())
+            if held + self.rows * (width + limits.of(width)) > HELD:
+                self.by_width.clear()
             self.by_width[width] = Loop(model, policy, self.rows, width, limits.of(width), at_once=True)
         return self.by_width[width]
 
@@ -275,6 +267,32 @@ def translate_batch(
             loop.select((~loop.finished).nonzero()[:, 0])
 
 
+@dataclass
+class Decoding:
+    """Texts under one policy, in batches of similar length. What was recorded for one serves the next."""
+
+    model: Translator
+    policy: Policy
+    limits: Limits
+    batch: int
+
+    def __post_init__(self) -> None:
+        self.loops = None if self.policy.knows_sentences else Loops(self.batch)
+
+    def translate(self, sources: Sequence[Sequence[int]], what: str = "translating") -> list[Output]:
+        """The order stays."""
+        order = sorted(range(len(sources)), key=lambda i: -len(sources[i]))
+        outputs: dict[int, Output] = {}
+        with bar(None, what, "sentences", len(sources)) as progress:
+            for start in range(0, len(order), self.batch):
+                chosen = order[start : start + self.batch]
+                rows = [sources[i] for i in chosen]
+                done = translate_batch(self.model, rows, self.policy, self.limits, chosen, loops=self.loops)
+                outputs |= dict(zip(chosen, done, strict=True))
+                progress.update(len(chosen))
+        return [outputs[i] for i in range(len(sources))]
+
+
 def translate(
     model: Translator,
     sources: Sequence[Sequence[int]],
@@ -283,14 +301,5 @@ def translate(
     batch: int,
     what: str = "translating",
 ) -> list[Output]:
-    """Translate any number of sources in batches of similar length; the order stays."""
-    order = sorted(range(len(sources)), key=lambda i: -len(sources[i]))
-    outputs: dict[int, Output] = {}
-    loops = None if policy.knows_sentences else Loops(min(batch, len(sources)))
-    with bar(None, what, "sentences", len(sources)) as progress:
-        for start in range(0, len(order), batch):
-            chosen = order[start : start + batch]
-            done = translate_batch(model, [sources[i] for i in chosen], policy, limits, chosen, loops=loops)
-            outputs |= dict(zip(chosen, done, strict=True))
-            progress.update(len(chosen))
-    return [outputs[i] for i in range(len(sources))]
+    """One text."""
+    return Decoding(model, policy, limits, min(batch, max(1, len(sources)))).translate(sources, what)

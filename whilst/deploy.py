@@ -30,6 +30,26 @@ def export(
     notes.print(f"{out}: {size:,.1f} MiB")
 
 
+def bundle(
+    run: Run, out: Annotated[Path, typer.Argument(help="New folder, or one of an earlier bundle.", metavar="OUT")]
+) -> None:
+    """Turn a run into a small folder to ship: half precision, the agent inside, checksums, a model card.
+
+    It is compared with the run on the test set, if the dataset is there. At most 25 MB.
+
+    Examples:
+
+        whilst bundle runs/toy models/toy
+
+        whilst bundle runs/en-vi whilst/models/en-vi
+    """
+    from whilst.bundle import bundle
+    from whilst.console import notes
+
+    size, compared = bundle(run, out)
+    notes.print(f"{out}: {size / 1e6:.1f} MB; " + (str(compared) if compared else "not compared (no dataset here)"))
+
+
 def bench_engine(
     recipe: Annotated[Path | None, typer.Argument(help="Default: the paper's model.")] = None,
     lengths: Annotated[

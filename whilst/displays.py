@@ -98,29 +98,56 @@ class Lag:
         lag = average_lagging(self.delays, length, len(self.delays))
         self.delays = []
         self._sum, self._sentences = self._sum + lag, self._sentences + 1
-        mean = self._sum / self._sentences
-        return f"lag {lag:.1f} words" + (f", {mean:.1f} on average" if self._sentences > 1 else "")
+        return f"lag {lag:.1f} words" + (f", {self.mean:.1f} on average" if self._sentences > 1 else "")
+
+    @property
+    def mean(self) -> float:
+        """Of the sentences that have ended."""
+        return self._sum / max(1, self._sentences)
 
 
-class Screen(Sink):
-    """A terminal that the source does not come from: each sentence is drawn anew as it grows."""
+class Drawn(Sink):
+    """A terminal on which a sentence is drawn anew as it grows."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
-        self._lag = Lag()
-        self._source: list[str] = []
-        self._target: list[str] = []
         self._live: Live | None = None  # what is drawn of a sentence under way
 
-    def _draw(self, lag: str) -> None:
-        text = Text(" ".join(self._source), style="dim")
-        text.append("\n" + " ".join(self._target), style="not dim bold")
-        text.append(f"  {lag}" if lag else "", style="not bold cyan")
+    def draw(self, text: Text) -> None:
         if self._live is None:
             # Drawn when something happens, never by a thread of its own; wrapped lines must all be seen.
             self._live = Live(console=self.console, auto_refresh=False, vertical_overflow="visible")
             self._live.start()
         self._live.update(text, refresh=True)
+
+    def note(self, text: str) -> None:
+        """Above what is drawn."""
+        self.console.print(text, style="yellow", markup=False)
+
+    def leave(self) -> None:
+        """What is drawn stays as it is."""
+        if self._live is not None:
+            self._live.stop()
+        self._live = None
+
+    def close(self) -> None:
+        self.leave()
+
+
+class Screen(Drawn):
+    """A terminal that the source does not come from: source and translation, one above the other."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(console)
+        self._lag = Lag()
+        self._source: list[str] = []
+        self._target: list[str] = []
+
+    def _draw(self, lag: str) -> None:
+        text = Text(" ".join(self._source), style="dim")
+        text.append("\n" + " ".join(self._target), style="not dim bold")
+        text.append(f"  {lag}" if lag else "", style="not bold cyan")
+        self.draw(text)
 
     def _running(self) -> str:
         return f"{max(0, len(self._source) - len(self._target))} behind"
@@ -139,18 +166,9 @@ class Screen(Sink):
         following = self._source[end.length :]
         del self._source[end.length :]
         self._draw(self._lag.end(end.length))
-        self.close()
+        self.leave()
         self.console.print()
         self._source, self._target = following, []
-
-    def note(self, text: str) -> None:
-        """Above what is drawn."""
-        self.console.print(text, style="yellow", markup=False)
-
-    def close(self) -> None:
-        if self._live is not None:
-            self._live.stop()
-        self._live = None
 
 
 class Typed(Sink):
@@ -191,7 +209,7 @@ def teller(sink: Sink) -> Callable[[str], None]:
     """Notes go to stderr, but not through what is drawn on the same screen."""
 
     def say(text: str) -> None:
-        if isinstance(sink, Screen) and sys.stderr.isatty():
+        if isinstance(sink, Drawn) and sys.stderr.isatty():
             sink.note(text)
         else:
             print(f"whilst: {text}", file=sys.stderr, flush=True)

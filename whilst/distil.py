@@ -8,7 +8,7 @@ import torch
 from whilst.checkpoint import Trained, load_run
 from whilst.console import say
 from whilst.dataset import Dataset, Ragged, Split
-from whilst.decode import Limits, translate
+from whilst.decode import translate
 from whilst.errors import UserError
 from whilst.files import read_json, sha256, write_json
 from whilst.model import Translator
@@ -40,7 +40,7 @@ def translated(
 
 def translations(model: Translator, sources: Ragged, settings: Evaluate, name: str) -> Ragged:
     lines = [sources[number].tolist() for number in range(len(sources))]
-    limits = Limits(settings.max_ratio, settings.max_extra)
+    limits = settings.limits
     with torch.autocast(model.target_embedding.weight.device.type, enabled=False):
         outputs = translate(model, lines, Full(), limits, settings.batch, f"translating {name}")
     return Ragged.of([output.sentence for output in outputs])
@@ -51,10 +51,25 @@ def with_teacher(dataset: Dataset, run: Path, settings: Evaluate, device: torch.
 
     Those are simpler and more monotone than what people write, which helps most where little has been read.
     """
+    target = said_by(run, dataset) or _asked(run, dataset, settings, device)
+    train = dataset.split("train")
+    both = Split(Ragged.joined(train.source, train.source), Ragged.joined(train.target, target))
+    return dataset.with_splits({"train": both})
+
+
+def said_by(run: Path, dataset: Dataset) -> Ragged | None:
+    """What a teacher said of the training text whose weights are gone: its translations are all that is needed."""
+    made = run / FOLDER / "made.json"
+    if (run / "model.safetensors").is_file() or not made.is_file():
+        return None
+    about = read_json(made)
+    if "train" not in about["splits"] or about["of"] != sha256(dataset.path / "manifest.json"):
+        return None
+    return Ragged.open(made.parent, "train.target")
+
+
+def _asked(run: Path, dataset: Dataset, settings: Evaluate, device: torch.device) -> Ragged:
     teacher = load_run(run, device)
     if teacher.target.vocabulary.units != dataset.target.vocabulary.units:
         raise UserError(f"teacher: {run} writes other units than {dataset.path}; train it on the same dataset")
-    train = dataset.split("train")
-    target = translated(teacher, dataset, run, settings, ("train",))["train"]
-    both = Split(Ragged.joined(train.source, train.source), Ragged.joined(train.target, target))
-    return dataset.with_splits({"train": both})
+    return translated(teacher, dataset, run, settings, ("train",))["train"]

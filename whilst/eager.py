@@ -3,17 +3,19 @@
 The caches have a fixed capacity, and every sentence begins at their start again: nothing grows in an endless talk.
 """
 
+from pathlib import Path
+
 import torch
 from torch import Tensor
 
-from whilst.boundaries import ends_sentence, never
-from whilst.checkpoint import Trained
-from whilst.decode import Limits, likeliest
+from whilst.checkpoint import Trained, load_run
+from whilst.decode import likeliest
 from whilst.errors import UserError
+from whilst.evaluate import choose, with_settings
 from whilst.live import LONGEST, Steps, Text
 from whilst.model import Translator
 from whilst.policy import Policy, View
-from whilst.text import cleaner
+from whilst.processes import pick_device
 from whilst.vocab import BOS
 
 
@@ -68,13 +70,17 @@ class Eager(Steps):
         return int(self.last)
 
 
+def load(
+    folder: Path, name: str, overrides: list[str] = [], device: str = "auto"  # noqa: B006
+) -> tuple[Trained, Policy]:
+    """A run's model, and its policy of this name; with settings changed as `--set` does."""
+    trained = with_settings(load_run(folder, pick_device(device)), overrides)
+    return trained, choose(name, trained, trained.recipe.evaluate, None)
+
+
 def text_of(trained: Trained, longest: int = LONGEST, by_lines: bool = False) -> Text:
-    """The words and sentences of a run; `by_lines`: only `finish` ends a sentence, or that it is the longest."""
-    recipe = trained.recipe
-    limits = Limits(recipe.evaluate.max_ratio, recipe.evaluate.max_extra)
-    clean = cleaner(recipe.data, recipe.data.source)
-    ends = never if by_lines else ends_sentence
-    return Text(trained.source, trained.target, clean, limits.of, longest, ends)
+    """The words and sentences of a run."""
+    return Text.of(trained.recipe, trained.source, trained.target, longest, by_lines)
 
 
 def steps_of(trained: Trained, policy: Policy, text: Text) -> Eager:

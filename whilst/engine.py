@@ -4,28 +4,24 @@ A session's calls mirror those of the translator: `read` takes a source token, `
 now, `commit` makes it count. Policies are not its business, but it does the steps of a learnt agent.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
+from whilst.buffers import Buffer, Call, Floats
 from whilst.config import build
 from whilst.errors import UserError
 from whilst.files import read_json, sha256
-from whilst.settings import Recipe
+from whilst.settings import Model, Recipe
 from whilst.vocab import BOS, Language
 
-FORMAT = 1
+FORMAT = 2
 ABOUT = "engine.json"
 PRECISIONS = ("fp32", "int8")
-FIRST_CAPACITY = 64  # columns of a new buffer; it doubles when they are used up
-
-Floats = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -51,80 +47,33 @@ class Sizes:
         return cls(**{**table, "agent": agent})
 
 
-class Buffer:
-    """Keys and values of some layers, (layers, 2, heads, capacity, size), and a mask of what may be seen."""
-
-    def __init__(self, name: str, layers: int, sizes: Sizes) -> None:
-        self.name = name
-        shape = layers, 2, sizes.heads, FIRST_CAPACITY, sizes.width // sizes.heads
-        self.data: Floats = np.zeros(shape, np.float32)
-        self.mask: Floats = np.full(FIRST_CAPACITY, -np.inf, np.float32)
-        self.count = 0
-
-    def show(self, count: int) -> None:
-        self.mask[:count] = 0
-        self.mask[count:] = -np.inf
-
-    def append(self, new: Floats) -> bool:
-        """One more column, (layers * 2 * heads, 1, size). True if everything moved to a larger place for it."""
-        grown = self.count == len(self.mask)
-        if grown:
-            self.data = np.concatenate([self.data, np.zeros_like(self.data)], 3)
-            self.mask = np.concatenate([self.mask, np.full_like(self.mask, -np.inf)])
-        self.data[:, :, :, self.count] = new.reshape(self.data.shape[:3] + self.data.shape[4:])
-        self.count += 1
-        return grown
-
-    def inputs(self) -> dict[str, Floats]:
-        """By the names that they have in the graphs; no copies."""
-        named = {f"{self.name}.mask": self.mask}
-        for number, layer in enumerate(self.data):
-            named |= {f"{self.name}.{number}.keys": layer[0], f"{self.name}.{number}.values": layer[1]}
-        return named
-
-
-class Call:
-    """A graph with the arrays that it reads and writes in place: told once, not at every call."""
-
-    def __init__(self, graph: Any) -> None:
-        self._graph = graph
-        self._binding = graph.io_binding()
-        self._kept: dict[str, NDArray[Any]] = {}  # what is bound must stay alive
-        for port in graph.get_outputs():
-            made = self._kept[port.name] = np.zeros(port.shape, np.float32)
-            self._binding.bind_output(port.name, "cpu", 0, made.dtype, made.shape, made.ctypes.data)
-
-    def bind(self, inputs: Mapping[str, NDArray[Any]]) -> None:
-        for name, array in inputs.items():
-            assert array.flags.c_contiguous
-            self._kept[name] = array
-            self._binding.bind_input(name, "cpu", 0, array.dtype, array.shape, array.ctypes.data)
-
-    def __getitem__(self, output: str) -> NDArray[Any]:
-        """Where an output is written; the next call writes over it."""
-        return self._kept[output]
-
-    def __call__(self) -> None:
-        self._graph.run_with_iobinding(self._binding)
-
-
 class Session:
-    """One sentence under way."""
+    """One sentence under way, or one after another."""
 
     def __init__(self, engine: "Engine") -> None:
         self._engine, sizes = engine, engine.sizes
-        self._encoder = Buffer("encoder", sizes.encoder_layers, sizes)
-        self._source = Buffer("source", sizes.decoder_layers, sizes)
-        self._decoder = Buffer("decoder", sizes.decoder_layers, sizes)
+        heads, size = sizes.heads, sizes.width // sizes.heads
+        self._encoder = Buffer("encoder", sizes.encoder_layers, heads, size)
+        self._source = Buffer("source", sizes.decoder_layers, heads, size)
+        self._decoder = Buffer("decoder", sizes.decoder_layers, heads, size)
         self._read, self._write, self._words = (Call(engine.graphs[name]) for name in ("read", "write", "words"))
         self._embedded: Floats = np.zeros((1, sizes.width), np.float32)
         self._read.bind({"embedded": self._embedded} | self._encoder.inputs())
         self._write.bind({"embedded": self._embedded} | self._decoder.inputs() | self._source.inputs())
         self._words.bind({"state": self._write["state"]})
-        self._looked = False
+        self.restart()
+
+    def restart(self) -> None:
+        """Forget the sentence and begin another one in the same memory."""
+        if self._encoder.restart():
+            self._read.bind(self._encoder.inputs())
+        for buffer in (self._source, self._decoder):
+            if buffer.restart():
+                self._write.bind(buffer.inputs())
+        self.looked = False  # since the last action
         self.last_read = self.last_written = BOS
         self.wrote = False  # whether the last action was a WRITE
-        self.decoded: Floats = np.zeros(sizes.width, np.float32)  # state of the last token written
+        self.decoded: Floats = np.zeros(self._engine.sizes.width, np.float32)  # state of the last token written
 
     @property
     def read_count(self) -> int:
@@ -151,7 +100,7 @@ class Session:
             self._read.bind(self._encoder.inputs())
         if self._source.append(self._read["source.new"]):
             self._write.bind(self._source.inputs())
-        self.last_read, self.wrote, self._looked = token, False, False
+        self.last_read, self.wrote, self.looked = token, False, False
         return self.encoded
 
     @property
@@ -169,18 +118,18 @@ class Session:
         self._decoder.show(self._decoder.count)
         self._source.show(reads)
         self._write()
-        self._looked = True
+        self.looked = True
         return self.ahead()
 
     def ahead(self) -> Floats:
         """(width) what `look` has seen."""
-        assert self._looked, "look first"
+        assert self.looked, "look first"
         state: Floats = self._write["state"][0].copy()
         return state
 
     def logits(self) -> Floats:
         """(target units) of the token that `look` would write."""
-        assert self._looked, "look first"
+        assert self.looked, "look first"
         self._words()
         found: Floats = self._words["logits"][0].copy()
         return found
@@ -190,7 +139,7 @@ class Session:
         self.decoded = self.ahead()
         if self._decoder.append(self._write["decoder.new"]):
             self._write.bind(self._decoder.inputs())
-        self.last_written, self.wrote, self._looked = token, True, False
+        self.last_written, self.wrote, self.looked = token, True, False
 
 
 class Deciding:
@@ -212,6 +161,11 @@ class Deciding:
         self._action = np.zeros(1, np.int64)
         self._call.bind(self._seen | {f"memory.{number}": part for number, part in enumerate(self._memory)})
         self._call.bind({"action": self._action, "interval": np.array([interval], np.int64)})
+
+    def restart(self) -> None:
+        """The session begins another sentence."""
+        for part in self._memory:
+            part.fill(0)
 
     @property
     def looks_ahead(self) -> bool:
@@ -258,22 +212,45 @@ class Exported:
     source: Language
     target: Language
     engine: Engine
+    precision: str
+    agents: list[str]  # policies of the agent, in the order of its latencies
+    pace: tuple[int, int] | None  # J and I of the training data, if its dataset was there
+    weights: str  # checksum of those that it was made from
+
+
+def unfit(model: Model) -> str:
+    """Why such a model cannot be exported; empty if it can."""
+    if model.encoder == "bidirectional":
+        return "this model's encoder needs the whole source, so it cannot go token by token"
+    if model.cross == "monotone":
+        return "a model whose heads decide when to READ (MMA) cannot be exported"
+    return ""
 
 
 def load_exported(folder: Path, precision: str = "int8", threads: int = 1) -> Exported:
     """What `whilst export` made; `threads` work at one call."""
+    return load_checked(folder, read_about(folder), precision, threads)
+
+
+def load_checked(folder: Path, about: dict[str, Any], precision: str, threads: int = 1) -> Exported:
+    """The same of a folder about which `read_about` has said this."""
     if precision not in PRECISIONS:
         raise UserError(f"precision {precision}: write {' or '.join(PRECISIONS)}")
-    about = read_about(folder)
     try:
         sizes, recipe = Sizes.of(about["sizes"]), build(Recipe, about["recipe"])
+        pace = None if about["pace"] is None else (int(about["pace"][0]), int(about["pace"][1]))
+        agents, weights = list(map(str, about["agents"])), str(about["weights"])
         tables = load_file(folder / "tables.safetensors")
-    except (KeyError, TypeError, SafetensorError) as error:
+    except (KeyError, IndexError, TypeError, ValueError, SafetensorError) as error:
         raise UserError(f"{folder}: is damaged ({error}); export the run again") from None
     names = ["read", "write", "words"] + (["agent"] if sizes.agent else [])
-    graphs = {name: load_graph((folder / f"{name}.{precision}.onnx").read_bytes(), threads) for name in names}
+    files = {name: folder / f"{name}.{precision}.onnx" for name in names}
+    if not all(file.is_file() for file in files.values()):
+        raise UserError(f"{folder}: was exported without {precision}; choose the other one, or export it again")
+    graphs = {name: load_graph(file.read_bytes(), threads) for name, file in files.items()}
     languages = Language.load(folder, "source"), Language.load(folder, "target")
-    return Exported(folder, recipe, *languages, Engine(sizes, tables, graphs))
+    engine = Engine(sizes, tables, graphs)
+    return Exported(folder, recipe, *languages, engine, precision, agents, pace, weights)
 
 
 def read_about(folder: Path) -> dict[str, Any]:

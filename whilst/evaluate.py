@@ -10,28 +10,28 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from whilst.beam import beam_search
-from whilst.checkpoint import AGENT, SEARCH, Trained, load_run
-from whilst.config import override, to_table
+from whilst.checkpoint import Trained, load_run
+from whilst.config import to_table
 from whilst.console import console, track
-from whilst.dataset import Dataset, Split, read_manifest
-from whilst.decode import Limits, Output, translate
+from whilst.dataset import Dataset, Split
+from whilst.decode import Output, translate
 from whilst.errors import UserError
 from whilst.files import sha256_lines
+from whilst.folders import SEARCH, home, overridden, pace_in, read_recipe
 from whilst.labels import find_labels
 from whilst.metrics import score
+from whilst.names import TRANSLATION_BASED, place_of, with_threshold
 from whilst.outliers import find_heads, heads_table, write_heads
 from whilst.policy import Policy, policy
 from whilst.policy.agent import Learnt
-from whilst.policy.diagonal import Diagonal, pace_of
+from whilst.policy.diagonal import Diagonal
 from whilst.policy.mma import Stopped
 from whilst.policy.oracle import Oracle
 from whilst.processes import describe, pick_device, versions
 from whilst.scoring import Record, record_path, write_record
-from whilst.settings import Evaluate
+from whilst.settings import Data, Evaluate, Recipe
 from whilst.trace import Sentence, write_trace
 from whilst.vocab import EOS, Language
-
-TRANSLATION_BASED = "agent-translation"  # the agent that learnt when prefixes are translated as the whole source is
 
 
 def words_with_times(output: Output, target: Language) -> Iterator[tuple[str, int, float]]:
@@ -72,7 +72,7 @@ def to_units(trained: Trained, lines: Sequence[str]) -> list[list[int]]:
 
 def translate_lines(trained: Trained, lines: Sequence[str], policy: Policy, settings: Evaluate) -> list[Output]:
     """Translate cleaned lines; beam search where the settings ask for it."""
-    limits = Limits(settings.max_ratio, settings.max_extra)
+    limits = settings.limits
     sources = to_units(trained, lines)
     if settings.beam == 1:
         return translate(trained.model, sources, policy, limits, settings.batch)
@@ -97,14 +97,14 @@ def evaluate(
         to_sentence(index, source, reference, output, trained)
         for index, (source, reference, output) in enumerate(zip(sources, references, outputs, strict=True))
     ]
-    name = policy_name(chosen, settings)
+    name = policy_name(chosen.name, settings)
     trace = folder / f"{settings.split}.{name}.jsonl.xz"
     write_trace(trace, sentences, with_text)
     recipe = trained.recipe
     record = Record(
-        system=system_name(trained, chosen),
+        system=system_name(recipe, chosen.name),
         policy=name,
-        pair=pair_name(trained),
+        pair=pair_name(recipe),
         split=settings.split,
         scores=score(sentences, references),
         trace=trace.name,
@@ -125,26 +125,26 @@ def evaluate(
     return record
 
 
-def policy_name(chosen: Policy, settings: Evaluate) -> str:
+def policy_name(name: str, settings: Evaluate) -> str:
     """The policy with what else decides its outcome, such as agent-1.threshold-0.4, full.beam-5.
 
     A second evaluation with another threshold or beam is another point: it must not overwrite the first.
     """
-    name, usual = chosen.name, Evaluate()
-    if isinstance(chosen, Learnt) and chosen.threshold != usual.threshold:
-        name += f".threshold-{chosen.threshold}"
+    usual = Evaluate()
+    if name.startswith("agent-") and settings.threshold != usual.threshold:
+        name += f".threshold-{settings.threshold}"
     if settings.beam != usual.beam:
         name += f".beam-{settings.beam}"
     return name
 
 
-def system_name(trained: Trained, chosen: Policy) -> str:
+def system_name(recipe: Recipe, policy_name: str) -> str:
     """The name of what was trained and how it was used, as reports know it."""
-    objective, kind = trained.recipe.objective.name, chosen.name.partition("-")[0]
-    if chosen.name == TRANSLATION_BASED:
+    objective, kind = recipe.objective.name, policy_name.partition("-")[0]
+    if policy_name == TRANSLATION_BASED:
         return "translation-based"
     if kind in ("agent", "oracle"):
-        system = "bs-simt" if objective == "search" else f"bs-simt ({objective})"  # not fine-tuned on its reads
+        system = _searching(recipe)
         return system if kind == "agent" else f"{system} oracle"
     if objective != "search":
         name = "full-sentence" if objective == "full" else objective
@@ -153,40 +153,43 @@ def system_name(trained: Trained, chosen: Policy) -> str:
     return "bs-simt (diagonal)" if kind == "diagonal" else "bs-simt (wait-k)"
 
 
-def pair_name(trained: Trained) -> str:
+def _searching(recipe: Recipe) -> str:
+    """BS-SiMT, and in brackets how its model came about if not by fine-tuning a multi-path one (the paper)."""
+    if recipe.objective.name != "search":
+        return f"bs-simt ({recipe.objective.name})"  # not fine-tuned on its reads
+    if not recipe.start:
+        return "bs-simt (from scratch)"
+    start = Path(recipe.start)
+    if not (start / "recipe.json").is_file() or (base := read_recipe(start).objective.name) == "multi-path":
+        return "bs-simt"
+    return f"bs-simt (from {'full-sentence' if base == 'full' else base})"
+
+
+def pair_name(recipe: Recipe) -> str:
+    return pair_of(recipe.data)
+
+
+def pair_of(data: Data) -> str:
     """Such as iwslt15.en-vi."""
-    data = trained.recipe.data
-    return f"{data.corpus or Path(data.dataset).name}.{data.source}-{data.target}"
+    languages = f".{data.source}-{data.target}"
+    return (data.corpus or Path(data.dataset).name).removesuffix(languages) + languages
 
 
 def choose(name: str, trained: Trained, settings: Evaluate, split: Split | None) -> Policy:
     """The policy of this name: full, wait-3, diagonal-3, agent-1, oracle-1; an agent's 1 is an interval's first."""
     kind, _, argument = name.partition("-")
     if kind == "diagonal":
-        return Diagonal.parse(argument, pace_of(read_manifest(Path(trained.recipe.data.dataset))))
+        return Diagonal.parse(argument, pace_in(trained.path, trained.recipe))
     if kind not in ("agent", "oracle"):
         return policy(name)
     if kind == "oracle":
-        number = _number(name, [f"oracle-{first}" for first, _ in trained.recipe.search.intervals])
+        number = place_of(name, [f"oracle-{first}" for first, _ in trained.recipe.search.intervals])
         if split is None:
             raise UserError(f"policy {name}: an oracle needs the reference; use it with `whilst evaluate`")
         return Oracle(name, oracle_reads(trained, split, number))
     if trained.agent is None:
         raise UserError(f"policy {name}: {trained.path} has no agent; train one with stages = [… \"agent\"]")
-    return Learnt(name, trained.agent, trained.model, _number(name, agent_names(trained)), settings.threshold)
-
-
-def agent_names(trained: Trained) -> list[str]:
-    """The policies of a run's agent, in the order of its latencies."""
-    if trained.agent is not None and trained.agent.settings.labels == "translation":
-        return [TRANSLATION_BASED]
-    return [f"agent-{first}" for first, _ in trained.recipe.search.intervals]
-
-
-def _number(name: str, known: list[str]) -> int:
-    if name not in known:
-        raise UserError(f"policy {name}: this run knows {', '.join(known)} (by the first read of an interval)")
-    return known.index(name)
+    return Learnt(name, trained.agent, trained.model, place_of(name, trained.agents), settings.threshold)
 
 
 def oracle_reads(trained: Trained, split: Split, number: int) -> list[list[int]]:
@@ -199,20 +202,7 @@ def oracle_reads(trained: Trained, split: Split, number: int) -> list[list[int]]
 
 def with_settings(trained: Trained, overrides: list[str]) -> Trained:
     """The run with some settings changed, of those that can still be changed after training."""
-    recipe = override(trained.recipe, overrides)
-    for section in ("model", "objective", "train", "agent"):
-        if to_table(recipe)[section] != to_table(trained.recipe)[section]:
-            raise UserError(f"--set {section}.…: {trained.path} was trained with it; change it in `whilst train`")
-    return dataclasses.replace(trained, recipe=recipe)
-
-
-def home(run: Path, policy_name: str) -> Path:
-    """The folder whose model a policy is for: agents and oracles belong to the fine-tuned one, if there is one."""
-    tuned = run / SEARCH
-    if policy_name == TRANSLATION_BASED and (run / AGENT / "model.safetensors").is_file():
-        return run  # it needs no search
-    searched = policy_name.partition("-")[0] in ("agent", "oracle")
-    return tuned if searched and (tuned / "model.safetensors").is_file() else run
+    return dataclasses.replace(trained, recipe=overridden(trained.recipe, overrides, trained.path))
 
 
 def loader(overrides: list[str], device: str) -> Callable[[Path], Trained]:
@@ -225,12 +215,16 @@ def evaluate_run(
 ) -> list[Record]:
     """Evaluate a run under each policy; the run's own recipe says what is not given."""
     load = loader(overrides, device)
+    # Of a run whose translator is another's there is only the fine-tuned one.
+    folder = out or run / "evaluations"
+    run = run if (run / "recipe.json").is_file() or not (run / SEARCH).is_dir() else run / SEARCH
     recipe = load(run).recipe
     dataset = Dataset.open(Path(recipe.data.dataset))
     split = dataset.split(recipe.evaluate.split)
-    pairs = []
+    asked = []  # all of them first: a mistyped name must not cost the time of those before it
     for name in policies or recipe.evaluate.policies:
+        name, threshold = with_threshold(name, recipe.evaluate.threshold)
+        settings = dataclasses.replace(recipe.evaluate, threshold=threshold)
         trained = load(home(run, name))
-        pairs.append((trained, choose(name, trained, recipe.evaluate, split)))
-    folder = out or run / "evaluations"
-    return [evaluate(trained, dataset, one, recipe.evaluate, folder, with_text) for trained, one in pairs]
+        asked.append((trained, choose(name, trained, settings, split), settings))
+    return [evaluate(trained, dataset, one, settings, folder, with_text) for trained, one, settings in asked]

@@ -10,13 +10,13 @@ import torch
 from whilst.checkpoint import Trained
 from whilst.data import Batch, padded
 from whilst.dataset import Ragged, Split
-from whilst.decode import Limits, translate_batch
+from whilst.decode import translate_batch
 from whilst.errors import UserError
-from whilst.evaluate import agent_names, choose
+from whilst.evaluate import choose
 from whilst.model import Translator
 from whilst.policy.full import Full
 from whilst.search import Interval, Reader, search
-from whilst.settings import Evaluate
+from whilst.settings import Evaluate, Limits
 from whilst.text import cleaner
 from whilst.vocab import EOS
 from whilst.walk import walk_along
@@ -59,7 +59,7 @@ def explain(trained: Trained, source: str, target: str | None, first: int) -> Ex
     low, high = interval.reads(batch, 0), interval.reads(batch, settings.size - 1)
     agent = None
     if trained.agent is not None:
-        names = agent_names(trained)
+        names = trained.agents
         name = names[intervals[first] % len(names)]  # a translation-based agent has but one
         agent = walk_along(trained.model, [ids], [wanted], choose(name, trained, Evaluate(), None))[0]
     return Explanation(

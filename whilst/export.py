@@ -14,7 +14,7 @@ Each graph is there twice: fp32, and int8 with weights of 8 bits.
 import contextlib
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -26,9 +26,10 @@ import whilst
 from whilst.agent import Agent
 from whilst.checkpoint import Trained, load_run
 from whilst.config import to_table
-from whilst.engine import ABOUT, FORMAT, PRECISIONS, Engine, OfAgent, Sizes, load_graph
+from whilst.engine import ABOUT, FORMAT, PRECISIONS, Engine, Exported, OfAgent, Sizes, load_graph, unfit
 from whilst.errors import UserError
 from whilst.files import sha256, write_json
+from whilst.folders import pace_in
 from whilst.graph import Floats
 from whilst.graphs import floats, graphs
 from whilst.model import MAX_POSITIONS, Translator
@@ -81,10 +82,17 @@ def make_engine(model: Translator, agent: Agent | None, precision: str, threads:
     return Engine(sizes(model, agent), tables(model), loaded)
 
 
-def write_engine(trained: Trained, folder: Path) -> None:
+def find_pace(trained: Trained) -> tuple[int, int] | None:
+    try:
+        return pace_in(trained.path, trained.recipe)
+    except UserError:  # the dataset is elsewhere, and only diagonal-K would want it
+        return None
+
+
+def write_engine(trained: Trained, folder: Path, precisions: Sequence[str] = PRECISIONS) -> None:
     """Fill a folder that is there already."""
     model, agent = trained.model, trained.agent
-    for precision in PRECISIONS:
+    for precision in precisions:
         for graph in graphs(model, agent, precision == "int8"):
             (folder / f"{graph.name}.{precision}.onnx").write_bytes(graph.serialise())
     (folder / "tables.safetensors").write_bytes(save(tables(model)))
@@ -96,19 +104,40 @@ def write_engine(trained: Trained, folder: Path) -> None:
         "weights": trained.checksum,  # of the run's model.safetensors
         "sizes": asdict(sizes(model, agent)),
         "recipe": to_table(trained.recipe),
+        "agents": trained.agents,
+        "pace": find_pace(trained),
         "files": {path.name: sha256(path) for path in sorted(folder.iterdir())},
     }
     write_json(folder / ABOUT, about)
+
+
+def load_exportable(run: Path) -> Trained:
+    trained = load_run(run, torch.device("cpu"))
+    if reason := unfit(trained.recipe.model):
+        raise UserError(f"{run}: {reason}")
+    return trained
+
+
+def export_in_memory(trained: Trained, precision: str) -> Exported:
+    """What loading an export of this precision would give."""
+    engine = make_engine(trained.model, trained.agent, precision)
+    return Exported(
+        trained.path,
+        trained.recipe,
+        trained.source,
+        trained.target,
+        engine,
+        precision,
+        trained.agents,
+        find_pace(trained),
+        trained.checksum,
+    )
 
 
 def export(run: Path, out: Path) -> None:
     empty = out.is_dir() and not any(out.iterdir())
     if out.exists() and not empty and not (out / ABOUT).is_file():
         raise UserError(f"{out}: is there already and is no earlier export; name another folder")
-    trained = load_run(run, torch.device("cpu"))
-    if trained.model.bidirectional:
-        raise UserError(f"{run}: this model's encoder needs the whole source, so it cannot go token by token")
-    if trained.recipe.model.cross == "monotone":
-        raise UserError(f"{run}: a model whose heads decide when to READ (MMA) cannot be exported")
+    trained = load_exportable(run)
     with making(out) as folder:
         write_engine(trained, folder)

@@ -204,9 +204,10 @@ def _legends(figure: Figure, ours: list[Line2D], references: list[Line2D], refer
     """Below the axes, so that no curve is covered."""
     columns, handles = min(4, len(ours)), list(ours)
     if references:  # one column of ours, two of theirs, each group under its name
-        columns, middle = 3, -(-len(references) // 2)
+        middle = -(-len(references) // 2)
         rows, half = max(len(ours), middle), (references[:middle], references[middle:])
-        handles = [_text("whilst"), *ours, *[_text("")] * (rows - len(ours))]
+        handles = [_text("whilst"), *ours, *[_text("")] * (rows - len(ours))] if ours else []
+        columns = 3 if ours else 2
         handles += [_text(reference_title), *half[0], *[_text("")] * (rows - len(half[0]))]
         handles += [_text(""), *half[1], *[_text("")] * (rows - len(half[1]))]
     legend = figure.legend(

@@ -14,8 +14,10 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from whilst.boundaries import ends_sentence, pauses
+from whilst.boundaries import ends_sentence, never, pauses
 from whilst.errors import UserError
+from whilst.settings import Recipe
+from whilst.text import cleaner
 from whilst.vocab import EOS, Language, WordBuffer
 
 LONGEST = 128  # units of a sentence, the end mark counted: longer ones are rare in training
@@ -98,6 +100,14 @@ class Text:
     most: Callable[[int], int]  # units of a translation, by the units of its source with the end mark
     longest: int = LONGEST  # units of a sentence, the end mark counted
     ends: Callable[[str], bool] = ends_sentence
+
+    @classmethod
+    def of(
+        cls, recipe: Recipe, source: Language, target: Language, longest: int = LONGEST, by_lines: bool = False
+    ) -> "Text":
+        """That of a run; `by_lines`: only `finish` ends a sentence, or that it is the longest."""
+        clean, ends = cleaner(recipe.data, recipe.data.source), never if by_lines else ends_sentence
+        return cls(source, target, clean, recipe.evaluate.limits.of, longest, ends)
 
     def __post_init__(self) -> None:
         if self.longest < 2:

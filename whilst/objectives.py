@@ -26,16 +26,20 @@ def wait_k(objective: Objective, batch: Batch, _: torch.Generator) -> Tensor:
 
 
 def multi_path(objective: Objective, batch: Batch, random: torch.Generator) -> Tensor:
-    """k uniform in [1, J] or up to `longest`: one for each sentence, or one for the batch (paper)."""
+    """k uniform in [1, J] or up to `longest`, or J itself: one for each sentence, or one for the batch (paper)."""
     device = batch.source_lengths.device
     most = batch.source_lengths.clamp(max=objective.longest) if objective.longest else batch.source_lengths
-    if objective.draw == "batch":
-        draw = torch.rand((), generator=random).to(device)
-        k = reads.draw_k(most.max(), draw)
-    else:
+
+    def draw() -> Tensor:
+        if objective.draw == "batch":
+            return torch.rand((), generator=random).to(device)
         # Drawn on the host, so that every device and every number of processes draws the same.
         draws = torch.rand(batch.sentences + 1, generator=random).to(device, non_blocking=True)
-        k = reads.draw_k(most, draws[batch.target_at.segment])
+        return draws[batch.target_at.segment]
+
+    k = reads.draw_k(most.max() if objective.draw == "batch" else most, draw())
+    if objective.whole:
+        k = torch.where(draw() < objective.whole, batch.source_lengths, k)
     return reads.wait_k(k, batch.target_at.position, batch.source_lengths)
 
 

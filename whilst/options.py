@@ -15,8 +15,8 @@ Policies = Annotated[
     list[str],
     typer.Option(
         "--policy",
-        help="full, wait-K, diagonal-K, mma, agent-L or oracle-L, where L is the first read of a search interval."
-        " Repeatable. Default: the recipe's.",
+        help="full, wait-K, diagonal-K, mma, agent-L or oracle-L, where L is the first read of a search interval;"
+        " agent-L.threshold-0.6 WRITEs when it is so sure. Repeatable. Default: the recipe's.",
         metavar="POLICY",
     ),
 ]

@@ -6,6 +6,7 @@ Knows no evaluation of ours; what is compared with what stands in report.py.
 import functools
 import itertools
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
@@ -26,10 +27,20 @@ class Point:
 
 
 @functools.cache
+def facts() -> dict[str, Any]:
+    """All that is there, beside the curves: contents, hyperparameters, and the few numbers of the running text."""
+    everything: dict[str, Any] = json.loads((resources.files("whilst") / "paper.json").read_text(encoding="utf-8"))
+    return everything
+
+
 def _tables() -> dict[str, Any]:
-    text = (resources.files("whilst") / "paper.json").read_text(encoding="utf-8")
-    tables: dict[str, Any] = json.loads(text)["tables"]
+    tables: dict[str, Any] = facts()["tables"]
     return tables
+
+
+def task(pair: str) -> str:
+    """On whose test set a pair is measured: `iwslt14+more.de-en` is trained on other text but tested as IWSLT14."""
+    return re.sub(r"\+[^.]*", "", pair)
 
 
 def pairs() -> list[str]:
@@ -38,8 +49,8 @@ def pairs() -> list[str]:
 
 
 def systems(pair: str) -> list[str]:
-    """The paper's systems for this pair; none for a pair that it does not have."""
-    return list(_tables()[pair]) if pair in pairs() else []
+    """The paper's systems for the test set of this pair; none for a pair that it does not have."""
+    return list(_tables()[task(pair)]) if task(pair) in pairs() else []
 
 
 def curve(pair: str, system: str) -> list[Point]:
@@ -47,7 +58,7 @@ def curve(pair: str, system: str) -> list[Point]:
     if system not in systems(pair):
         known = ", ".join(systems(pair)) or "no numbers at all"
         raise UserError(f"the paper has no {system!r} for {pair!r}, it has {known}")
-    return _points(_tables()[pair][system])
+    return _points(_tables()[task(pair)][system])
 
 
 def ablations() -> dict[str, list[Point]]:

@@ -16,11 +16,12 @@ from torch import Tensor
 from whilst.console import track
 from whilst.data import Batch, cut_padded, padded
 from whilst.dataset import Split
-from whilst.decode import Limits, likeliest, translate_batch
+from whilst.decode import likeliest, translate_batch
 from whilst.labels import Labels
 from whilst.model import Translator
 from whilst.policy.full import Full
 from whilst.search import Reader
+from whilst.settings import Limits
 from whilst.vocab import EOS, PAD
 
 Agreement = Literal["lasting", "first"]

@@ -4,6 +4,7 @@ The folder appears whole or not at all: it is built beside its place and renamed
 """
 
 import dataclasses
+import json
 import os
 import shutil
 from array import array
@@ -17,7 +18,7 @@ from rich.table import Table
 from whilst import __version__
 from whilst.config import to_table
 from whilst.console import console, track
-from whilst.corpora import Files, locate
+from whilst.corpora import Files, is_tokenised, locate
 from whilst.dataset import FORMAT, SPLITS, Ragged, read_manifest
 from whilst.errors import UserError
 from whilst.files import sha256, sha256_lines, write_json, writing_text
@@ -76,7 +77,8 @@ def _say(line: str) -> None:
 def _content(settings: Data) -> dict[str, Any]:
     """The settings that decide what is in the dataset. Where files lie does not; their checksums do."""
     places = ("dataset", "folder", "train", "valid", "test", "codes")
-    return {name: value for name, value in to_table(settings).items() if name not in places}
+    table: dict[str, Any] = json.loads(json.dumps(to_table(settings)))  # lists for tuples, as in a manifest
+    return {name: value for name, value in table.items() if name not in places}
 
 
 def _same(path: Path, settings: Data, inputs: dict[str, Any], overwrite: bool) -> bool:
@@ -90,7 +92,8 @@ def _same(path: Path, settings: Data, inputs: dict[str, Any], overwrite: bool) -
         raise
     sums = {name: entry["sha256"] for name, entry in inputs.items()}
     return (
-        manifest["settings"] == _content(settings)
+        # a setting that is newer than the dataset has its default there
+        _content(Data()) | manifest["settings"] == _content(settings)
         and {name: entry["sha256"] for name, entry in manifest["inputs"].items()} == sums
     )
 
@@ -108,8 +111,10 @@ def _checksums(files: Files, settings: Data) -> dict[str, Any]:
     inputs = {}
     for split in SPLITS:
         paths: tuple[Path, ...] = getattr(files, split)
-        for side, file in zip(SIDES if len(paths) == 2 else ("pairs",), paths, strict=bool(paths)):
-            inputs[f"{split}.{side}"] = file
+        for number, file in enumerate(paths):
+            side = "pairs" if len(paths) == 1 else SIDES[number % 2]
+            which = f".{number // 2 + 1}" if number > 1 else ""  # of several pairs of files, from the second on
+            inputs[f"{split}{which}.{side}"] = file
     if settings.codes:
         inputs["codes"] = Path(settings.folder) / settings.codes
     for file in inputs.values():
@@ -143,10 +148,26 @@ def _build(folder: Path, files: Files, settings: Data, inputs: dict[str, Any]) -
 
 
 def _read(split: str, paths: tuple[Path, ...], settings: Data) -> Cleaned:
-    """Read and clean a split; training pairs that are no use are left out, elsewhere they are errors."""
-    pairs = read_pairs(paths)
-    source, target = cleaner(settings, settings.source), cleaner(settings, settings.target)
-    cleaned = Cleaned([], [], len(pairs), Counter())
+    """Read and clean the files of a split, one after the other."""
+    cleaned = Cleaned([], [], 0, Counter())
+    for files in [paths] if len(paths) == 1 else zip(paths[::2], paths[1::2], strict=True):
+        _read_pairs(cleaned, split, files, settings)
+    if not cleaned.source:
+        reasons = ", ".join(f"{count} {why}" for why, count in sorted(cleaned.skipped.items()))
+        raise UserError(f"{paths[0]}: no pair is left of {cleaned.read} ({reasons})")
+    return cleaned
+
+
+def _read_pairs(cleaned: Cleaned, split: str, files: tuple[Path, ...], settings: Data) -> None:
+    """Add the pairs of these files. Training pairs that are no use are left out, elsewhere they are errors."""
+    pairs = read_pairs(files)
+    cleaned.read += len(pairs)
+    source, target = (
+        cleaner(
+            dataclasses.replace(settings, moses=settings.moses and not is_tokenised(settings, file)), language, True
+        )
+        for file, language in zip(pairs.files, (settings.source, settings.target), strict=True)
+    )
     lines = zip(pairs.source, pairs.target, strict=True)
     for number, (left, right) in enumerate(track(lines, f"read {split}", "pair", len(pairs)), start=1):
         left, right = source(left), target(right)
@@ -158,10 +179,6 @@ def _read(split: str, paths: tuple[Path, ...], settings: Data) -> Cleaned:
             _refuse_empty(pairs, number, left)
         cleaned.source.append(left)
         cleaned.target.append(right)
-    if not cleaned.source:
-        reasons = ", ".join(f"{count} {why}" for why, count in sorted(cleaned.skipped.items()))
-        raise UserError(f"{paths[0]}: no pair is left of {len(pairs)} ({reasons})")
-    return cleaned
 
 
 def _unfit(source: str, target: str, max_ratio: float) -> str:

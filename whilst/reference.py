@@ -5,10 +5,11 @@ from collections.abc import Sequence
 import torch
 
 from whilst.attention import Mask, Tokens, dense_mask
-from whilst.decode import Limits, Output, likeliest
+from whilst.decode import Output, likeliest
 from whilst.mma import Monotone
 from whilst.model import DecoderLayer, Translator, look_back
 from whilst.policy import Policy, View
+from whilst.settings import Limits
 from whilst.vocab import BOS, EOS
 
 

@@ -3,7 +3,7 @@
 Reads records only: no traces, no models. report.md is for people, report.json for programs.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,14 +27,23 @@ FORMAT = 2
 NARROWER = (("al", "laal", "bleu", "sacrebleu"), ("al", "bleu"))
 
 
-def report(records: Sequence[Record], out: Path, pair: str | None = None, split: str = "test") -> list[Path]:
-    """Write report.md, report.json, curve.png and curve.svg into `out`; returns what was written."""
+def report(
+    records: Sequence[Record],
+    out: Path,
+    pair: str | None = None,
+    split: str = "test",
+    times: Mapping[str, float] | None = None,
+) -> list[Path]:
+    """Write report.md, report.json, curve.png and curve.svg into `out`; returns what was written.
+
+    `times`: seconds of the stages that made what was evaluated.
+    """
     chosen = select(records, pair, split)
     results, pair = over_seeds(chosen), chosen[0].pair
     draw(our_lines(results), reference_lines(pair), f"{pair} · {split}", PAPER, out / "curve")
-    write_json(out / "report.json", to_json(results))
+    write_json(out / "report.json", to_json(results) | ({"seconds": dict(times)} if times else {}))
     with writing_text(out / "report.md") as file:
-        file.write(to_markdown(results))
+        file.write(to_markdown(results) + _times_section(times or {}))
     return [out / name for name in ("report.md", "report.json", "curve.png", "curve.svg")]
 
 
@@ -152,6 +161,8 @@ def to_markdown(results: Sequence[Result]) -> str:
         "",
     ]
     if paper.systems(first.pair):
+        if paper.task(first.pair) != first.pair:
+            lines += [f"**Trained on other text than the paper's**, tested as {paper.task(first.pair)}.", ""]
         lines += [
             "The paper's columns give its BLEU at our AL, on straight lines between the points that it prints,",
             f"and in brackets how far ours is above; {NONE} where our AL lies outside of its points.",
@@ -200,6 +211,16 @@ def _oracle_section(results: Sequence[Result]) -> list[str]:
     if any(row.bleu is not None and not row.is_at_equal_latency for row in rows):
         lines += [f"{MARK}: that AL lies outside of the oracle's points, and the two points differ by this much."]
     return [*lines, ""]
+
+
+def _times_section(times: Mapping[str, float]) -> str:
+    if not times:
+        return ""
+    rows = [*times.items(), ("together", sum(times.values()))]
+    lines = ["", "## Time", "", "| stage | seconds |", "|---|---:|"]
+    lines += [f"| {name} | {seconds:,.1f} |" for name, seconds in rows]
+    lines += ["", "From the binarised data to the end of each stage, validation and compiling counted."]
+    return "\n".join(lines) + "\n"
 
 
 def _warning(results: Sequence[Result]) -> list[str]:

@@ -23,11 +23,11 @@ from typing import Any
 from rich.table import Table
 
 from whilst import toy
-from whilst.checkpoint import SEARCH
 from whilst.console import console, notes
 from whilst.engine_bench import processor
 from whilst.errors import UserError
 from whilst.files import write_json
+from whilst.loading import resolve
 from whilst.processes import versions
 from whilst.vocab import UNK, Language
 
@@ -158,11 +158,11 @@ async def probe(url: str, load: Load, words: Sequence[str]) -> list[Heard]:
 class Serving:
     """A server in a process of its own."""
 
-    def __init__(self, model: Path, sessions: int, options: Sequence[str]) -> None:
+    def __init__(self, model: str, sessions: int, options: Sequence[str]) -> None:
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
         self.host = f"127.0.0.1:{port}"
-        command = [sys.executable, "-m", "whilst", "serve", "--model", str(model), "--port", str(port)]
+        command = [sys.executable, "-m", "whilst", "serve", "--model", model, "--port", str(port)]
         self.process = subprocess.Popen([*command, "--sessions", str(sessions), *options])
         for _ in range(1200):
             with contextlib.suppress(OSError):
@@ -190,7 +190,7 @@ class Serving:
 
 
 @contextlib.contextmanager
-def serving(model: Path, sessions: int, options: Sequence[str] = ()) -> Iterator[Serving]:
+def serving(model: str, sessions: int, options: Sequence[str] = ()) -> Iterator[Serving]:
     server = Serving(model, sessions, options)
     try:
         yield server
@@ -240,13 +240,12 @@ def print_results(results: Sequence[Result], title: str) -> None:
     console.print(table)
 
 
-def source_language(model: Path) -> Language:
-    folder = model / SEARCH if (model / SEARCH / "source.json").is_file() else model
-    return Language.load(folder, "source")
+def source_language(model: str) -> Language:
+    return Language.load(resolve(model), "source")
 
 
 def serve_bench(
-    model: Path, streams: int | None, load: Load, limit: float, most: int, options: Sequence[str], out: Path | None
+    model: str, streams: int | None, load: Load, limit: float, most: int, options: Sequence[str], out: Path | None
 ) -> None:
     """Measure so many streams, or search for how many stay below the limit (ms, 99 of 100 words)."""
     words = talk(source_language(model))
@@ -264,11 +263,11 @@ def serve_bench(
         found = largest(attempt, 8 if streams is None else streams, streams or most)
     top = max(results, key=lambda result: result.streams)
     each = (top.megabytes - idle) / top.streams
-    title = f"{model.name}: {load.rate:g} words/s a stream, {load.latency}; {os.cpu_count()} cores"
+    title = f"{Path(model).name}: {load.rate:g} words/s a stream, {load.latency}; {os.cpu_count()} cores"
     print_results(sorted(results, key=lambda result: result.streams), title)
     console.print(f"p99 below {limit:g} ms, nothing lost: {found} streams; {each:.2f} MiB a session")
     if out is not None:
-        about = {"bench": "serve", "model": model.name, "rate": load.rate, "latency": load.latency}
+        about = {"bench": "serve", "model": Path(model).name, "rate": load.rate, "latency": load.latency}
         about |= {"seconds": load.seconds, "limit_ms": limit, "options": list(options), "streams": found}
         memory = {"idle MiB": idle, "MiB a session": each}
         machine = {"cores": os.cpu_count(), "processor": processor(), "versions": versions()}

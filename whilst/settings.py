@@ -24,13 +24,16 @@ class Data:
     target: str = "tgt"
     corpus: str = ""  # a corpus that whilst knows how to get: toy, iwslt15 or iwslt14; empty: the files below
     folder: str = ""  # where the files are; with a known corpus: a local copy instead of the public archive
-    train: tuple[str, ...] = ()  # two aligned files (source, target) or one TSV, relative to folder
+    # Two aligned files (source, target) or one TSV, relative to folder; more pairs are joined to the first.
+    train: tuple[str, ...] = ()
     valid: tuple[str, ...] = ()
     test: tuple[str, ...] = ()
     toy_pairs: int = 20_000  # training pairs of the toy corpus
     toy_seed: int = 1
     unescape: bool = False  # &apos; -> '
     moses: bool = False  # Moses tokeniser (needs the extra `moses`)
+    detokenise: bool = False  # tokenised text becomes raw again, for models of raw text (needs the extra `moses`)
+    tokenised: tuple[str, ...] = ()  # names or patterns of files above that Moses leaves alone
     lowercase: bool = False
     units: Literal["word", "bpe", "sentencepiece"] = "bpe"
     joint: bool = True  # one set of merges or pieces learnt on both languages
@@ -49,7 +52,8 @@ class Data:
         _require(self.max_length >= 2, "data.max_length: must be at least 2")
         for name in ("train", "valid", "test"):
             files = getattr(self, name)
-            _require(len(files) <= 2, f"data.{name}: give two aligned files or one TSV, not {len(files)}")
+            good = len(files) < 2 or len(files) % 2 == 0
+            _require(good, f"data.{name}: give one TSV, two aligned files or more pairs of them, not {len(files)}")
 
 
 @dataclass(frozen=True)
@@ -84,6 +88,7 @@ class Objective:
     k: int = 3  # for wait-k
     draw: Literal["batch", "sentence"] = "sentence"  # multi-path: a k for each batch (paper) or each pair
     longest: int = 0  # multi-path: the largest k; 0: the source's length (paper)
+    whole: float = 0.0  # multi-path: share of the sentences that are read to the end first, whatever `longest` says
     label_smoothing: float = 0.1
     # Weight of R-Drop: two passes with different dropout must agree. Twice the work, and less over-fitting.
     r_drop: float = 0.0
@@ -96,6 +101,7 @@ class Objective:
     def __post_init__(self) -> None:
         _require(self.k >= 1, "objective.k: must be at least 1")
         _require(self.longest >= 0, "objective.longest: must be 0 or more")
+        _require(0 <= self.whole <= 1, "objective.whole: must be in [0, 1]")
         _require(0 <= self.label_smoothing < 1, "objective.label_smoothing: must be in [0, 1)")
         _require(self.r_drop >= 0, "objective.r_drop: must not be negative")
         _require(0 <= self.distil <= 1, "objective.distil: must be in [0, 1]")
@@ -204,6 +210,17 @@ class Agent:
 
 
 @dataclass(frozen=True)
+class Limits:
+    """A translation ends at `ratio` times the source length plus `extra` units if it does not end by itself."""
+
+    ratio: float = 2.0
+    extra: int = 20
+
+    def of(self, source_length: int) -> int:
+        return max(1, int(self.ratio * source_length) + self.extra)
+
+
+@dataclass(frozen=True)
 class Evaluate:
     """What `evaluate` decodes and how."""
 
@@ -222,6 +239,10 @@ class Evaluate:
         _require(self.beam >= 1, "evaluate.beam: must be at least 1")
         _require(0 <= self.max_ratio < math.inf, f"evaluate.max_ratio: must be 0 or more, not {self.max_ratio}")
         _require(self.max_extra >= 1, "evaluate.max_extra: must be at least 1, or nothing may be written")
+
+    @property
+    def limits(self) -> Limits:
+        return Limits(self.max_ratio, self.max_extra)
 
 
 @dataclass(frozen=True)

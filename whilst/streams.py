@@ -12,7 +12,9 @@ from whilst.options import Device, Set
 
 
 def live(
-    model: Annotated[Path, typer.Option(help="Folder of a trained model.", metavar="RUN")],
+    model: Annotated[
+        str, typer.Option(help="A run folder, one made by `whilst export`, or a model's name.", metavar="MODEL")
+    ],
     latency: Annotated[
         str, typer.Option(help="low, medium, high, or a policy: agent-L, wait-K, diagonal-K, full.")
     ] = "medium",
@@ -24,6 +26,14 @@ def live(
     lines: Annotated[bool, typer.Option("--lines", help="Lines are sentences; full stops end none.")] = False,
     srt: Annotated[Path | None, typer.Option(help="Write subtitles to this file too.", metavar="FILE")] = None,
     vtt: Annotated[Path | None, typer.Option(help="The same as WebVTT.", metavar="FILE")] = None,
+    show: Annotated[bool, typer.Option("--show", help="Mark every READ and WRITE; sum up at the end.")] = False,
+    pace: Annotated[
+        float, typer.Option(help="Take at most so many words a second: 3 is how people speak. 0: as they come.")
+    ] = 0.0,
+    engine: Annotated[
+        str, typer.Option(help="torch, onnx (fast on a CPU), or auto: onnx where its packages are installed.")
+    ] = "auto",
+    precision: Annotated[str, typer.Option(help="Of the engine: int8, or fp32 (PyTorch's words).")] = "int8",
     set_: Set = [],  # noqa: B006
     device: Device = "auto",
 ) -> None:
@@ -39,14 +49,18 @@ def live(
         recogniser | whilst live --model runs/toy --partial --srt talk.srt --vtt talk.vtt
 
         tail -f transcript.txt | whilst live --model runs/toy --latency wait-3 --json
+
+        whilst live --model runs/toy --show --pace 3 < talk.txt
     """
+    from whilst.loading import Wanted
     from whilst.terminal import Options, run_live
 
-    run_live(Options(model, latency, json, partial, keep, lines, srt, vtt), set_, device)
+    wanted = Wanted(model, latency, engine, precision, tuple(set_), device, by_lines=lines)
+    run_live(wanted, Options(json, partial, keep, srt, vtt, show, pace))
 
 
 def serve(
-    model: Annotated[Path, typer.Option(help="Folder of a trained model.", metavar="RUN")],
+    model: Annotated[str, typer.Option(help="A run folder, an exported one, or a model's name.", metavar="MODEL")],
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port; 0 for any that is free.", min=0, max=65535)] = 8000,
     token: Annotated[
@@ -61,8 +75,10 @@ def serve(
     sessions: Annotated[int, typer.Option(help="Sessions at once in each worker.", min=1)] = 100,
     words: Annotated[int, typer.Option(help="Source words of a session.", min=1)] = 100_000,
     idle: Annotated[float, typer.Option(help="Seconds without a message until a session is ended.")] = 300.0,
-    engine: Annotated[str, typer.Option(help="batch: the steps of all together; single: one by one.")] = "batch",
-    precision: Annotated[str, typer.Option(help="Of the weights: fp32, or fp16, which is faster.")] = "fp32",
+    engine: Annotated[
+        str, typer.Option(help="batch: the steps of all together; single: one by one; onnx: exported graphs.")
+    ] = "batch",
+    precision: Annotated[str, typer.Option(help="Of the weights: fp32, or fp16 (faster); onnx: int8.")] = "",
     ray: Annotated[bool, typer.Option("--ray", help="Workers are replicas of Ray Serve (extra `ray`).")] = False,
     set_: Set = [],  # noqa: B006
     device: Device = "cpu",
@@ -102,7 +118,7 @@ def serve(
 
 
 def bench_serve(
-    model: Annotated[Path, typer.Option(help="Folder of a trained model.", metavar="RUN")],
+    model: Annotated[str, typer.Option(help="A run folder, an exported one, or a model's name.", metavar="MODEL")],
     streams: Annotated[
         int | None, typer.Option(help="Measure so many; default: search for how many it carries.", min=1)
     ] = None,
@@ -113,8 +129,10 @@ def bench_serve(
     most: Annotated[int, typer.Option(help="Streams at most.", min=1)] = 400,
     workers: Annotated[int, typer.Option(help="Processes of the server.", min=1)] = 1,
     threads: Annotated[int, typer.Option(help="Threads of the model in each.", min=1)] = 1,
-    engine: Annotated[str, typer.Option(help="batch: the steps of all together; single: one by one.")] = "batch",
-    precision: Annotated[str, typer.Option(help="fp32 or fp16.")] = "fp32",
+    engine: Annotated[
+        str, typer.Option(help="batch: the steps of all together; single: one by one; onnx: exported graphs.")
+    ] = "batch",
+    precision: Annotated[str, typer.Option(help="fp32 or fp16; onnx: int8 or fp32.")] = "",
     json: Annotated[Path | None, typer.Option(help="Write the figures to this file too.")] = None,
 ) -> None:
     """Count the live streams that a server carries: WebSocket clients on loopback, each at a steady pace.

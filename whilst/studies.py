@@ -34,6 +34,29 @@ def analyse(
     notes.print(f"{out or run}: analysis.json, analysis.png, analysis.svg")
 
 
+def paper(
+    results: Annotated[Path, typer.Argument(help="Kept evaluations.", metavar="RESULTS")] = Path("results"),
+    recipes: Annotated[Path, typer.Option(help="Recipes that they were made with.")] = Path("recipes"),
+    out: Annotated[Path | None, typer.Option(help="Folder for the document; default: RESULTS/paper.")] = None,
+) -> None:
+    """Write one document: every table and figure of the BS-SiMT paper, with its numbers and ours side by side.
+
+    It says how each number was made, and of what was not run, what would run it. Markdown, and HTML in one file.
+
+    Examples:
+
+        whilst paper
+
+        whilst paper results --out /tmp/paper
+    """
+    from whilst.console import notes
+    from whilst.paper_doc import write_paper
+
+    folder = out or results / "paper"
+    written = write_paper(results, recipes, folder)
+    notes.print(f"{folder}: {', '.join(path.name for path in written)}")
+
+
 def sufficiency(
     runs: Annotated[list[Path], typer.Argument(help="Folders of trained models.", metavar="RUN...")],
     source: Annotated[Path, typer.Option(help="Source text, one sentence a line.")],

@@ -20,11 +20,12 @@ from whilst.checkpoint import Trained
 from whilst.console import console, track
 from whilst.dataset import Ragged, Split
 from whilst.errors import UserError
-from whilst.evaluate import choose, home, loader, pair_name, policy_name, system_name
+from whilst.evaluate import choose, loader, pair_name, policy_name, system_name
 from whilst.files import sha256, write_json
+from whilst.folders import home
 from whilst.metrics import average_lagging
 from whilst.policy import Policy
-from whilst.processes import versions
+from whilst.processes import describe, pick_device, versions
 from whilst.text import cleaner, read_pairs
 from whilst.vocab import EOS
 from whilst.walk import walk_along
@@ -67,6 +68,7 @@ class Point:
     al: float  # units, along the reference
     words: int
     sentences: int
+    model_sha256: str
 
 
 def measure(trained: Trained, text: Aligned, name: str, batch: int) -> Point:
@@ -95,14 +97,15 @@ def measure(trained: Trained, text: Aligned, name: str, batch: int) -> Point:
     if not shares:
         raise UserError("not one word is aligned: there is no sufficiency to measure")
     return Point(
-        system=system_name(trained, chosen),
-        policy=policy_name(chosen, trained.recipe.evaluate),
-        pair=pair_name(trained),
+        system=system_name(trained.recipe, chosen.name),
+        policy=policy_name(chosen.name, trained.recipe.evaluate),
+        pair=pair_name(trained.recipe),
         sufficiency=round(sum(met) / sum(wanted), 4),
         sentence_mean=round(fmean(shares), 4),
         al=round(fmean(lags), 4),
         words=sum(wanted),
         sentences=len(shares),
+        model_sha256=trained.checksum,
     )
 
 
@@ -140,6 +143,7 @@ def sufficiency(
         "files": {path.name: sha256(path) for path in files},
         "points": [asdict(point) for point in points],
         "command": shlex.join(["whilst", *sys.argv[1:]]),
+        "device": describe(pick_device(device)),
         "versions": versions(),
     }
     write_json(out / "sufficiency.json", table)

@@ -1,6 +1,7 @@
 """The `live` command: words from standard input as they come, translated words as they are ready."""
 
 import contextlib
+import math
 import signal
 import sys
 import time
@@ -10,72 +11,35 @@ from pathlib import Path
 from types import FrameType
 from typing import BinaryIO
 
-from whilst.checkpoint import AGENT, Trained, load_run, read_recipe
 from whilst.console import console
 from whilst.displays import Sink, pick, teller
-from whilst.eager import steps_of, text_of
 from whilst.errors import UserError
-from whilst.evaluate import agent_names, choose, home, with_settings
 from whilst.incoming import BREAK, Decoder, Hypotheses, Parser, Words
 from whilst.live import Event, Session, Word
-from whilst.policy import POLICIES, Policy
-from whilst.processes import pick_device
+from whilst.loading import Wanted, open_model
+from whilst.marks import Marks
 from whilst.subtitles import Srt, Vtt
 
-LATENCIES = "low", "medium", "high"
-KINDS = {*POLICIES, "agent", "diagonal"}  # of policies that need no reference
-FIXED = "wait-1", "wait-3", "wait-5"  # of a run without an agent
 CHUNK = 1 << 16  # bytes
 
 
 @dataclass(frozen=True)
 class Options:
-    run: Path
-    latency: str
     as_json: bool = False
     partial: bool = False
     keep: int = 2
-    by_lines: bool = False
     srt: Path | None = None
     vtt: Path | None = None
+    show: bool = False  # every READ and WRITE
+    pace: float = 0.0  # words a second at most; 0: as they come
 
     def __post_init__(self) -> None:
-        if self.latency not in LATENCIES and self.latency.partition("-")[0] not in KINDS:
-            wanted = "low, medium, high, or a policy such as agent-1 or wait-3"
-            raise UserError(f"--latency {self.latency}: must be {wanted}")
-        if self.partial and self.by_lines:
-            raise UserError("--partial and --lines: a recogniser's lines are no sentences; leave one of them away")
+        if self.show and self.as_json:
+            raise UserError("--show and --json: one is for people and one for programs; leave one of them away")
+        if not 0 <= self.pace < math.inf:
+            raise UserError(f"--pace {self.pace}: must be a number of words a second; people speak two to four")
         if self.srt is not None and self.srt == self.vtt:
             raise UserError(f"--srt and --vtt: {self.srt} cannot be both")
-
-
-def named(options: Sequence[str], latency: str) -> str:
-    """The first, the middle or the last."""
-    return options[(len(options) - 1) * LATENCIES.index(latency) // 2]
-
-
-def load(run: Path, latency: str, overrides: list[str], device: str) -> tuple[Trained, Policy, str]:
-    """The model and the policy for a latency, and what to say about it."""
-
-    def trained(folder: Path) -> Trained:
-        return with_settings(load_run(folder, pick_device(device)), overrides)
-
-    if latency not in LATENCIES:
-        found = trained(home(run, latency))
-        return found, choose(latency, found, found.recipe.evaluate, None), ""
-    if read_recipe(run).model.cross == "monotone":
-        found, about = trained(run), "the heads of this run decide: it has one latency, mma"
-        return found, choose("mma", found, found.recipe.evaluate, None), about
-    for folder in (home(run, "agent"), run):
-        if (folder / AGENT / "model.safetensors").is_file():
-            found = trained(folder)
-            names = agent_names(found)
-            name = named(names, latency)
-            about = "" if len(names) > 1 else f"this run has one latency, {name}"
-            return found, choose(name, found, found.recipe.evaluate, None), about
-    found = trained(run)
-    name = named(FIXED, latency)
-    return found, choose(name, found, found.recipe.evaluate, None), f"this run has no agent: {latency} is {name}"
 
 
 class Patience:
@@ -102,26 +66,47 @@ class Patience:
             for number, handler in before.items():
                 signal.signal(number, handler)
 
-    def read(self, stream: BinaryIO) -> bytes:
-        """What has come, at least a byte; nothing at the end."""
+    @contextlib.contextmanager
+    def _open(self) -> Iterator[None]:
         if self.asked:
             raise KeyboardInterrupt
         self.waiting = True
         try:
-            return stream.read1(CHUNK)  # type: ignore[attr-defined, no-any-return]
+            yield
         finally:
             self.waiting = False
+
+    def read(self, stream: BinaryIO) -> bytes:
+        """What has come, at least a byte; nothing at the end."""
+        with self._open():
+            return stream.read1(CHUNK)  # type: ignore[attr-defined, no-any-return]
+
+    def sleep(self, seconds: float) -> None:
+        with self._open():
+            time.sleep(max(0.0, seconds))
 
 
 class Run:
     """A session between its input and its sinks."""
 
-    def __init__(self, session: Session, parser: Parser, sinks: list[Sink], clock: Callable[[], float]) -> None:
-        self.session, self.parser, self.sinks, self.clock = session, parser, sinks, clock
+    def __init__(
+        self,
+        session: Session,
+        parser: Parser,
+        sinks: list[Sink],
+        clock: Callable[[], float],
+        pace: float = 0.0,
+    ) -> None:
+        self.session, self.parser, self.sinks, self.clock, self.pace = session, parser, sinks, clock, pace
         self._decode = Decoder("standard input")
+        self._patience = Patience()
+        self._last = -math.inf  # when the last word was heard, if there is a pace to keep
 
     def hear(self, words: Sequence[str], arrived: float) -> None:
         for word in words:
+            if self.pace and word != BREAK:
+                self._patience.sleep(self._last + 1 / self.pace - self.clock())
+                arrived = self._last = self.clock()
             if word != BREAK:
                 for sink in self.sinks:
                     sink.heard(word, arrived)
@@ -140,7 +125,7 @@ class Run:
 
     def go(self, stream: BinaryIO) -> None:
         """Until the input ends. What was fed is translated to its end, also after Ctrl-C or bad input."""
-        patience = Patience()
+        patience = self._patience
         with patience.listening(), contextlib.ExitStack() as left:
             for sink in self.sinks:  # each is closed, whatever another one has to complain of
                 left.callback(sink.close)
@@ -156,19 +141,20 @@ class Run:
             self.hear([BREAK], self.clock())
 
 
-def run_live(options: Options, overrides: list[str], device: str) -> None:
-    sink = pick(options.as_json, sys.stdin.isatty(), console)
+def run_live(wanted: Wanted, options: Options) -> None:
+    if options.partial and wanted.by_lines:
+        raise UserError("--partial and --lines: a recogniser's lines are no sentences; leave one of them away")
+    sink = Marks(console) if options.show else pick(options.as_json, sys.stdin.isatty(), console)
     say = teller(sink)
-    parser: Parser = Hypotheses(say, options.keep) if options.partial else Words(options.by_lines)
-    trained, policy, about = load(options.run, options.latency, overrides, device)
-    text = text_of(trained, by_lines=options.by_lines)
-    session = Session(steps_of(trained, policy, text), text)
+    parser: Parser = Hypotheses(say, options.keep) if options.partial else Words(wanted.by_lines)
+    model = open_model(wanted, say)
+    session = Session(model.steps(), model.text)
     sinks: list[Sink] = [Srt(options.srt)] if options.srt else []
     sinks += [Vtt(options.vtt)] if options.vtt else []
     sinks.append(sink)  # last: if its reader has left, the subtitles have the word
-    if about:
-        say(about)
+    if model.about:
+        say(model.about)
     if sys.stdin.isatty():
-        say(f"{policy.name}: type words; an empty line ends a sentence, Ctrl-D ends")
+        say(f"{model.policy} ({model.engine}): type words; an empty line ends a sentence, Ctrl-D ends")
     began = time.monotonic()
-    Run(session, parser, sinks, lambda: time.monotonic() - began).go(sys.stdin.buffer)
+    Run(session, parser, sinks, lambda: time.monotonic() - began, options.pace).go(sys.stdin.buffer)

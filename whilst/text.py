@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from whilst.errors import UserError
 from whilst.files import open_binary
@@ -100,17 +101,21 @@ def _character(match: re.Match[str]) -> str:
     return html.unescape(entity) if entity[1] == "#" else html.entities.html5.get(entity[1:], entity)
 
 
-def cleaner(settings: Data, language: str) -> Callable[[str], str]:
+def cleaner(settings: Data, language: str, of_corpus: bool = False) -> Callable[[str], str]:
     """The function that makes a cleaned line of a raw one: words joined by one space.
 
     Training text, test text and live input all go through it, so that a model meets what it was trained on.
+    `of_corpus`: the lines are of the recipe's files, which may have to be detokenised; what people say need not.
     """
     tokenise = moses(language) if settings.moses else None
+    restore = detokeniser(language) if settings.detokenise and of_corpus else None
 
     def clean(line: str) -> str:
         if settings.unescape:
             line = unescape(line)
         line = unicodedata.normalize("NFC", line)
+        if restore is not None:
+            line = restore(line)
         if tokenise is not None:
             line = tokenise(line)
         if settings.lowercase:
@@ -122,15 +127,27 @@ def cleaner(settings: Data, language: str) -> Callable[[str], str]:
 
 def moses(language: str, escape: bool = False) -> Callable[[str], str]:
     """The Moses tokeniser. With `escape` it writes entities, as the original script does."""
-    try:
-        from sacremoses import MosesTokenizer
-    except ImportError:
-        raise UserError(
-            "Moses tokenising needs the package sacremoses: pip install 'whilst[moses]'"
-        ) from None
-    tokeniser = MosesTokenizer(lang=language)
+    tokeniser = _sacremoses().MosesTokenizer(lang=language)
 
     def tokenise(line: str) -> str:
         return str(tokeniser.tokenize(line, return_str=True, escape=escape))
 
     return tokenise
+
+
+def detokeniser(language: str) -> Callable[[str], str]:
+    """Moses backwards: tokens become text as people write it."""
+    detokeniser = _sacremoses().MosesDetokenizer(lang=language)
+
+    def restore(line: str) -> str:
+        return str(detokeniser.detokenize(line.split(), unescape=False))
+
+    return restore
+
+
+def _sacremoses() -> Any:
+    try:
+        import sacremoses
+    except ImportError:
+        raise UserError("Moses needs the package sacremoses: pip install 'whilst[moses]'") from None
+    return sacremoses

@@ -2,14 +2,14 @@
 
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from whilst.checkpoint import read_recipe, write_run
+from whilst.checkpoint import copy_run, write_run
 from whilst.config import to_table
 from whilst.console import bar, notes, say
 from whilst.data import prefetch
@@ -17,10 +17,12 @@ from whilst.dataset import Dataset
 from whilst.errors import UserError
 from whilst.evaluate import evaluate_run
 from whilst.files import sha256, write_json
+from whilst.folders import read_recipe
 from whilst.processes import Processes, describe, versions
 from whilst.report import print_table, report
 from whilst.settings import Recipe
-from whilst.stages import make_task, stages
+from whilst.stages import in_order, make_task, stages
+from whilst.times import note_time, stage_times
 from whilst.trainer import Trainer
 from whilst.validate import Validation
 
@@ -35,16 +37,31 @@ LATER = {
 }
 
 
+def train_all(recipes: Sequence[Recipe], device: torch.device, restart: bool = False) -> None:
+    """Train recipes one after the other, those that others start from first."""
+    for number, recipe in enumerate(ordered := in_order(recipes), start=1):
+        if len(ordered) > 1:
+            notes.print(f"recipe {number} of {len(ordered)}: {recipe.run} ({', '.join(recipe.stages)})")
+        train(recipe, device, restart)
+
+
 def train(recipe: Recipe, device: torch.device, restart: bool = False) -> Path:
     """Do the stages of a recipe, going on where an earlier call was stopped; returns the folder trained last."""
     dataset = Dataset.open(Path(recipe.data.dataset))
     folder, first = Path(recipe.run), True
     try:
         for stage in stages(recipe):
+            began = time.perf_counter()
             trainer = Trainer(stage, make_task(stage, dataset, device))
             prepare_folder(trainer, restart)
-            run(trainer)
-            folder, first = trainer.folder, trainer.processes.first
+            folder, first, done = trainer.folder, trainer.processes.first, trainer.step
+            try:
+                run(trainer)
+            finally:
+                if first and trainer.step > done:
+                    note_time(Path(recipe.run), stage.stages[0], time.perf_counter() - began, goes_on=done > 0)
+            if stage.stages == ("agent",) and folder.parent != Path(stage.start) and first:
+                copy_run(Path(stage.start), folder.parent)
     finally:
         Processes.leave()
     if "evaluate" in recipe.stages and first:
@@ -54,9 +71,10 @@ def train(recipe: Recipe, device: torch.device, restart: bool = False) -> Path:
 
 def evaluate(recipe: Recipe, device: torch.device) -> None:
     """The recipe's policies, each on the model that it is for; then the report."""
-    run = Path(recipe.run)
+    run, began = Path(recipe.run), time.perf_counter()
     records = evaluate_run(run, recipe.evaluate.policies, None, True, [], str(device))
-    written = report(records, run / "report")
+    note_time(run, "evaluate", time.perf_counter() - began)
+    written = report(records, run / "report", times=stage_times(run))
     print_table(records)
     notes.print(f"{run / 'report'}: {', '.join(path.name for path in written)}")
 

@@ -9,6 +9,7 @@ from whilst.checkpoint import Trained, load_run
 from whilst.console import console
 from whilst.decode import Output
 from whilst.evaluate import choose, translate_lines, with_settings, words_with_times
+from whilst.marks import in_rows
 from whilst.processes import pick_device
 from whilst.text import cleaner, read_lines, split_lines
 
@@ -40,24 +41,4 @@ def walk(trained: Trained, line: str, output: Output, width: int) -> Text:
     columns: list[list[str]] = [[] for _ in words]
     for word, reads, _ in words_with_times(output, trained.target):
         columns[word_of_unit[min(reads, len(word_of_unit)) - 1] - 1].append(word)
-    text = Text()
-    room = width - len("WRITE ")
-    start = 0
-    while start < len(words):  # as many columns as fit, then the next ones below
-        end, used = start, 0
-        while end < len(words) and (end == start or used + _width(words[end], columns[end]) <= room):
-            used += _width(words[end], columns[end])
-            end += 1
-        text.append("READ  ", style="dim")
-        for word, written in zip(words[start:end], columns[start:end], strict=True):
-            text.append(word.ljust(_width(word, written)), style="cyan")
-        text.append("\nWRITE ", style="dim")
-        for word, written in zip(words[start:end], columns[start:end], strict=True):
-            text.append(" ".join(written).ljust(_width(word, written)), style="bold green")
-        text.append("\n")
-        start = end
-    return text
-
-
-def _width(word: str, written: list[str]) -> int:
-    return max(len(word), len(" ".join(written))) + 2
+    return in_rows(words, columns, width)

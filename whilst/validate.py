@@ -8,7 +8,7 @@ import torch
 from whilst import objectives
 from whilst.data import in_order
 from whilst.dataset import Dataset
-from whilst.decode import Limits, translate
+from whilst.decode import translate
 from whilst.draw import draw_reads
 from whilst.metrics import paper_bleu
 from whilst.mma import Delays
@@ -66,7 +66,7 @@ def validate(model: Translator, recipe: Recipe, dataset: Dataset) -> Validation:
     if recipe.train.validate_bleu:
         policy = choose(recipe)
         sources = [split.source[i].tolist() for i in range(len(split.source))]
-        limits = Limits(recipe.evaluate.max_ratio, recipe.evaluate.max_extra)
+        limits = recipe.evaluate.limits
         outputs = translate(model, sources, policy, limits, recipe.evaluate.batch, "validating")
         words = [" ".join(dataset.target.decode(output.units)) for output in outputs]
         bleu = paper_bleu(words, dataset.text("valid")[1]).score

@@ -4,19 +4,11 @@ It is what an adaptive policy must beat: no agent, but the right slope, which wa
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 from torch import Tensor
 
-from whilst.errors import UserError
+from whilst.names import tokens_of
 from whilst.policy.base import Decider, Policy, View
-
-
-def pace_of(manifest: dict[str, Any]) -> tuple[int, int]:
-    """J and I of a dataset's whole training text, end marks counted as search counts them."""
-    train = manifest["splits"]["train"]
-    source, target = (train[side]["units"] + train["pairs"] for side in ("source", "target"))
-    return source, target
 
 
 @dataclass(frozen=True)
@@ -28,9 +20,7 @@ class Diagonal(Policy, Decider):
 
     @classmethod
     def parse(cls, argument: str, pace: tuple[int, int]) -> "Diagonal":
-        if not argument.isdecimal() or int(argument) < 1:
-            raise UserError(f"policy diagonal-{argument}: K must be a whole number from 1, as in diagonal-3")
-        return cls(int(argument), pace)
+        return cls(tokens_of("diagonal", argument), pace)
 
     @property
     def name(self) -> str:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from whilst.errors import UserError
+from whilst.names import tokens_of
 from whilst.policy.base import Decider, Policy, View
 
 
@@ -16,9 +16,7 @@ class WaitK(Policy, Decider):
 
     @classmethod
     def parse(cls, argument: str) -> "WaitK":
-        if not argument.isdecimal() or int(argument) < 1:
-            raise UserError(f"policy wait-{argument}: K must be a whole number from 1, as in wait-3")
-        return cls(int(argument))
+        return cls(tokens_of("wait", argument))
 
     @property
     def name(self) -> str:

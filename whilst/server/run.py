@@ -20,7 +20,7 @@ from whilst.server.app import make_app
 from whilst.server.meter import Meter
 from whilst.server.processes import supervise
 from whilst.server.protocol import Limits
-from whilst.server.served import How, Served, serve_run
+from whilst.server.served import How, Served, serve_model
 from whilst.server.socket import ABORT
 from whilst.server.talk import Door, Hub
 
@@ -31,7 +31,7 @@ PING = 20.0  # seconds between two pings, and for the answer: who has gone witho
 
 @dataclass(frozen=True)
 class Options:
-    model: Path
+    model: str  # its name, or a folder
     host: str = "127.0.0.1"
     port: int = 8000
     workers: int = 1
@@ -41,7 +41,7 @@ class Options:
     how: How = field(default_factory=How)
 
     def load(self) -> Served:
-        return serve_run(self.model, list(self.overrides), self.how)
+        return serve_model(self.model, self.overrides, self.how)
 
 
 class Protocol(WebSocketsSansIOProtocol):
@@ -131,7 +131,7 @@ def announce(options: Options, served: Served, port: int) -> None:
     workers = f"{options.workers} workers, each with " if options.workers > 1 else ""
     rows = {
         "address": f"http://{host}:{port}  (WebSocket /v1/stream, POST /v1/translate, /healthz, /metrics)",
-        "model": f"{options.model}: {served.source} to {served.target}, {options.how.precision}",
+        "model": f"{options.model}: {served.source} to {served.target}, {options.how.engine} {options.how.weights}",
         "latencies": latencies,
         "limits": f"{workers}{limits.sessions} sessions of {limits.words:,} words, messages of"
         f" {limits.message_bytes:,} bytes, {limits.idle:g} s without one",

@@ -1,22 +1,52 @@
-"""What a server translates with: a trained run, its latencies, the pool that does the steps. The only loader."""
+"""What a server translates with: a model, its latencies, the pool that does the steps. The only loader."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 import torch
 
-from whilst.checkpoint import AGENT, load_run
+from whilst.checkpoint import load_run
+from whilst.console import say
 from whilst.eager import steps_of, text_of
+from whilst.engine import ABOUT, load_exported
 from whilst.errors import UserError
-from whilst.evaluate import agent_names, choose, home, with_settings
+from whilst.evaluate import choose, with_settings
+from whilst.folders import BUNDLE, check_bundle, choose_live
+from whilst.kept import engine_of
 from whilst.live import Text
+from whilst.loading import Opened, Wanted, open_exported, resolve
+from whilst.names import LATENCIES, LIVE, by_latency
 from whilst.policy import Policy
 from whilst.processes import pick_device
 from whilst.server.packed import PRECISIONS, can_pack, pack
 from whilst.server.pool import Batched, Pool, Single
-from whilst.terminal import FIXED, KINDS, LATENCIES, named
+from whilst.settings import Data
+
+# Who does the steps, and the precisions of its weights, the usual one first.
+ENGINES = {"batch": tuple(PRECISIONS), "single": tuple(PRECISIONS), "onnx": ("int8", "fp32")}
+
+
+@dataclass(frozen=True)
+class How:
+    """How the model's steps are done."""
+
+    engine: str = "batch"  # all sessions' together; "single": one by one; "onnx": so too, with exported graphs
+    precision: str = ""  # empty: the engine's usual one
+    device: str = "cpu"
+    threads: int = 1
+
+    def __post_init__(self) -> None:
+        if self.engine not in ENGINES:
+            raise UserError(f"--engine {self.engine}: write {', '.join(ENGINES)}")
+        if self.precision not in ("", *ENGINES[self.engine]):
+            known = " or ".join(ENGINES[self.engine])
+            raise UserError(f"--precision {self.precision}: with --engine {self.engine} it is {known}")
+
+    @property
+    def weights(self) -> str:
+        return self.precision or ENGINES[self.engine][0]
 
 
 @dataclass(frozen=True)
@@ -32,45 +62,36 @@ class Served:
     def policy(self, latency: str) -> str:
         """The policy's name for a latency or a policy's name."""
         name = self.latencies.get(latency, latency)
-        if name.partition("-")[0] not in KINDS:
+        if name.partition("-")[0] not in LIVE:
             raise UserError(f"latency {latency[:40]!r}: unknown; write low, medium, high, or one such as wait-3")
         self.check(name)
         return name
 
 
-@dataclass(frozen=True)
-class How:
-    """How the model's steps are done."""
-
-    engine: str = "batch"  # all sessions' together, or "single": one by one
-    precision: str = "fp32"  # of the weights; fp16 takes half the memory, and less time
-    device: str = "cpu"
-    threads: int = 1
-
-    def __post_init__(self) -> None:
-        for name, known in (("engine", ("batch", "single")), ("precision", tuple(PRECISIONS))):
-            if (value := getattr(self, name)) not in known:
-                raise UserError(f"--{name} {value}: write {' or '.join(known)}")
-
-
-def serve_run(run: Path, overrides: list[str], how: How) -> Served:
-    """The model of a run folder with its agent, if it has one; all policies share it."""
+def serve_model(model: str, overrides: Sequence[str], how: How) -> Served:
+    """By its name: a run folder, an export, or one that comes with the package."""
+    folder = resolve(model)
     torch.set_num_threads(how.threads)
-    tuned = home(run, "agent")
-    folder = tuned if (tuned / AGENT / "model.safetensors").is_file() else run
-    trained = with_settings(load_run(folder, pick_device(how.device)), overrides)
+    exported = (folder / ABOUT).is_file()
+    if (folder / BUNDLE).is_file():
+        check_bundle(folder)
+    if exported and how.engine != "onnx":
+        raise UserError(f"{folder}: is an export; serve it with --engine onnx, or name the run that it came from")
+    return on_engine(folder, overrides, how, exported) if how.engine == "onnx" else on_torch(folder, overrides, how)
+
+
+def on_torch(folder: Path, overrides: Sequence[str], how: How) -> Served:
+    """All policies share the model that low, medium and high are for."""
+    home = choose_live(folder, "medium")[0]
+    trained = with_settings(load_run(home, pick_device(how.device)), list(overrides))
     model, output = trained.model, None
-    if can_pack(model, how.precision):
-        layer = PRECISIONS[how.precision]
+    if can_pack(model, how.weights):
+        layer = PRECISIONS[how.weights]
         for part in filter(None, (model, trained.agent)):
             pack(part, layer)
         output = layer(model.target_embedding.weight, None)
-    elif how.precision != "fp32":
-        raise UserError(f"--precision {how.precision}: this machine cannot; leave it away")
-    if trained.recipe.model.cross == "monotone":
-        names: list[str] | tuple[str, ...] = ["mma"]
-    else:
-        names = agent_names(trained) if trained.agent is not None else FIXED
+    elif how.weights != "fp32":
+        raise UserError(f"--precision {how.weights}: this machine cannot; leave it away")
     text = text_of(trained)
 
     @lru_cache(maxsize=64)
@@ -81,7 +102,27 @@ def serve_run(run: Path, overrides: list[str], how: How) -> Served:
         "batch": lambda places: Batched(model, policy, places, text.longest, text.most(text.longest), output),
         "single": lambda places: Single(lambda name: steps_of(trained, policy(name), text), places),
     }
-    data = trained.recipe.data
-    latencies = {latency: named(names, latency) for latency in LATENCIES}
-    pair = f"{data.source}-{data.target}"
-    return Served(pair, data.source, data.target, text, latencies, policy, pools[how.engine])
+    latencies = {latency: choose_live(folder, latency)[1] for latency in LATENCIES}
+    return served(trained.recipe.data, text, latencies, policy, pools[how.engine])
+
+
+def on_engine(folder: Path, overrides: Sequence[str], how: How, is_export: bool) -> Served:
+    if is_export:
+        exported = load_exported(folder, how.weights, how.threads)
+    else:
+        exported = engine_of(choose_live(folder, "medium")[0], how.weights, say)
+
+    def opened(name: str) -> Opened:
+        return open_exported(exported, Wanted("", name, "onnx", how.weights, tuple(overrides)))
+
+    def pool(places: int) -> Pool:
+        return Single(lambda name: opened(name).steps(), places)
+
+    latencies = {latency: by_latency(latency, exported.agents)[0] for latency in LATENCIES}
+    return served(exported.recipe.data, opened("medium").text, latencies, opened, pool)
+
+
+def served(
+    data: Data, text: Text, latencies: dict[str, str], check: Callable[[str], object], pool: Callable[[int], Pool]
+) -> Served:
+    return Served(f"{data.source}-{data.target}", data.source, data.target, text, latencies, check, pool)

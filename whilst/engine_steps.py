@@ -1,0 +1,95 @@
+"""The steps of a live translation, done by the CPU engine under policies that need no PyTorch. Knows units only."""
+
+import math
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from whilst.engine import Engine
+from whilst.errors import UserError
+from whilst.live import Steps
+from whilst.names import place_of, tokens_of
+from whilst.vocab import EOS
+
+
+@dataclass(frozen=True)
+class Paced:
+    """g_i = K + (i - 1) J / I, rounded down. Wait-k has the pace 1 : 1; full waits for ever."""
+
+    name: str
+    k: int = sys.maxsize
+    pace: tuple[int, int] = (1, 1)  # J and I
+
+
+@dataclass(frozen=True)
+class Learnt:
+    name: str
+    interval: int  # which of the agent's latencies, by number
+    threshold: float
+
+
+Rule = Paced | Learnt
+
+
+def rule(name: str, agents: Sequence[str], threshold: float, pace: tuple[int, int] | None) -> Rule:
+    """The policy of this name, of a run with such an agent and such training data."""
+    kind, _, argument = name.partition("-")
+    if kind == "wait":
+        return Paced(name, tokens_of(kind, argument))
+    if kind == "diagonal":
+        k = tokens_of(kind, argument)
+        if pace is None:
+            raise UserError(f"policy {name}: the training data's pace is not known; export where its dataset is")
+        return Paced(name, k, pace)
+    if name == "full":
+        return Paced(name)
+    if kind != "agent":
+        raise UserError(f"policy {name}: the engine knows full, wait-K, diagonal-K and agent-L; try --engine torch")
+    if not agents:
+        raise UserError(f"policy {name}: there is no agent; train one and export its run again")
+    return Learnt(name, place_of(name, agents), threshold)
+
+
+class OnEngine(Steps):
+    """One sentence at a time; each begins in the memory of the one before."""
+
+    def __init__(self, engine: Engine, chosen: Rule) -> None:
+        self.rule = chosen
+        self.session = engine.start()
+        self.agent = engine.decide(self.session, chosen.interval) if isinstance(chosen, Learnt) else None
+
+    def begin(self) -> None:
+        self.session.restart()
+        if self.agent is not None:
+            self.agent.restart()
+
+    def read(self, unit: int) -> None:
+        self.session.read(unit)
+
+    def decide(self) -> bool:
+        if isinstance(self.rule, Paced):
+            source, target = self.rule.pace
+            return self.session.read_count >= self.session.written_count * source // target + self.rule.k
+        assert self.agent is not None
+        if self.agent.looks_ahead:
+            self._look()
+        return chance(self.agent.odds()) >= self.rule.threshold
+
+    def _look(self) -> None:
+        if not self.session.looked:
+            self.session.look()
+
+    def write(self) -> int:
+        self._look()
+        # Pad and bos, which come before eos, mean nothing in a translation.
+        unit = int(self.session.logits()[EOS:].argmax()) + EOS
+        self.session.commit(unit)
+        return unit
+
+
+def chance(odds: float) -> float:
+    """Of log-odds, as exact as PyTorch's: a threshold of 1 can be reached."""
+    small = math.exp(-abs(odds))
+    return float(np.float32((1.0 if odds >= 0 else small) / (1 + small)))

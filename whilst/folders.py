@@ -1,0 +1,97 @@
+"""What can be known of a run folder without its weights: settings, what else lies in it, which policies it has."""
+
+from pathlib import Path
+
+from whilst.config import build, override, to_table
+from whilst.dataset import pace_of, read_manifest
+from whilst.errors import UserError
+from whilst.files import read_json, sha256
+from whilst.names import LATENCIES, TRANSLATION_BASED, agent_names, by_latency
+from whilst.settings import Recipe
+
+FORMAT = 1
+WEIGHTS = "model.safetensors"
+SEARCH = "search"  # folder of the fine-tuned translator in that of the one that it comes from
+BUNDLE = "bundle.json"  # what a bundle (bundle.py) says about itself
+BUNDLE_FORMAT = 1
+AGENT = "agent"  # folder of the agent in that of its translator
+
+
+def read_recipe(folder: Path) -> Recipe:
+    if not (folder / "recipe.json").is_file():
+        raise UserError(f"{folder}: not a run folder (no recipe.json); `whilst train` makes one")
+    record = read_json(folder / "recipe.json")
+    if not isinstance(record, dict) or not isinstance(record.get("recipe"), dict):
+        raise UserError(f"{folder}: recipe.json is damaged; begin the run anew with `whilst train --restart`")
+    if record.get("format") != FORMAT:
+        raise UserError(f"{folder}: written by another version of whilst (format {record.get('format')})")
+    try:
+        return build(Recipe, record["recipe"])
+    except UserError as error:
+        raise UserError(f"{folder}: recipe.json: {error}") from None
+
+
+def weights_of(folder: Path) -> Path:
+    """The file with the best weights of a run."""
+    weights = folder / WEIGHTS
+    if not weights.is_file():
+        raise UserError(f"{folder}: no {WEIGHTS} yet; let `whilst train` reach its first validation")
+    return weights
+
+
+def overridden(recipe: Recipe, overrides: list[str], folder: Path) -> Recipe:
+    """Some settings changed, of those that can still be changed after training."""
+    changed = override(recipe, overrides)
+    for section in ("model", "objective", "train", "agent"):
+        if to_table(changed)[section] != to_table(recipe)[section]:
+            raise UserError(f"--set {section}.…: {folder} was trained with it; change it in `whilst train`")
+    return changed
+
+
+def has_agent(folder: Path) -> bool:
+    return (folder / AGENT / WEIGHTS).is_file()
+
+
+def agents_of(folder: Path) -> list[str]:
+    """The policies of a run's agent, in the order of its latencies; none without one."""
+    if not has_agent(folder):
+        return []
+    recipe = read_recipe(folder / AGENT)  # what the agent has learnt: it may have come later than its translator
+    return agent_names(recipe.search, recipe.agent.labels)
+
+
+def home(run: Path, policy_name: str) -> Path:
+    """The folder whose model a policy is for: agents and oracles belong to the fine-tuned one, if there is one."""
+    tuned = run / SEARCH
+    if policy_name == TRANSLATION_BASED and has_agent(run):
+        return run  # it needs no search
+    searched = policy_name.partition("-")[0] in ("agent", "oracle")
+    return tuned if searched and (tuned / WEIGHTS).is_file() else run
+
+
+def choose_live(run: Path, latency: str) -> tuple[Path, str, str]:
+    """For a latency or a policy's name: the folder with the model, the policy's name, and what to say about it."""
+    if latency not in LATENCIES:
+        return home(run, latency), latency, ""
+    if read_recipe(run).model.cross == "monotone":
+        return run, "mma", "the heads of this run decide: it has one latency, mma"
+    folder = next((folder for folder in (home(run, "agent"), run) if has_agent(folder)), run)
+    return folder, *by_latency(latency, agents_of(folder))
+
+
+def pace_in(folder: Path, recipe: Recipe) -> tuple[int, int]:
+    """J and I of the training data, which diagonal-K keeps: a bundle says them, else the dataset must be there."""
+    said = read_json(folder / BUNDLE)["pace"] if (folder / BUNDLE).is_file() else None
+    if said is not None:
+        return int(said[0]), int(said[1])
+    return pace_of(read_manifest(Path(recipe.data.dataset)))
+
+
+def check_bundle(folder: Path) -> None:
+    """A bundle comes from elsewhere: are its files those that it speaks of?"""
+    about = read_json(folder / BUNDLE)
+    if not isinstance(about, dict) or about.get("format") != BUNDLE_FORMAT:
+        raise UserError(f"{folder}: {BUNDLE} is damaged or of another version of whilst; get or make it again")
+    for name, checksum in about["files"].items():
+        if not (folder / name).is_file() or sha256(folder / name) != checksum:
+            raise UserError(f"{folder}: {name} is missing or damaged; get or make the bundle again")

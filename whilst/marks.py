@@ -1,0 +1,102 @@
+"""READ and WRITE drawn in two rows: under each source word, what was written before the next one was read."""
+
+from collections.abc import Sequence
+from statistics import median, quantiles
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from whilst.displays import Drawn, Lag
+from whilst.live import End, Word
+
+READ, WRITE = "READ  ", "WRITE "
+
+
+def in_rows(words: Sequence[str], written: Sequence[Sequence[str]], width: int) -> Text:
+    """As many columns as fit into the width, then the next ones below."""
+    text, start = Text(), 0
+    room = width - len(WRITE)
+    columns = [part for word, below in zip(words, written, strict=True) for part in _parts(word, below, room - 2)]
+    sizes = [max(map(len, column)) + 2 for column in columns]
+    while start < len(columns):
+        end, used = start + 1, sizes[start]
+        while end < len(columns) and used + sizes[end] <= room:
+            used += sizes[end]
+            end += 1
+        for row, (name, style) in enumerate(((READ, "cyan"), (WRITE, "bold green"))):
+            text.append(name, style="dim")
+            for column, size in zip(columns[start:end], sizes[start:end], strict=True):
+                text.append(column[row].ljust(size), style=style)
+            text.append("\n")
+        start = end
+    return text
+
+
+def _parts(word: str, below: Sequence[str], room: int) -> list[tuple[str, str]]:
+    """A column, or several if so much was written that one would be too wide: the word stands above the first."""
+    lines = [""]
+    for one in below:
+        longer = f"{lines[-1]} {one}".strip()
+        if len(longer) > room and lines[-1]:
+            lines.append(one)
+        else:
+            lines[-1] = longer
+    return [(word if number == 0 else "", line) for number, line in enumerate(lines)]
+
+
+class Marks(Drawn):
+    """A terminal that shows every READ and WRITE as it happens, and sums up at the end."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(console)
+        self._lag = Lag()
+        self._words: list[str] = []
+        self._written: list[list[str]] = []  # below each word
+        self._delays: list[float] = []  # seconds from a source word to what it let be written
+        self._read = self._sentences = 0
+
+    def heard(self, word: str, now: float) -> None:  # noqa: ARG002
+        self._words.append(word)
+        self._written.append([])
+        self._read += 1
+        self._draw()
+
+    def wrote(self, word: Word, arrived: float, now: float) -> None:
+        self._written[word.delay - 1].append(word.text)
+        self._lag.delays.append(word.delay)
+        self._delays.append(now - arrived)
+        self._draw()
+
+    def ended(self, end: End, now: float) -> None:  # noqa: ARG002
+        # A word that did not fit into its sentence any more has been heard, and belongs to the next one.
+        following = self._words[end.length :]
+        del self._words[end.length :], self._written[end.length :]
+        self._sentences += 1
+        self._draw(self._lag.end(end.length))
+        self.leave()
+        self.console.print()
+        self._words, self._written = following, [[] for _ in following]
+
+    def _draw(self, lag: str = "") -> None:
+        text = in_rows(self._words, self._written, self.console.width)
+        count = sum(map(len, self._written))
+        text.append(lag or f"{len(self._words)} read, {count} written", style="dim" if not lag else "yellow")
+        self.draw(text)
+
+    def close(self) -> None:
+        self.leave()
+        if not self._delays:
+            return
+        table = Table(box=box.SIMPLE, show_header=False)
+        table.add_column(style="dim")
+        table.add_column(justify="right")
+        table.add_row("sentences", f"{self._sentences:,}")
+        table.add_row("words read, written", f"{self._read:,}, {len(self._delays):,}")
+        table.add_row("average lagging (words)", f"{self._lag.mean:.1f}")
+        late = quantiles(self._delays, n=20)[-1] if len(self._delays) > 1 else self._delays[0]
+        spread = f"{1000 * median(self._delays):.0f} ms, {1000 * late:.0f} ms"
+        table.add_row("written after its source word: median, 95 %", spread)
+        table.add_row("words taken back", "none, ever")
+        self.console.print(table)

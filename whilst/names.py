@@ -1,0 +1,59 @@
+"""What the names of policies say: wait-3, diagonal-3, agent-1, or low, medium and high. Knows names only."""
+
+from collections.abc import Sequence
+
+from whilst.errors import UserError
+from whilst.settings import Search
+
+LATENCIES = "low", "medium", "high"
+FIXED = "wait-1", "wait-3", "wait-5"  # for these latencies, where there is no agent
+LIVE = "full", "wait", "diagonal", "mma", "agent"  # kinds that need no reference
+TRANSLATION_BASED = "agent-translation"  # the agent that learnt when prefixes are translated as the whole source is
+
+
+def check_latency(latency: str) -> None:
+    if latency not in LATENCIES and latency.partition("-")[0] not in LIVE:
+        wanted = "low, medium, high, or a policy such as agent-1 or wait-3"
+        raise UserError(f"--latency {latency}: must be {wanted}")
+
+
+def tokens_of(kind: str, argument: str) -> int:
+    """The K of wait-K and diagonal-K."""
+    if not argument.isdecimal() or int(argument) < 1:
+        raise UserError(f"policy {kind}-{argument}: K must be a whole number from 1, as in {kind}-3")
+    return int(argument)
+
+
+def agent_names(search: Search, labels: str) -> list[str]:
+    """The policies of an agent that learnt these labels, in the order of its latencies."""
+    return [TRANSLATION_BASED] if labels == "translation" else [f"agent-{first}" for first, _ in search.intervals]
+
+
+def with_threshold(name: str, usual: float) -> tuple[str, float]:
+    """agent-1.threshold-0.6 as its records call it: the policy, and at which probability it WRITEs."""
+    policy, mark, value = name.partition(".threshold-")
+    try:
+        return policy, float(value) if mark else usual
+    except ValueError:
+        raise UserError(f"policy {name}: a threshold is a number, as in {policy}.threshold-0.6") from None
+
+
+def place_of(name: str, known: Sequence[str]) -> int:
+    """The number of a policy among those that a run has."""
+    if name not in known:
+        raise UserError(f"policy {name}: this run knows {', '.join(known)} (by the first read of an interval)")
+    return known.index(name)
+
+
+def named(options: Sequence[str], latency: str) -> str:
+    """The first, the middle or the last."""
+    return options[(len(options) - 1) * LATENCIES.index(latency) // 2]
+
+
+def by_latency(latency: str, agents: Sequence[str]) -> tuple[str, str]:
+    """The policy for low, medium or high of a run with such an agent, and what there is to say about it."""
+    if not agents:
+        name = named(FIXED, latency)
+        return name, f"this run has no agent: {latency} is {name}"
+    name = named(agents, latency)
+    return name, "" if len(agents) > 1 else f"this run has one latency, {name}"

@@ -1,0 +1,144 @@
+"""An exported run on a test set, translated as `live` does, one sentence at a time, word by word: trace, record."""
+
+import dataclasses
+import shlex
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from whilst.boundaries import never
+from whilst.config import to_table
+from whilst.console import track
+from whilst.dataset import Dataset
+from whilst.engine import Exported, load_exported
+from whilst.evaluate import pair_name, policy_name, system_name
+from whilst.files import sha256_lines
+from whilst.folders import overridden
+from whilst.live import Session, Steps, Text, Word
+from whilst.loading import Opened, Wanted, open_exported
+from whilst.metrics import score
+from whilst.processes import versions
+from whilst.scoring import Record, record_path, write_record
+from whilst.settings import Recipe
+from whilst.trace import Sentence, write_trace
+from whilst.vocab import EOS
+
+
+@dataclass
+class Noted:
+    """One sentence in units."""
+
+    read: int = 0  # source units, the end mark counted
+    units: list[int] = field(default_factory=list)  # without the end mark
+    reads: list[int] = field(default_factory=list)  # before each WRITE, that of the end mark too
+
+
+class Watched(Steps):
+    """Steps that note what comes of them, sentence by sentence."""
+
+    def __init__(self, steps: Steps) -> None:
+        self.steps = steps
+        self.sentences: list[Noted] = []
+
+    def begin(self) -> None:
+        self.steps.begin()
+        self.sentences.append(Noted())
+
+    def read(self, unit: int) -> None:
+        self.steps.read(unit)
+        self.sentences[-1].read += 1
+
+    def decide(self) -> bool:
+        return self.steps.decide()
+
+    def write(self) -> int:
+        unit = self.steps.write()
+        noted = self.sentences[-1]
+        noted.reads.append(noted.read)
+        if unit != EOS:
+            noted.units.append(unit)
+        return unit
+
+
+def whole_lines(text: Text, lines: Sequence[str]) -> Text:
+    """For clean lines that are sentences, however long."""
+    longest = max(len(text.source.encode(line.split())[0]) for line in lines)
+    # Twice as long: a sentence that is nearly too long may end at a comma.
+    return dataclasses.replace(text, clean=str, longest=2 * longest + 2, ends=never)
+
+
+def translate_live(opened: Opened, sources: Sequence[str], references: Sequence[str]) -> Iterator[Sentence]:
+    """What happens to each line. Times count from its first word, which comes at once, as do all others."""
+    text = whole_lines(opened.text, sources)
+    watched = Watched(opened.steps())
+    session = Session(watched, text)
+    for index, (source, reference) in enumerate(zip(sources, references, strict=True)):
+        began = time.perf_counter()
+        words: list[tuple[str, int, float]] = []
+        for word in [*source.split(), None]:
+            events = session.finish() if word is None else session.feed(word)
+            ms = 1000 * (time.perf_counter() - began)
+            words += [(event.text, event.delay, ms) for event in events if isinstance(event, Word)]
+        noted = watched.sentences.pop()
+        units = len(text.source.encode(source.split())[0])
+        yield Sentence(
+            index=index,
+            prediction=" ".join(word for word, _, _ in words),
+            delays=tuple(delay for _, delay, _ in words),
+            elapsed=tuple(ms for _, _, ms in words),
+            reads=tuple(min(reads, units) for reads, _ in zip(noted.reads, noted.units, strict=False)),
+            source_length=len(source.split()),
+            source_units=units,
+            reference_length=len(reference.split()),
+            source=source,
+            reference=reference,
+        )
+
+
+def evaluate_exported(
+    folder: Path, policies: Sequence[str], precision: str, out: Path | None, with_text: bool, overrides: list[str]
+) -> list[Record]:
+    """Evaluate what `whilst export` made; its own recipe says what is not given."""
+    exported = load_exported(folder, precision)
+    recipe = overridden(exported.recipe, overrides, folder)
+    dataset = Dataset.open(Path(recipe.data.dataset))
+    models = [
+        open_exported(exported, Wanted(str(folder), name, "onnx", precision, tuple(overrides)))
+        for name in policies or recipe.evaluate.policies
+    ]
+    place = out or folder / "evaluations"
+    return [evaluate_live(opened, exported, recipe, dataset, place, with_text) for opened in models]
+
+
+def evaluate_live(
+    opened: Opened, exported: Exported, recipe: Recipe, dataset: Dataset, folder: Path, with_text: bool
+) -> Record:
+    split = recipe.evaluate.split
+    sources, references = dataset.text(split)
+    began = time.perf_counter()
+    found = translate_live(opened, sources, references)
+    sentences = list(track(found, "translating", "sentences", len(sources)))
+    seconds = time.perf_counter() - began
+    name = f"{policy_name(opened.policy, recipe.evaluate)}.{exported.precision}"
+    trace = folder / f"{split}.{name}.jsonl.xz"
+    write_trace(trace, sentences, with_text)
+    record = Record(
+        system=system_name(recipe, opened.policy),
+        policy=name,
+        pair=pair_name(recipe),
+        split=split,
+        scores=score(sentences, references),
+        trace=trace.name,
+        source_sha256=sha256_lines(sources),
+        reference_sha256=sha256_lines(references),
+        settings=to_table(recipe),
+        model_sha256=exported.weights,
+        command=shlex.join(["whilst", *sys.argv[1:]]),
+        seconds=round(seconds, 2),
+        device=f"CPU ({opened.engine}, 1 thread, one by one)",
+        versions=versions(),
+    )
+    write_record(record_path(trace), record)
+    return record

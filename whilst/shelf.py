@@ -1,0 +1,111 @@
+"""What there is to show of the paper's systems, under which name, and what has been shown.
+
+A system of the paper is found among our families by what they say; the cells of a point are written here once.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from whilst import paper
+from whilst.document import Block
+from whilst.families import Family, Measured, differing
+from whilst.paper import BEST, FULL, Point
+from whilst.provenance import Known, made
+from whilst.tables import NONE, figure
+
+NOT_RUN = "not run"
+ORACLE = f"{BEST} oracle"
+OURS = {FULL: "full-sentence"}  # what we call the paper's systems, where it is not the same
+KINDS = {FULL: "full", "wait-k": "wait", "multi-path": "wait", "mma": "mma", ORACLE: "oracle"}  # else agents
+
+
+@dataclass(frozen=True)
+class Shelf:
+    """All families and recipes, and where the document will lie; remembers what was shown."""
+
+    families: Sequence[Family]
+    known: Sequence[Known]
+    folder: Path
+    shown: list[Family] = field(default_factory=list)
+
+    def show(self, family: Family, name: str) -> Block:
+        """How it was made; from now on it counts as shown."""
+        self.shown.append(family)
+        return made(name, family, self.known, self.folder)
+
+    def of_system(self, system: str, changed: dict[str, str] | None = None) -> list[Family]:
+        """Families of one of the paper's systems, on any text, with exactly these changes."""
+        wanted = OURS.get(system, system), KINDS.get(system, "agent"), changed or {}
+        return [
+            family
+            for family in self.families
+            if not family.is_tried
+            and family.first.split == "test"
+            and not family.variant
+            and (_plain(family.system), family.kind, family.changes) == wanted
+        ]
+
+    def of_task(self, task: str, system: str) -> list[Family]:
+        """The same, tested on one of the paper's texts and without changes."""
+        return [family for family in self.of_system(system) if paper.task(family.pair) == task]
+
+    @property
+    def left(self) -> list[Family]:
+        return [family for family in self.families if not any(family is one for one in self.shown)]
+
+
+def _plain(system: str) -> str:
+    """Without what it was fine-tuned from, which is one of the changes."""
+    before, found, after = system.partition(" (from ")
+    return before + after.partition(")")[2] if found else system
+
+
+def call(group: Sequence[Family], system: str) -> list[str]:
+    """A name for each family: A, B, … where a system was measured with several recipes."""
+    return [system if len(group) == 1 else f"{system} {chr(ord('A') + number)}" for number in range(len(group))]
+
+
+def text_of(family: Family) -> str:
+    """On what it was trained, in a word."""
+    own = family.pair == paper.task(family.pair)
+    return "the paper's" if own else f"**other**: {family.pair.rpartition('.')[0]}"
+
+
+def apart(group: Sequence[Family], called: Sequence[str]) -> list[str]:
+    """In what families of one system differ."""
+    lines = []
+    for name in differing(group):
+        values = [f"{one}: {family.settings.get(name, NONE)}" for one, family in zip(called, group, strict=True)]
+        lines.append(f"`{name}`: {', '.join(values)}")
+    return lines
+
+
+def cells(point: Measured | None) -> list[str]:
+    """Our AL, BLEU and number of seeds."""
+    if point is None:
+        return [NOT_RUN, NOT_RUN, NONE]
+    result = point.result
+    deviations = result.deviations
+    shown = [figure(result.scores[name], 2, deviations[name]) for name in ("al", "bleu")]
+    return [*shown, str(len(point.filed))]
+
+
+def printed(point: Point | None) -> list[str]:
+    """The paper's AL and BLEU."""
+    return [figure(point.al), figure(point.bleu)] if point else [NONE, NONE]
+
+
+def beside(theirs: Sequence[Point], family: Family | None) -> list[tuple[str, Point | None]]:
+    """The labels of the paper's points, then of those of ours that it has not."""
+    known = {point.label for point in theirs}
+    more = [point.label for point in family.points if point.label not in known] if family else []
+    return [*((point.label, point) for point in theirs), *((label, None) for label in more)]
+
+
+def difference(family: Family | None, point: Point | None, system: str) -> tuple[float | None, float | None]:
+    """Our BLEU at the AL of the paper's point, and how far it is above; of full-sentence models, as they stand."""
+    if family is None or point is None:
+        return None, None
+    ours = family.points[0].result.bleu if system == FULL else family.at(point.al)
+    return ours, None if ours is None else ours - point.bleu
