@@ -1,0 +1,14 @@
+// A short talk to play.
+
+export const SAMPLE = `
+When I was a child, my grandmother lived on a small farm near the sea.
+Every morning she walked to the beach and looked at the water for a few minutes.
+One day I asked her what she was looking for.
+She told me that the sea is never the same, and that you have to read it before you can trust it.
+I did not understand what she meant until many years later.
+Today I work with people who listen to one language and speak another at the same time.
+They cannot wait for the end of the sentence, because the speaker does not wait for them.
+If they begin too early, they have to guess, and if they begin too late, they forget.
+So they do what my grandmother did: they watch, they wait a little, and then they go.
+I believe that a machine can learn to do this too.
+`.trim();
