@@ -18,11 +18,20 @@ from pathlib import Path
 from typing import Any
 
 PROGRAMS = "chromium", "chromium-browser", "google-chrome", "chrome"
-FLAGS = """
-    --headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking
-    --disable-component-update --disable-sync --disable-extensions --disable-dev-shm-usage --hide-scrollbars
-    --remote-debugging-pipe
-""".split()
+FLAGS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-extensions",
+    "--disable-dev-shm-usage",
+    "--hide-scrollbars",
+    "--remote-debugging-pipe",
+)
 PATIENCE = 30.0  # seconds: a shared machine is slow at times
 
 

@@ -1,4 +1,4 @@
-"""The page without a browser: its modules run in node, its subtitles are compared with ours, its files keep the rules."""
+"""The page without a browser: its modules run in node, its subtitles are compared with ours, its files are ours."""
 
 import json
 import re
@@ -51,17 +51,19 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def ask(folder: Path) -> Iterator[Callable[..., Any]]:
     assert NODE is not None
-    with subprocess.Popen([NODE, "answer.js"], cwd=folder, stdin=-1, stdout=-1, text=True, encoding="utf-8") as node:
-        assert node.stdin is not None
-        assert node.stdout is not None
+    pipe = subprocess.PIPE
+    with subprocess.Popen([NODE, "answer.js"], cwd=folder, stdin=pipe, stdout=pipe, encoding="utf-8") as node:
+        questions, answers = node.stdin, node.stdout
+        assert questions is not None
+        assert answers is not None
 
         def ask(*call: Any) -> Any:
-            node.stdin.write(json.dumps(call) + "\n")
-            node.stdin.flush()
-            return json.loads(node.stdout.readline())
+            questions.write(json.dumps(call) + "\n")
+            questions.flush()
+            return json.loads(answers.readline())
 
         yield ask
-        node.stdin.close()
+        questions.close()
 
 
 @needs_node

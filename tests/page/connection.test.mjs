@@ -65,7 +65,13 @@ function begin(options = {}) {
   };
   page.connection = new Connection({
     url: "ws://here", latency: "low", tell: (event) => page.told.push(event), open, random: () => 1,
-    later: (call, pause) => page.timers.push({ call, pause }), never: () => {}, ...options,
+    later(call, pause) {
+      const timer = { call, pause };
+      page.timers.push(timer);
+      return timer;
+    },
+    never: (timer) => (page.timers = page.timers.filter((other) => other !== timer)),
+    ...options,
   });
   page.states = () => page.told.filter(({ type }) => type === "state").map(({ state }) => state);
   page.words = () => page.told.filter(({ type }) => type === "word");
@@ -212,6 +218,37 @@ test("a mistake that would come again is not tried again; a token is", async () 
   page.connection.identify("secret");
   await settle();
   assert.equal(page.sockets[1].server.start.token, "secret");
+});
+
+test("a latency that the server does not know becomes the usual one", async () => {
+  const page = begin({ latency: "lwo" });
+  const take = Server.prototype.take;
+  Server.prototype.take = function (message) {
+    if (message.latency !== "lwo") return take.call(this, message);
+    this.tell({ type: "error", code: "protocol", message: "no latency lwo", fatal: false });
+  };
+  page.connection.connect();
+  await settle();
+  Server.prototype.take = take;
+  assert.equal(page.told.find(({ type }) => type === "error").message, "no latency lwo");
+  assert.equal(page.states().at(-1), "open");
+  assert.equal(page.connection.latency, "medium");
+});
+
+test("a connection that does not answer is taken for dead", async () => {
+  const page = begin();
+  page.say("a b c");
+  await settle();
+  assert.equal(page.timers.length, 0, "all is answered");
+  page.deaf = true;
+  page.say("d");
+  assert.deepEqual(page.timers.map(({ pause }) => pause), [15000]);
+  page.deaf = false;
+  page.timers[0].call();
+  assert.equal(page.states().at(-1), "waiting");
+  await page.wait();
+  assert.equal(texts(page.words()), "A B");
+  assert.equal(page.sockets.length, 2);
 });
 
 test("after a reset nothing of before is told or heard", async () => {

@@ -5,13 +5,16 @@
 import { Journal } from "./journal.js";
 
 const PAUSES = [300, 600, 1200, 2500, 5000]; // milliseconds before the next try
+const SILENCE = 15000; // milliseconds without an answer, after which a connection is taken for dead
+const USUAL = "medium"; // a latency that every server has
 // Trying again would end in the same way.
 const HOPELESS = new Set(["unauthorized", "origin", "protocol", "too_big"]);
 
 export class Connection {
   #socket = null;
   #ready = false;
-  #timer = null;
+  #timer = null; // of the next try
+  #watch = null; // of an answer that is due
   #tries = 0;
   #fatal = null; // the error that a close follows
   #asleep = true; // the next word opens a session
@@ -75,6 +78,7 @@ export class Connection {
     this.#socket = null; // what it still says is not ours any more
     this.#ready = false;
     this.never(this.#timer);
+    this.never(this.#watch);
     socket?.close();
   }
 
@@ -98,6 +102,14 @@ export class Connection {
   #send() {
     if (!this.#ready) return;
     for (let message; (message = this.#journal.message()) !== null; ) this.#post(message);
+    this.never(this.#watch);
+    if (this.#journal.pending) this.#watch = this.later(() => this.#dead(), SILENCE);
+  }
+
+  /** A network that has gone says nothing, and browsers notice late. */
+  #dead() {
+    this.#drop();
+    this.#closed();
   }
 
   #take(message) {
@@ -116,6 +128,10 @@ export class Connection {
       case "error":
         if (message.fatal) this.#fatal = message.code;
         if (message.code !== "idle") this.tell(message);
+        if (!this.#ready && !message.fatal && this.latency !== USUAL) {
+          this.latency = USUAL; // it did not know ours
+          this.#post(this.#start());
+        }
     }
     this.#send();
   }
@@ -123,6 +139,7 @@ export class Connection {
   #closed() {
     this.#socket = null;
     this.#ready = false;
+    this.never(this.#watch);
     if (HOPELESS.has(this.#fatal)) return this.#state("stopped");
     this.#asleep = this.#fatal === "idle";
     if (this.#asleep) return this.#state("asleep");

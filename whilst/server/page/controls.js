@@ -65,19 +65,16 @@ function connectSpeech({ node, say, note }) {
   return (code) => (language = code);
 }
 
-function connectLatency({ node, address, connection }) {
+function connectLatency({ node, connection }) {
   const box = node("latency");
-  let wanted = address.latency;
-  box.onchange = ({ target }) => {
-    wanted = target.value;
-    connection.setLatency(wanted);
-  };
+  box.onchange = ({ target }) => connection.setLatency(target.value);
   const option = (name, policy) => {
-    const radio = element("input", { type: "radio", name: "latency", value: name, checked: name === wanted });
+    const radio = element("input", { type: "radio", name: "latency", value: name, checked: name === connection.latency });
     return element("label", { title: policy }, radio, element("span", { textContent: name }));
   };
   // Drawn again only if it differs, so that the focus stays where it is.
   return (latencies, current) => {
+    const wanted = connection.latency;
     const named = latencies.some(({ name }) => name === wanted);
     const options = named ? latencies : [...latencies, { name: wanted, policy: current }];
     const [have, want] = [[...box.querySelectorAll("input")].map((radio) => radio.value), options.map(({ name }) => name)];

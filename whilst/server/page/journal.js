@@ -30,6 +30,11 @@ export class Journal {
     this.repeated = this.shown; // words to pass over
   }
 
+  /** Messages on their way. */
+  get pending() {
+    return this.messages.length - this.acked;
+  }
+
   /** One more word; an empty one ends the sentence, if there is something to end. */
   add(word, at) {
     if (word === BREAK && (!this.items.length || this.items.at(-1).word === BREAK)) return;
@@ -40,7 +45,7 @@ export class Journal {
   /** The next message to send; null if there is none, or too many are on their way. */
   message() {
     const item = this.items[this.next - this.dropped];
-    if (item === undefined || this.messages.length - this.acked >= WINDOW) return null;
+    if (item === undefined || this.pending >= WINDOW) return null;
     this.next += 1;
     this.messages.push({ number: item.number, at: item.at });
     const seq = this.messages.length;

@@ -22,6 +22,7 @@ const STATES = {
 
 let state = empty;
 let language = ""; // of the translation
+let trouble = false; // whether the note is about a connection that ended
 let drawing = false;
 let atEnd = true; // of the talk: who scrolls back wants to stay there
 
@@ -66,11 +67,13 @@ function introduce({ model, latency, latencies }) {
   node("pair").textContent = `${languageName(model.source)} → ${languageName(model.target)}`;
   transcript.speak(model.source, model.target);
   controls.offer(latencies, latency, model.source);
-  controls.note("");
+  if (trouble) controls.note("");
+  trouble = false;
 }
 
 function complain({ code, message, fatal }) {
   controls.note(message);
+  trouble = fatal;
   if (fatal && code === "unauthorized") {
     node("identify").hidden = false;
     node("token").focus();
