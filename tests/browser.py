@@ -13,7 +13,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -83,8 +83,8 @@ class Pipes:
 class Tab:
     """One page in the browser."""
 
-    def __init__(self, pipes: Pipes, session: str) -> None:
-        self._pipes, self._session, self._number = pipes, session, 0
+    def __init__(self, pipes: Pipes, target: str, session: str) -> None:
+        self._pipes, self._target, self._session, self._number = pipes, target, session, 0
         self.complaints: list[str] = []  # what the page's console said
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.command(f"{domain}.enable")
@@ -127,6 +127,16 @@ class Tab:
             time.sleep(0.02)
         return value
 
+    def until(self, condition: Callable[[], bool]) -> None:
+        """Until something outside is so."""
+        end = time.monotonic() + PATIENCE
+        while not condition():
+            assert time.monotonic() < end, f"it never came to that\n{self.complaints}"
+            time.sleep(0.02)
+
+    def close(self) -> None:
+        self.command("Target.closeTarget", targetId=self._target)
+
     def text(self, selector: str) -> str:
         value: str = self.ask(f"document.querySelector({json.dumps(selector)}).innerText")
         return value
@@ -168,16 +178,18 @@ class Browser:
     def __init__(self, pipes: Pipes) -> None:
         self._pipes, self._number = pipes, 1_000_000
 
-    def _command(self, method: str, **parameters: Any) -> Any:
+    def command(self, method: str, **parameters: Any) -> Any:
         self._number += 1
         self._pipes.send({"id": self._number, "method": method, "params": parameters})
         while (message := self._pipes.receive()).get("id") != self._number:
             pass
+        assert "error" not in message, f"{method}: {message['error']}"
         return message["result"]
 
     def tab(self) -> Tab:
-        target = self._command("Target.createTarget", url="about:blank")["targetId"]
-        return Tab(self._pipes, self._command("Target.attachToTarget", targetId=target, flatten=True)["sessionId"])
+        target = self.command("Target.createTarget", url="about:blank")["targetId"]
+        session = self.command("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        return Tab(self._pipes, target, session)
 
 
 @contextlib.contextmanager
