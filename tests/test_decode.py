@@ -123,8 +123,8 @@ class Own(Decider):
     def write(self, view: View) -> Tensor:
         return view.read >= view.written + self.k
 
-    def select(self, rows: Tensor) -> None:
-        self.k = self.k[rows]
+    def part(self, rows: Tensor) -> Decider:
+        return Own(self.k[rows])
 
 
 class BySentence(Policy):
@@ -151,8 +151,8 @@ class Eager(Policy, Decider):
     def write(self, view: View) -> Tensor:
         return torch.ones_like(view.read, dtype=torch.bool)
 
-    def select(self, rows: Tensor) -> None:
-        pass
+    def part(self, rows: Tensor) -> Decider:  # noqa: ARG002
+        return self
 
 
 @pytest.mark.parametrize("batch", [1, 7, 100])

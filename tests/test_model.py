@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from whilst.attention import Tokens, dense_mask
+from whilst.cache import Cache
 from whilst.errors import UserError
-from whilst.model import MAX_POSITIONS, Cache, Translator, sinusoids
+from whilst.model import MAX_POSITIONS, Translator, sinusoids
 from whilst.reference import masked_logits
 from whilst.settings import Model
 from whilst.vocab import BOS, EOS

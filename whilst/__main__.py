@@ -94,6 +94,7 @@ def translate(
 
 
 app.command()(streams.live)
+app.command()(streams.serve)
 
 
 @app.command()

@@ -204,7 +204,7 @@ class Loop:
         self.source, self.lengths, self.most = self.source[kept], self.lengths[kept], self.most[kept]
         self.units, self.reads, self.step_of = self.units[kept], self.reads[kept], self.step_of[kept]
         self.cache.select(kept)
-        self.decider.select(kept)
+        self.decider = self.decider.part(kept)
         self.recorded, self.current = {}, None
 
 

@@ -36,8 +36,20 @@ class Stops:
     now: Tensor  # where they stop for the next one, or as far as has been read
     done: Tensor  # whether they stop there by themselves
 
+    @classmethod
+    def first(cls, rows: int, heads: int, device: torch.device) -> "Stops":
+        """Before anything is written."""
+        past = torch.zeros(rows, heads, dtype=torch.long, device=device)
+        return cls(past, past.clone(), past.bool())
+
     def commit(self, rows: Tensor) -> None:
         self.past = torch.where(rows[:, None], self.now, self.past)
+
+    def part(self, rows: Tensor) -> "Stops":
+        return Stops(self.past[rows], self.now[rows], self.done[rows])
+
+    def put(self, rows: Tensor, part: "Stops") -> None:
+        self.past[rows], self.now[rows], self.done[rows] = part.past, part.now, part.done
 
     def select(self, rows: Tensor) -> None:
         self.past, self.now, self.done = self.past[rows], self.now[rows], self.done[rows]

@@ -5,20 +5,18 @@ Live translation takes one token at a time with explicit caches (`read`, `write`
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from whilst.attention import Heads, Mask, Tokens, dense_mask
+from whilst.cache import Cache, KeysValues, Slot, held, numbers
 from whilst.errors import UserError
 from whilst.mma import Delays, Monotone, Stops
 from whilst.settings import Model
 from whilst.vocab import PAD
 
 MAX_POSITIONS = 4096
-
-KeysValues = tuple[Tensor, Tensor]  # each (rows, heads, capacity, width / heads); monotone keys are twice as wide
 
 
 def sinusoids(positions: int, width: int) -> Tensor:
@@ -55,7 +53,7 @@ class Sublayer(nn.Module):
         return out if self.pre else self.norm(out)
 
 
-def look_back(attention: Heads, around: Sublayer, states: Tensor, mask: Mask, cache: "Slot | None") -> Tensor:
+def look_back(attention: Heads, around: Sublayer, states: Tensor, mask: Mask, cache: Slot | None) -> Tensor:
     """Self-attention of a layer; with a cache, to what came before this step too."""
     inputs = around.before(states)
     keys_values = attention.keys_values(inputs)
@@ -72,7 +70,7 @@ class EncoderLayer(nn.Module):
         self.feed_forward = FeedForward(settings.width, settings.feed_forward, settings.dropout)
         self.feed_forward_sublayer = Sublayer(settings)
 
-    def forward(self, states: Tensor, mask: Mask, cache: "Slot | None" = None) -> Tensor:
+    def forward(self, states: Tensor, mask: Mask, cache: Slot | None = None) -> Tensor:
         states = look_back(self.attention, self.attention_sublayer, states, mask, cache)
         around = self.feed_forward_sublayer
         return around.after(states, self.feed_forward(around.before(states)))
@@ -100,7 +98,7 @@ class DecoderLayer(nn.Module):
         source: KeysValues,
         mask: Mask,
         cross_mask: Mask,
-        cache: "Slot | None" = None,
+        cache: Slot | None = None,
         walk: Delays | Stops | None = None,
     ) -> Tensor:
         """The layer when the source's keys and values are there already; `walk` is for monotone heads only."""
@@ -113,70 +111,6 @@ class DecoderLayer(nn.Module):
             states = around.after(states, self.cross(inputs, source, cross_mask))
         around = self.feed_forward_sublayer
         return around.after(states, self.feed_forward(around.before(states)))
-
-
-@dataclass
-class Slot:
-    """One layer's cached keys and values, and where the next ones go in each row."""
-
-    keys: Tensor  # (rows, heads, capacity, size)
-    values: Tensor
-    place: Tensor  # (rows, new tokens) where the tokens of this step go
-    end: int  # columns in use after this step, in the longest row
-
-    def append(self, keys: Tensor, values: Tensor) -> KeysValues:
-        rows = torch.arange(len(self.place), device=self.place.device)[:, None]
-        self.keys[rows, :, self.place] = keys.transpose(1, 2)
-        self.values[rows, :, self.place] = values.transpose(1, 2)
-        return self.keys[:, :, : self.end], self.values[:, :, : self.end]
-
-
-@dataclass
-class Cache:
-    """Everything that a batch of live translations remembers. Each row moves on at its own pace."""
-
-    encoder: list[KeysValues]  # self-attention of the encoder layers
-    source: list[KeysValues]  # what the decoder layers see of the source
-    decoder: list[KeysValues]  # self-attention of the decoder layers
-    encoded: Tensor  # (rows, capacity, width) encoder states
-    decoded: Tensor  # (rows, width) decoder state of the last token written, zeros before the first
-    read: Tensor  # (rows) source tokens encoded
-    written: Tensor  # (rows) target tokens decoded
-    heads: list[Stops]  # of the decoder layers, if their heads are monotone
-    # Bounds that no row's `read` and `written` exceed, known without asking the device.
-    read_end: int = 0
-    written_end: int = 0
-
-    def restart(self) -> None:
-        """Forget what was read and written; the room for it stays."""
-        self.read, self.written = torch.zeros_like(self.read), torch.zeros_like(self.written)
-        self.decoded = torch.zeros_like(self.decoded)
-        for layer in self.heads:
-            layer.past = torch.zeros_like(layer.past)
-        self.read_end = self.written_end = 0
-
-    def commit(self, states: Tensor, rows: Tensor) -> None:
-        """Count as written, in these (rows, booleans), what `Translator.look` saw."""
-        self.written = self.written + rows.long()
-        self.decoded = torch.where(rows[:, None], states, self.decoded)
-        # A bound that needs no word from the device; the last column is for rows that are finished.
-        self.written_end = min(self.written_end + 1, self.decoder[0][0].shape[2] - 1)
-        for layer in self.heads:
-            layer.commit(rows)
-
-    @property
-    def stopped(self) -> Tensor | None:
-        """(rows) whether all monotone heads had stopped by themselves when `Translator.look` saw them."""
-        return torch.cat([layer.done for layer in self.heads], 1).all(1) if self.heads else None
-
-    def select(self, rows: Tensor) -> None:
-        """Keep these rows, in this order (a row may appear more than once)."""
-        for layers in (self.encoder, self.source, self.decoder):
-            layers[:] = [(keys[rows], values[rows]) for keys, values in layers]
-        self.encoded, self.decoded = self.encoded[rows], self.decoded[rows]
-        self.read, self.written = self.read[rows], self.written[rows]
-        for layer in self.heads:
-            layer.select(rows)
 
 
 class Translator(nn.Module):
@@ -260,7 +194,6 @@ class Translator(nn.Module):
             return [(weight.new_zeros(shapes[0]), weight.new_zeros(shapes[1])) for _ in range(layers)]
 
         counts = torch.zeros(rows, dtype=torch.long, device=weight.device)
-        places = counts[:, None].repeat(1, heads)
         return Cache(
             # One column more than the source needs: see `read`.
             empty(self.settings.encoder_layers, source_capacity + 1),
@@ -271,7 +204,7 @@ class Translator(nn.Module):
             weight.new_zeros(rows, self.settings.width),
             counts,
             counts.clone(),
-            [Stops(places, places, places.bool()) for _ in range(self.settings.decoder_layers * monotone)],
+            [Stops.first(rows, heads, weight.device) for _ in range(self.settings.decoder_layers * monotone)],
         )
 
     def read(self, cache: Cache, tokens: Tensor, counts: Tensor) -> None:
@@ -287,12 +220,12 @@ class Translator(nn.Module):
         mask = visible(place, limit, cache.read_end)
         states = self.embed(self.source_embedding, tokens, place)
         for layer, (keys, values) in zip(self.encoder, cache.encoder, strict=True):
-            states = layer(states, mask, Slot(keys, values, place, cache.read_end))
+            states = layer(states, mask, Slot(keys, values, place, cache.read_end, cache.rows))
         encoded = self.encoder_norm(states)
         for layer, (keys, values) in zip(self.decoder, cache.source, strict=True):
             assert isinstance(layer, DecoderLayer)
-            Slot(keys, values, place, cache.read_end).append(*layer.cross.keys_values(encoded))
-        cache.encoded[torch.arange(len(place), device=place.device)[:, None], place] = encoded
+            Slot(keys, values, place, 0, cache.rows).append(*layer.cross.keys_values(encoded))
+        cache.encoded[numbers(cache.rows, place)[:, None], place] = encoded
         cache.read = cache.read + counts
 
     def write(self, cache: Cache, last: Tensor, reads: Tensor) -> Tensor:
@@ -309,12 +242,12 @@ class Translator(nn.Module):
         cross = visible(place, reads[:, None], cache.read_end)
         states = self.embed(self.target_embedding, last[:, None], place)
         walks: Sequence[Stops | None] = cache.heads or [None] * len(self.decoder)
-        for layer, (keys, values), (source_keys, source_values), walk in zip(
+        for layer, (keys, values), encoded, walk in zip(
             self.decoder, cache.decoder, cache.source, walks, strict=True
         ):
-            source = source_keys[:, :, : cache.read_end], source_values[:, :, : cache.read_end]
+            source = held(encoded, cache.rows, cache.read_end)
             assert isinstance(layer, DecoderLayer)
-            states = layer.step(states, source, mask, cross, Slot(keys, values, place, end), walk)
+            states = layer.step(states, source, mask, cross, Slot(keys, values, place, end, cache.rows), walk)
         looked: Tensor = self.decoder_norm(states)[:, 0]
         return looked
 

@@ -43,3 +43,48 @@ def live(
     from whilst.terminal import Options, run_live
 
     run_live(Options(model, latency, json, partial, keep, lines, srt, vtt), set_, device)
+
+
+def serve(
+    model: Annotated[Path, typer.Option(help="Folder of a trained model.", metavar="RUN")],
+    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port; 0 for any that is free.", min=0, max=65535)] = 8000,
+    token: Annotated[
+        str, typer.Option(help="Clients must send it: Authorization: Bearer TOKEN.", envvar="WHILST_TOKEN")
+    ] = "",
+    origin: Annotated[
+        list[str] | None,
+        typer.Option(help="Web pages of this origin may connect too (https://example.org). Repeatable."),
+    ] = None,
+    workers: Annotated[int, typer.Option(help="Processes, each with the model.", min=1)] = 1,
+    threads: Annotated[int, typer.Option(help="Threads of the model in each worker.", min=1)] = 1,
+    sessions: Annotated[int, typer.Option(help="Sessions at once in each worker.", min=1)] = 100,
+    words: Annotated[int, typer.Option(help="Source words of a session.", min=1)] = 100_000,
+    idle: Annotated[float, typer.Option(help="Seconds without a message until a session is ended.")] = 300.0,
+    set_: Set = [],  # noqa: B006
+    device: Device = "cpu",
+) -> None:
+    """Serve live translation: WebSocket, HTTP, a web page. Words of many sessions share the model's steps.
+
+    Ctrl-C finishes what was fed, then ends.
+
+    Examples:
+
+        whilst serve --model runs/toy
+
+        whilst serve --model runs/toy --host 0.0.0.0 --port 80 --workers 2 --origin https://example.org
+
+        WHILST_TOKEN=secret whilst serve --model runs/toy --sessions 50 --idle 60
+    """
+    from whilst.errors import UserError
+
+    try:
+        from whilst.server.run import Options, serve
+    except ModuleNotFoundError as error:
+        raise UserError(f"a server needs the package {error.name}: pip install 'whilst[serve]'") from None
+    from whilst.server.protocol import Limits
+    from whilst.server.talk import Door
+
+    limits = Limits(words=words, sessions=sessions, idle=idle)
+    door = Door(token, tuple(origin or ()))
+    serve(Options(model, host, port, workers, threads, limits, door, tuple(set_), device))

@@ -1,5 +1,6 @@
 """The learnt policy: the agent steps on every action, and WRITEs when it is sure enough."""
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 
 import torch
@@ -26,6 +27,10 @@ class Learnt(Policy):
     def looks_ahead(self) -> bool:
         return self.agent.settings.inputs == "ahead"
 
+    @property
+    def kin(self) -> Hashable:
+        return self.agent, self.threshold  # which interval it is may differ from row to row
+
     def start(self, sentences: Tensor) -> Decider:
         return Stepping(self, len(sentences), sentences.device)
 
@@ -44,12 +49,12 @@ class Stepping(Decider):
     def write(self, view: View) -> Tensor:
         wrote = view.written > self.written
         moved = wrote | (view.read > self.read)
-        place = (view.read - 1).clamp(min=0)[:, None]
+        source, source_state = view.heard()
         seen = Observation(
-            source=view.source.gather(1, place),
+            source=source[:, None],
             target=view.last[:, None],
             action=wrote.long()[:, None],
-            source_state=view.encoded.gather(1, place[..., None].expand(-1, -1, view.encoded.shape[-1])),
+            source_state=source_state[:, None],
             target_state=view.decoded[:, None],
             ahead=None if view.ahead is None else view.ahead[:, None],
         )
@@ -68,7 +73,16 @@ class Stepping(Decider):
         self.answer, self.read, self.written, *state = tensors
         self.state = tuple(state)
 
-    def select(self, rows: Tensor) -> None:
-        self.state = tuple(part[:, rows] for part in self.state)
-        self.interval, self.answer = self.interval[rows], self.answer[rows]
-        self.read, self.written = self.read[rows], self.written[rows]
+    def part(self, rows: Tensor) -> Decider:
+        part = Stepping(self.policy, len(rows), rows.device)
+        part.state = tuple(memory[:, rows] for memory in self.state)
+        part.interval, part.answer = self.interval[rows], self.answer[rows]
+        part.read, part.written = self.read[rows], self.written[rows]
+        return part
+
+    def put(self, rows: Tensor, part: Decider) -> None:
+        assert isinstance(part, Stepping)
+        for mine, new in zip(self.state, part.state, strict=True):
+            mine[:, rows] = new
+        self.interval[rows], self.answer[rows] = part.interval, part.answer
+        self.read[rows], self.written[rows] = part.read, part.written

@@ -1,11 +1,12 @@
 """What a policy is. A Policy is shared and never changes; what it remembers of a batch is in its Decider."""
 
 import abc
+from collections.abc import Hashable
 from dataclasses import dataclass
 
 from torch import Tensor
 
-from whilst.model import Cache
+from whilst.cache import Cache, numbers
 
 
 @dataclass(frozen=True)
@@ -20,11 +21,18 @@ class View:
     decoded: Tensor  # (rows, width) decoder state that wrote the last token, zeros before the first
     ahead: Tensor | None = None  # (rows, width) decoder state that would write the next one now, if asked for
     stopped: Tensor | None = None  # (rows) whether all heads have stopped for it, where heads are monotone
+    rows: Tensor | None = None  # (rows) which rows of `source` and `encoded` these are, if not all
 
     @classmethod
     def of(cls, cache: Cache, read: Tensor, source: Tensor, last: Tensor, ahead: Tensor | None) -> "View":
         """What a cache holds, after so many reads."""
-        return cls(read, cache.written, source, last, cache.encoded, cache.decoded, ahead, cache.stopped)
+        states = cache.encoded, cache.decoded, ahead, cache.stopped
+        return cls(read, cache.written, source, last, *states, cache.rows)
+
+    def heard(self) -> tuple[Tensor, Tensor]:
+        """(rows) the last source token read, (rows, width) its encoder state."""
+        rows, place = numbers(self.rows, self.read), (self.read - 1).clamp(min=0)
+        return self.source[rows, place], self.encoded[rows, place]
 
 
 class Decider(abc.ABC):
@@ -42,8 +50,11 @@ class Decider(abc.ABC):
         """Go on from this."""
 
     @abc.abstractmethod
-    def select(self, rows: Tensor) -> None:
-        """Keep these rows, in this order."""
+    def part(self, rows: Tensor) -> "Decider":
+        """One for these rows, in this order, with what was remembered of them."""
+
+    def put(self, rows: Tensor, part: "Decider") -> None:  # noqa: B027
+        """Remember of these rows what another one does, which may have just been started."""
 
 
 class Policy(abc.ABC):
@@ -63,6 +74,11 @@ class Policy(abc.ABC):
     def knows_sentences(self) -> bool:
         """Whether it depends on which sentence of the corpus it is."""
         return False
+
+    @property
+    def kin(self) -> Hashable:
+        """Policies that have this in common can decide for rows of one batch: one's decider may `put` another's."""
+        return self
 
     @abc.abstractmethod
     def start(self, sentences: Tensor) -> Decider:

@@ -40,5 +40,5 @@ class Obeying(Decider):
         place = view.written.clamp(max=self.table.shape[1] - 1)
         return view.read >= self.table.gather(1, place[:, None])[:, 0]
 
-    def select(self, rows: Tensor) -> None:
-        self.table = self.table[rows]
+    def part(self, rows: Tensor) -> Decider:
+        return Obeying(self.table[rows])

@@ -30,5 +30,5 @@ class WaitK(Policy, Decider):
     def write(self, view: View) -> Tensor:
         return view.read >= view.written + self.k
 
-    def select(self, rows: Tensor) -> None:
-        pass
+    def part(self, rows: Tensor) -> Decider:  # noqa: ARG002
+        return self

@@ -1,0 +1,1 @@
+"""The live translation server: many sessions over WebSocket and HTTP, one model that does their steps together."""

@@ -1,0 +1,146 @@
+"""`whilst serve`: from options to a server that runs until it is told to stop, in one process or several."""
+
+import contextlib
+import logging
+import signal
+import socket
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+import uvicorn
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
+from whilst.console import notes
+from whilst.errors import UserError
+from whilst.server.app import make_app
+from whilst.server.meter import Meter
+from whilst.server.processes import supervise
+from whilst.server.protocol import Limits
+from whilst.server.served import Served, serve_run
+from whilst.server.socket import ABORT
+from whilst.server.talk import Door, Hub
+
+PING = 20.0  # seconds between two pings, and for the answer: who has gone without a word is noticed
+
+
+@dataclass(frozen=True)
+class Options:
+    model: Path
+    host: str = "127.0.0.1"
+    port: int = 8000
+    workers: int = 1
+    threads: int = 1  # of the model, in each worker
+    limits: Limits = field(default_factory=Limits)
+    door: Door = field(default_factory=Door)
+    overrides: tuple[str, ...] = ()
+    device: str = "auto"
+    batched: bool = True
+
+    def load(self) -> Served:
+        torch.set_num_threads(self.threads)
+        return serve_run(self.model, list(self.overrides), self.device, self.batched)
+
+
+class Protocol(WebSocketsSansIOProtocol):
+    """Lets the app cut off a client that does not read: closing politely would wait for it for ever."""
+
+    def handle_connect(self, event: Any) -> None:
+        super().handle_connect(event)
+        if self.response.status_code == 101:
+            self.scope["extensions"][ABORT] = {"cut": self.transport.abort}
+
+
+class Server(uvicorn.Server):
+    """Finishes what was fed before it closes connections; to be told to stop is no failure."""
+
+    def __init__(self, hub: Hub) -> None:
+        self.hub = hub
+        limits = hub.limits
+        config = uvicorn.Config(
+            make_app(hub),
+            log_config=None,
+            access_log=False,
+            ws=Protocol,
+            # Beyond our own limit, so that we can say what is wrong; beyond this the connection is closed at once.
+            ws_max_size=4 * limits.message_bytes + 1024,
+            ws_per_message_deflate=False,  # a session's windows would take more memory than its words
+            ws_ping_interval=PING,
+            ws_ping_timeout=PING,
+            timeout_graceful_shutdown=int(limits.grace),
+        )
+        super().__init__(config)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for server in self.servers:
+            server.close()
+        await self.hub.drain()
+        await super().shutdown(sockets)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def work(options: Options, served: Served, sockets: list[socket.socket], counts: Path | None) -> None:
+    """Serve in this process."""
+    Server(Hub(served, options.limits, options.door, Meter(counts))).run(sockets)
+
+
+def work_apart(options: Options, sockets: list[socket.socket], counts: Path) -> None:
+    """Serve in one of several processes, which loads the model for itself."""
+    logging.basicConfig(level=logging.WARNING, format="whilst: %(message)s")
+    work(options, options.load(), sockets, counts)
+
+
+def bind(options: Options) -> socket.socket:
+    """The port; 0 chooses a free one."""
+    family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
+    bound = socket.socket(family)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        bound.bind((options.host, options.port))
+        bound.listen(2048)
+    except (OSError, OverflowError) as error:
+        bound.close()
+        raise UserError(f"--host {options.host} --port {options.port}: cannot be served at ({error})") from None
+    return bound
+
+
+def announce(options: Options, served: Served, port: int) -> None:
+    host = f"[{options.host}]" if ":" in options.host else options.host
+    limits = options.limits
+    latencies = ", ".join(f"{name} = {policy}" for name, policy in served.latencies.items())
+    workers = f"{options.workers} workers, each with " if options.workers > 1 else ""
+    rows = {
+        "address": f"http://{host}:{port}  (WebSocket /v1/stream, POST /v1/translate, /healthz, /metrics)",
+        "model": f"{options.model}: {served.source} to {served.target}",
+        "latencies": latencies,
+        "limits": f"{workers}{limits.sessions} sessions of {limits.words:,} words, messages of"
+        f" {limits.message_bytes:,} bytes, {limits.idle:g} s without one",
+        "token": "wanted" if options.door.token else "none: whoever reaches the address can use it",
+    }
+    for name, value in rows.items():
+        notes.print(f"{name:10}{value}", markup=False, highlight=False, soft_wrap=True)
+
+
+def serve(options: Options) -> None:
+    logging.basicConfig(level=logging.WARNING, format="whilst: %(message)s")
+    bound = bind(options)
+    with contextlib.closing(bound):
+        served = options.load()
+        announce(options, served, bound.getsockname()[1])
+        if options.workers == 1:
+            work(options, served, [bound], None)
+            return
+        del served
+        with tempfile.TemporaryDirectory(prefix="whilst-") as counts:
+            supervise(work_apart, (options, [bound], Path(counts)), options.workers)

@@ -1,0 +1,61 @@
+"""What a server translates with: a trained run, its latencies, the pool that does the steps. The only loader."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from whilst.checkpoint import AGENT, load_run, read_recipe
+from whilst.eager import steps_of, text_of
+from whilst.errors import UserError
+from whilst.evaluate import agent_names, choose, home, with_settings
+from whilst.live import Text
+from whilst.policy import Policy
+from whilst.processes import pick_device
+from whilst.server.pool import Batched, Pool, Single
+from whilst.terminal import FIXED, KINDS, LATENCIES, named
+
+
+@dataclass(frozen=True)
+class Served:
+    name: str
+    source: str
+    target: str
+    text: Text
+    latencies: dict[str, str]  # low, medium, high -> a policy's name
+    check: Callable[[str], object]  # a policy's name: a UserError for one that this model has not
+    pool: Callable[[int], Pool]  # for so many sessions
+
+    def policy(self, latency: str) -> str:
+        """The policy's name for a latency or a policy's name."""
+        name = self.latencies.get(latency, latency)
+        if name.partition("-")[0] not in KINDS:
+            raise UserError(f"latency {latency[:40]!r}: unknown; write low, medium, high, or one such as wait-3")
+        self.check(name)
+        return name
+
+
+def serve_run(run: Path, overrides: list[str], device: str, batched: bool = True) -> Served:
+    """The model of a run folder with its agent, if it has one; all policies share it."""
+    tuned = home(run, "agent")
+    folder = tuned if (tuned / AGENT / "model.safetensors").is_file() else run
+    trained = with_settings(load_run(folder, pick_device(device)), overrides)
+    if read_recipe(folder).model.cross == "monotone":
+        names: list[str] | tuple[str, ...] = ["mma"]
+    else:
+        names = agent_names(trained) if trained.agent is not None else FIXED
+    text = text_of(trained)
+
+    @lru_cache(maxsize=64)
+    def policy(name: str) -> Policy:
+        return choose(name, trained, trained.recipe.evaluate, None)
+
+    def pool(places: int) -> Pool:
+        if batched:
+            return Batched(trained.model, policy, places, text.longest, text.most(text.longest))
+        return Single(lambda name: steps_of(trained, policy(name), text), places)
+
+    data = trained.recipe.data
+    latencies = {latency: named(names, latency) for latency in LATENCIES}
+    pair = f"{data.source}-{data.target}"
+    return Served(pair, data.source, data.target, text, latencies, policy, pool)
