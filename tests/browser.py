@@ -143,7 +143,9 @@ class Tab:
 
     def click(self, selector: str) -> None:
         """With the mouse, in the middle of it."""
-        place = f"document.querySelector({json.dumps(selector)}).getBoundingClientRect()"
+        node = f"document.querySelector({json.dumps(selector)})"
+        self.ask(f"{node}.scrollIntoView({{block: 'nearest'}})")
+        place = f"{node}.getBoundingClientRect()"
         x, y = self.ask(f"(({{x, y, width, height}}) => [x + width / 2, y + height / 2])({place})")
         for kind in ("mousePressed", "mouseReleased"):
             self.command("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)

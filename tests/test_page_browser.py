@@ -1,5 +1,6 @@
 """The page as people use it, in a real browser, served by `whilst serve`."""
 
+import dataclasses
 import itertools
 import json
 import signal
@@ -7,14 +8,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import torch
 
 from tests.browser import Browser, Tab, browser, chromium
+from tests.conftest import make_model
 from tests.runs import short_recipe
 from tests.serving import Serving, serving
-from tests.test_terminal import expected, write_model
+from tests.test_terminal import expected
+from whilst.checkpoint import save_tensors, write_run
 from whilst.dataset import Dataset
-from whilst.settings import Data
+from whilst.settings import Data, Evaluate
 
 pytest.importorskip("uvicorn", reason="the extra `serve` is not installed")
 pytestmark = pytest.mark.skipif(
@@ -29,10 +31,15 @@ SOURCES = "[...document.querySelectorAll('#past .row')].map(row => row.querySele
 
 @pytest.fixture(scope="module")
 def run(toy_dataset: Dataset, toy_data: Data, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run that was never trained, without an agent: low is wait-1, medium wait-3, high wait-5."""
+    """A run that was never trained, without an agent: low is wait-1, medium wait-3, high wait-5.
+
+    It says nonsense, but other nonsense for another source, and not too much of it.
+    """
     folder = tmp_path_factory.mktemp("served") / "run"
-    torch.manual_seed(4)
-    write_model(folder, short_recipe(toy_data, folder), toy_dataset)
+    recipe = dataclasses.replace(short_recipe(toy_data, folder), evaluate=Evaluate(max_ratio=1.0, max_extra=3))
+    write_run(folder, recipe, toy_dataset.source, toy_dataset.target)
+    model = make_model(recipe.model, (len(toy_dataset.source), len(toy_dataset.target)), seed=8).float()
+    save_tensors(folder / "model.safetensors", model.state_dict(), {})
     return folder
 
 
@@ -94,7 +101,7 @@ def test_words_appear_before_the_sentence_ends_and_never_change(
     assert tab.wait(LIVE) == wanted.split()[0], "after three words, one"
     assert tab.ask("document.querySelectorAll('#said .word.read').length") == 3
     tab.type(" ".join(words[3:5]) + " ")
-    tab.wait(f"{LIVE}.split(' ').length === 3")
+    tab.wait("document.querySelectorAll('#written .word').length === 3")
     assert tab.ask(PAST) == []
     assert tab.text("#behind") == "2"
     tab.type(" ".join(words[5:]) + "\n")
@@ -132,7 +139,7 @@ def test_a_server_that_is_killed_and_comes_back(tab: Tab, server: Serving, run: 
     tab.wait(f"{PAST}.length === 1")
     words = lines[1].split()
     tab.type(" ".join(words[:4]) + " ")
-    before = tab.wait(f"{LIVE}.split(' ').length >= 4 && {LIVE}")
+    before = tab.wait(f"document.querySelectorAll('#written .word').length >= 4 && {LIVE}")
     server.stop(signal.SIGKILL)
     tab.wait("document.body.dataset.state === 'waiting'")
     assert "Trying again" in tab.text("#state")
@@ -175,7 +182,7 @@ def test_paste_at_pace_and_at_once(tab: Tab, server: Serving, run: Path, lines: 
     tab.wait(LIVE)
     assert tab.text("#play") == "Pause"
     tab.click("#play")
-    assert tab.text("#play") == "Go on"
+    tab.wait("document.querySelector('#play').innerText === 'Go on'")
     tab.ask("document.querySelector('#pace').value = 'Infinity'")
     tab.ask("document.querySelector('#pace').dispatchEvent(new Event('change'))")
     tab.click("#play")

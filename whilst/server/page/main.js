@@ -89,11 +89,12 @@ function clear() {
   plan();
 }
 
-/** Draw once before the next picture, however much has happened. */
+/** Draw once before the next picture, however much has happened. Where nobody looks there are no pictures, but captions. */
 function plan() {
   if (drawing) return;
   drawing = true;
-  requestAnimationFrame(draw);
+  if (document.hidden) queueMicrotask(draw);
+  else requestAnimationFrame(draw);
 }
 
 function draw() {
@@ -121,5 +122,6 @@ else connection.connect();
 const talk = node("talk");
 talk.onscroll = () => (atEnd = talk.scrollHeight - talk.scrollTop - talk.clientHeight < 40);
 new ResizeObserver(plan).observe(talk);
+document.addEventListener("visibilitychange", draw); // what was planned may have to wait for ever
 addEventListener("online", () => document.body.dataset.state === "waiting" && connection.connect());
 plan();
