@@ -88,6 +88,7 @@ LAYERS = (
     "bench",
     "growth",
     "engine_bench",
+    "serve_bench",
     "demo",
     "options",
     "studies",

@@ -18,7 +18,7 @@ app = typer.Typer(
     help="Simultaneous machine translation: it translates whilst the source is still arriving.\n\n"
     "From text to curve: **prepare**, **train**, **evaluate**, **report**.",
 )
-bench = typer.Typer(no_args_is_help=True, help="Measure speed: training, decoding, growth with length, CPU engine.")
+bench = typer.Typer(no_args_is_help=True, help="Measure speed: training, decoding, growth, CPU engine, server.")
 app.add_typer(bench, name="bench")
 
 
@@ -183,6 +183,7 @@ app.command()(studies.analyse)
 app.command()(studies.sufficiency)
 app.command()(deploy.export)
 bench.command("engine")(deploy.bench_engine)
+bench.command("serve")(streams.bench_serve)
 
 
 @app.command()

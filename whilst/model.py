@@ -6,6 +6,7 @@ Live translation takes one token at a time with explicit caches (`read`, `write`
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -177,8 +178,11 @@ class Translator(nn.Module):
 
     # One token at a time.
 
-    def start(self, rows: int, source_capacity: int, target_capacity: int) -> Cache:
-        """Empty caches for this many translations of at most these lengths."""
+    def start(self, rows: int, source_capacity: int, target_capacity: int, lazy: bool = False) -> Cache:
+        """Empty caches for this many translations of at most these lengths.
+
+        `lazy`: where the system allows it, they take memory only as they are filled.
+        """
         if max(source_capacity, target_capacity) > MAX_POSITIONS:
             raise UserError(
                 f"a source of {source_capacity} units with a translation of up to {target_capacity}"
@@ -191,7 +195,12 @@ class Translator(nn.Module):
             size = self.settings.width // heads
             shapes = [(rows, heads, capacity, width) for width in (keys * size, size)]
             # Zeros, not garbage: a masked NaN would still poison the sum that it is multiplied into.
-            return [(weight.new_zeros(shapes[0]), weight.new_zeros(shapes[1])) for _ in range(layers)]
+            make = lazy_zeros if lazy else weight.new_zeros
+            return [(make(shapes[0]), make(shapes[1])) for _ in range(layers)]
+
+        def lazy_zeros(shape: tuple[int, ...]) -> Tensor:
+            plain = weight.device.type == "cpu" and weight.dtype == torch.float32
+            return torch.from_numpy(np.zeros(shape, np.float32)) if plain else weight.new_zeros(shape)
 
         counts = torch.zeros(rows, dtype=torch.long, device=weight.device)
         return Cache(

@@ -61,6 +61,10 @@ def serve(
     sessions: Annotated[int, typer.Option(help="Sessions at once in each worker.", min=1)] = 100,
     words: Annotated[int, typer.Option(help="Source words of a session.", min=1)] = 100_000,
     idle: Annotated[float, typer.Option(help="Seconds without a message until a session is ended.")] = 300.0,
+    engine: Annotated[str, typer.Option(help="batch: the steps of all together; single: one by one.")] = "batch",
+    precision: Annotated[
+        str, typer.Option(help="fp32, or bf16: faster on CPUs with AVX512-BF16 or AMX.")
+    ] = "fp32",
     set_: Set = [],  # noqa: B006
     device: Device = "cpu",
 ) -> None:
@@ -83,8 +87,40 @@ def serve(
     except ModuleNotFoundError as error:
         raise UserError(f"a server needs the package {error.name}: pip install 'whilst[serve]'") from None
     from whilst.server.protocol import Limits
+    from whilst.server.served import How
     from whilst.server.talk import Door
 
     limits = Limits(words=words, sessions=sessions, idle=idle)
     door = Door(token, tuple(origin or ()))
-    serve(Options(model, host, port, workers, threads, limits, door, tuple(set_), device))
+    serve(Options(model, host, port, workers, limits, door, tuple(set_), How(engine, precision, device, threads)))
+
+
+def bench_serve(
+    model: Annotated[Path, typer.Option(help="Folder of a trained model.", metavar="RUN")],
+    streams: Annotated[
+        int | None, typer.Option(help="Measure so many; default: search for how many it carries.", min=1)
+    ] = None,
+    rate: Annotated[float, typer.Option(help="Words a second of each stream.", min=0.1)] = 3.0,
+    seconds: Annotated[float, typer.Option(help="Of each probe, after two to warm up.", min=1)] = 10.0,
+    latency: Annotated[str, typer.Option(help="low, medium, high, or a policy.")] = "medium",
+    limit: Annotated[float, typer.Option(help="Milliseconds that 99 of 100 words must stay below.")] = 300.0,
+    most: Annotated[int, typer.Option(help="Streams at most.", min=1)] = 400,
+    workers: Annotated[int, typer.Option(help="Processes of the server.", min=1)] = 1,
+    threads: Annotated[int, typer.Option(help="Threads of the model in each.", min=1)] = 1,
+    engine: Annotated[str, typer.Option(help="batch: the steps of all together; single: one by one.")] = "batch",
+    precision: Annotated[str, typer.Option(help="fp32 or bf16.")] = "fp32",
+    json: Annotated[Path | None, typer.Option(help="Write the figures to this file too.")] = None,
+) -> None:
+    """Count the live streams that a server carries: WebSocket clients on loopback, each at a steady pace.
+
+    Examples:
+
+        whilst bench serve --model runs/toy
+
+        whilst bench serve --model runs/toy --streams 100 --seconds 30 --threads 2 --json serve.json
+    """
+    from whilst.serve_bench import Load, serve_bench
+
+    options = ["--workers", str(workers), "--threads", str(threads), "--engine", engine, "--precision", precision]
+    load = Load(streams or 1, rate, seconds, latency)
+    serve_bench(model, streams, load, limit, most, options, json)

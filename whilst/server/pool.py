@@ -66,7 +66,7 @@ class Batched(Pool):
         if model.bidirectional:
             raise UserError("this model's encoder needs the whole source before it begins; use `whilst translate`")
         self._model, self._find = model, policy
-        self.cache = model.start(places, longest, most)
+        self.cache = model.start(places, longest, most, lazy=True)
         device = self.cache.read.device
         self._places = torch.arange(places, device=device)
         self._source = torch.zeros(places, longest, dtype=torch.long, device=device)

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
 import uvicorn
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
@@ -20,7 +19,7 @@ from whilst.server.app import make_app
 from whilst.server.meter import Meter
 from whilst.server.processes import supervise
 from whilst.server.protocol import Limits
-from whilst.server.served import Served, serve_run
+from whilst.server.served import How, Served, serve_run
 from whilst.server.socket import ABORT
 from whilst.server.talk import Door, Hub
 
@@ -33,16 +32,13 @@ class Options:
     host: str = "127.0.0.1"
     port: int = 8000
     workers: int = 1
-    threads: int = 1  # of the model, in each worker
     limits: Limits = field(default_factory=Limits)
     door: Door = field(default_factory=Door)
     overrides: tuple[str, ...] = ()
-    device: str = "auto"
-    batched: bool = True
+    how: How = field(default_factory=How)
 
     def load(self) -> Served:
-        torch.set_num_threads(self.threads)
-        return serve_run(self.model, list(self.overrides), self.device, self.batched)
+        return serve_run(self.model, list(self.overrides), self.how)
 
 
 class Protocol(WebSocketsSansIOProtocol):
@@ -122,7 +118,7 @@ def announce(options: Options, served: Served, port: int) -> None:
     workers = f"{options.workers} workers, each with " if options.workers > 1 else ""
     rows = {
         "address": f"http://{host}:{port}  (WebSocket /v1/stream, POST /v1/translate, /healthz, /metrics)",
-        "model": f"{options.model}: {served.source} to {served.target}",
+        "model": f"{options.model}: {served.source} to {served.target}, {options.how.precision}",
         "latencies": latencies,
         "limits": f"{workers}{limits.sessions} sessions of {limits.words:,} words, messages of"
         f" {limits.message_bytes:,} bytes, {limits.idle:g} s without one",

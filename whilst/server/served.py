@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+import torch
+
 from whilst.checkpoint import AGENT, load_run, read_recipe
 from whilst.eager import steps_of, text_of
 from whilst.errors import UserError
@@ -13,6 +15,7 @@ from whilst.live import Text
 from whilst.policy import Policy
 from whilst.processes import pick_device
 from whilst.server.pool import Batched, Pool, Single
+from whilst.server.rounded import round_linears
 from whilst.terminal import FIXED, KINDS, LATENCIES, named
 
 
@@ -35,11 +38,30 @@ class Served:
         return name
 
 
-def serve_run(run: Path, overrides: list[str], device: str, batched: bool = True) -> Served:
+@dataclass(frozen=True)
+class How:
+    """How the model's steps are done."""
+
+    engine: str = "batch"  # all sessions' together, or "single": one by one
+    precision: str = "fp32"  # or "bf16": linear layers multiply in it
+    device: str = "cpu"
+    threads: int = 1
+
+    def __post_init__(self) -> None:
+        for name, known in (("engine", ("batch", "single")), ("precision", ("fp32", "bf16"))):
+            if (value := getattr(self, name)) not in known:
+                raise UserError(f"--{name} {value}: write {' or '.join(known)}")
+
+
+def serve_run(run: Path, overrides: list[str], how: How) -> Served:
     """The model of a run folder with its agent, if it has one; all policies share it."""
+    torch.set_num_threads(how.threads)
     tuned = home(run, "agent")
     folder = tuned if (tuned / AGENT / "model.safetensors").is_file() else run
-    trained = with_settings(load_run(folder, pick_device(device)), overrides)
+    trained = with_settings(load_run(folder, pick_device(how.device)), overrides)
+    if how.precision == "bf16":
+        for part in filter(None, (trained.model, trained.agent)):
+            round_linears(part)
     if read_recipe(folder).model.cross == "monotone":
         names: list[str] | tuple[str, ...] = ["mma"]
     else:
@@ -50,12 +72,11 @@ def serve_run(run: Path, overrides: list[str], device: str, batched: bool = True
     def policy(name: str) -> Policy:
         return choose(name, trained, trained.recipe.evaluate, None)
 
-    def pool(places: int) -> Pool:
-        if batched:
-            return Batched(trained.model, policy, places, text.longest, text.most(text.longest))
-        return Single(lambda name: steps_of(trained, policy(name), text), places)
-
+    pools: dict[str, Callable[[int], Pool]] = {
+        "batch": lambda places: Batched(trained.model, policy, places, text.longest, text.most(text.longest)),
+        "single": lambda places: Single(lambda name: steps_of(trained, policy(name), text), places),
+    }
     data = trained.recipe.data
     latencies = {latency: named(names, latency) for latency in LATENCIES}
     pair = f"{data.source}-{data.target}"
-    return Served(pair, data.source, data.target, text, latencies, policy, pool)
+    return Served(pair, data.source, data.target, text, latencies, policy, pools[how.engine])

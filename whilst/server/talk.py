@@ -5,14 +5,13 @@ import hmac
 import time
 import uuid
 from dataclasses import dataclass
-from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 
 from whilst import __version__
 from whilst.errors import UserError
 from whilst.server.meter import Meter
-from whilst.server.protocol import Finish, Limits, Message, Order, SessionError, Words
+from whilst.server.protocol import Finish, Limits, Message, Order, SessionError, Words, short
 from whilst.server.served import Served
 from whilst.server.worker import Job, Stream, Worker
 
@@ -29,9 +28,9 @@ class Door:
         origin = headers.get("origin")
         if origin is None or "*" in self.origins or origin in self.origins:
             return
-        if urlsplit(origin).netloc != headers.get("host"):
+        if origin.partition("://")[2] != headers.get("host"):
             raise SessionError(
-                "origin", f"a page of {origin[:100]} may not connect here; start the server with --origin"
+                "origin", f"a page of {short(origin)} may not connect here; start the server with --origin"
             )
 
     def check_token(self, headers: Headers, said: str = "") -> None:

@@ -1,0 +1,282 @@
+"""How many live streams does a server carry? Real WebSocket clients on loopback; the server is another process.
+
+Every stream speaks at its own steady pace, whatever the server does: a word's delay counts from the moment when it
+was due, until the commit that acknowledges it.
+"""
+
+import asyncio
+import contextlib
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from whilst import toy
+from whilst.checkpoint import SEARCH
+from whilst.console import console, notes
+from whilst.engine_bench import processor
+from whilst.errors import UserError
+from whilst.files import write_json
+from whilst.processes import versions
+from whilst.vocab import UNK, Language
+
+WARM = 2.0  # seconds at the beginning of a probe that do not count
+SENTENCES = """
+The boats came back late in the evening .
+She asked me whether the road to the village was still open .
+We had planted three rows of beans , but only one of them grew .
+When the rain stopped , the children ran out into the street and counted the snails .
+My brother repairs clocks .
+Nobody knew who had painted the door green , and after a while nobody cared .
+If you listen for long enough , you can hear the ice moving on the lake .
+The first thing that I learned from her was how to wait .
+It takes about two hours to walk around the island , if you do not stop to look at the birds .
+They have built a library where the old market was .
+"""
+
+
+@dataclass(frozen=True)
+class Load:
+    """What one probe asks of the server."""
+
+    streams: int
+    rate: float = 3.0  # words a second, of each stream
+    seconds: float = 10.0
+    latency: str = "medium"
+
+
+@dataclass
+class Heard:
+    """What came back to one stream."""
+
+    due: list[float] = field(default_factory=list)  # of each word
+    delays: list[float] = field(default_factory=list)  # of those that count
+    acked: int = 0
+    seq: int = 0
+    words: int = 0
+    wrong: list[str] = field(default_factory=list)  # what must not happen
+
+    def take(self, message: dict[str, Any], now: float, since: float) -> None:
+        if message["seq"] != self.seq + 1:
+            self.wrong.append(f"seq {message['seq']} after {self.seq}")
+        self.seq = message["seq"]
+        if message["type"] == "error":
+            self.wrong.append(message["message"])
+        if message["type"] != "commit":
+            return
+        self.words += len(message["words"])
+        if message["ack"] < self.acked:
+            self.wrong.append(f"ack {message['ack']} after {self.acked}")
+        for due in self.due[self.acked : message["ack"]]:
+            if due >= since:
+                self.delays.append(now - due)
+        self.acked = min(message["ack"], len(self.due))
+
+
+@dataclass(frozen=True)
+class Result:
+    streams: int
+    words: int  # that were fed and count
+    p50: float  # ms
+    p95: float
+    p99: float
+    most: float
+    lost: int
+    wrong: int  # out of order, errors
+    batch: float  # sessions in one call of the model, on average
+    megabytes: float  # of the server
+
+    def holds(self, limit: float) -> bool:
+        return self.p99 < limit and not self.lost and not self.wrong
+
+
+def talk(language: Language) -> list[str]:
+    """Words that the model knows: of the toy language, or plain English."""
+    for lines in ([" ".join(pair.source) for pair in toy.pairs(200, 7)], SENTENCES.split("\n")):
+        words = " ".join(lines).split()
+        ids, _ = language.encode(words)
+        if sum(unit == UNK for unit in ids) < len(ids) / 4:
+            break
+    return words
+
+
+async def stream(url: str, load: Load, words: Sequence[str], began: float, phase: float) -> Heard:
+    """One client: speaks on time, listens all the while, and says when it has finished."""
+    from websockets.asyncio.client import connect
+
+    heard, since = Heard(), began + WARM
+    async with connect(url, compression=None, max_queue=None, open_timeout=60) as socket:
+        await socket.send(json.dumps({"type": "start", "latency": load.latency}))
+        heard.take(json.loads(await socket.recv()), 0.0, since)
+
+        async def listen() -> None:
+            async for frame in socket:
+                message = json.loads(frame)
+                heard.take(message, time.monotonic(), since)
+                if message["type"] == "final" and message["source_words"] != len(heard.due):
+                    heard.wrong.append(f"{message['source_words']} of {len(heard.due)} words")
+                if message["type"] in ("final", "error"):
+                    return
+
+        listening = asyncio.create_task(listen())
+        for number in range(int((WARM + load.seconds) * load.rate)):
+            due = began + (number + phase) / load.rate
+            await asyncio.sleep(max(0.0, due - time.monotonic()))
+            heard.due.append(due)
+            word = words[number % len(words)]
+            await socket.send(json.dumps({"type": "words", "seq": number + 1, "text": word}))
+        await socket.send(json.dumps({"type": "finish", "seq": len(heard.due) + 1}))
+        try:
+            await asyncio.wait_for(listening, 60)
+        except TimeoutError:
+            heard.wrong.append("no final")
+    return heard
+
+
+async def probe(url: str, load: Load, words: Sequence[str]) -> list[Heard]:
+    """All streams, evenly out of step, each somewhere else in the text."""
+    began = time.monotonic() + 0.5 + load.streams / 200  # connecting takes a moment
+    step = len(words) // load.streams or 1
+    tasks = []
+    for number in range(load.streams):
+        mine = [*words[number * step :], *words[: number * step]]
+        tasks.append(stream(url, load, mine, began, number / load.streams))
+    return await asyncio.gather(*tasks)
+
+
+class Serving:
+    """A server in a process of its own."""
+
+    def __init__(self, model: Path, sessions: int, options: Sequence[str]) -> None:
+        command = [sys.executable, "-m", "whilst", "serve", "--model", str(model), "--port", "0"]
+        command += ["--sessions", str(sessions), *options]
+        environment = os.environ | {"PYTHONUNBUFFERED": "1"}
+        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
+        assert self.process.stderr is not None
+        said = ""
+        while not (found := re.search(r"http://(\S+)", said)):
+            line = self.process.stderr.readline()
+            if not line:
+                raise UserError(f"the server did not start: {said.strip()}")
+            said += line
+        self.host = found[1]
+        self._wait()
+
+    def _wait(self) -> None:
+        """Until it answers."""
+        for _ in range(600):
+            with contextlib.suppress(OSError):
+                self.get("/healthz")
+                return
+            time.sleep(0.1)
+        raise UserError("the server does not answer")
+
+    def get(self, path: str) -> str:
+        with urllib.request.urlopen(f"http://{self.host}{path}", timeout=10) as answer:
+            text: str = answer.read().decode()
+        return text
+
+    def sum(self, name: str) -> float:
+        """Of a metric, over all labels and workers."""
+        found = re.findall(rf"^{name}{{[^}}]*}} (\S+)$", self.get("/metrics"), re.MULTILINE)
+        return sum(map(float, found))
+
+    def stop(self) -> int:
+        self.process.terminate()
+        return self.process.wait(60)
+
+
+@contextlib.contextmanager
+def serving(model: Path, sessions: int, options: Sequence[str] = ()) -> Iterator[Serving]:
+    server = Serving(model, sessions, options)
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+def measure(server: Serving, load: Load, words: Sequence[str]) -> Result:
+    calls, rows = server.sum("whilst_steps_total"), server.sum("whilst_step_rows_total")
+    found = asyncio.run(probe(f"ws://{server.host}/v1/stream", load, words))
+    delays = sorted(1000 * delay for heard in found for delay in heard.delays)
+    if not delays:
+        raise UserError(f"not one word came back: {found[0].wrong[:1]}")
+    for line in {text for heard in found for text in heard.wrong}:
+        notes.print(f"wrong: {line}")
+    calls, rows = server.sum("whilst_steps_total") - calls, server.sum("whilst_step_rows_total") - rows
+    p50, p95, p99 = (delays[math.ceil(share * len(delays)) - 1] for share in (0.5, 0.95, 0.99))
+    lost = sum(len(heard.due) - heard.acked for heard in found)
+    wrong = sum(len(heard.wrong) for heard in found)
+    memory = server.sum("whilst_resident_bytes") / 2**20
+    return Result(load.streams, len(delays), p50, p95, p99, delays[-1], lost, wrong, rows / max(1, calls), memory)
+
+
+def largest(attempt: Callable[[int], bool], first: int, most: int) -> int:
+    """The largest number, to about a tenth, for which `attempt` is true; 0 if `first` is too many."""
+    good, bad = 0, most + 1
+    number = first
+    while good < number <= most:
+        if not attempt(number):
+            bad = number
+            break
+        good, number = number, min(2 * number, most)
+    while good and bad - good > max(1, good // 10):
+        middle = (good + bad) // 2
+        good, bad = (middle, bad) if attempt(middle) else (good, middle)
+    return good
+
+
+def print_results(results: Sequence[Result], title: str) -> None:
+    names = ("streams", "words", "p50", "p95", "p99", "max", "lost", "wrong", "batch", "MiB")
+    table = Table(*names, title=title, caption="delays in ms; batch: sessions in a call of the model")
+    for column in table.columns:
+        column.justify = "right"
+    for result in results:
+        values = asdict(result).values()
+        table.add_row(*(f"{value:.1f}" if isinstance(value, float) else str(value) for value in values))
+    console.print(table)
+
+
+def source_language(model: Path) -> Language:
+    folder = model / SEARCH if (model / SEARCH / "source.json").is_file() else model
+    return Language.load(folder, "source")
+
+
+def serve_bench(
+    model: Path, streams: int | None, load: Load, limit: float, most: int, options: Sequence[str], out: Path | None
+) -> None:
+    """Measure so many streams, or search for how many stay below the limit (ms, 99 of 100 words)."""
+    words = talk(source_language(model))
+    results: list[Result] = []
+    with serving(model, most, options) as server:
+        asyncio.run(probe(f"ws://{server.host}/v1/stream", Load(2, seconds=1), words))  # the first calls are slow
+        idle = server.sum("whilst_resident_bytes") / 2**20
+
+        def attempt(number: int) -> bool:
+            result = measure(server, Load(number, load.rate, load.seconds, load.latency), words)
+            notes.print(f"{number} streams: p99 {result.p99:.0f} ms")
+            results.append(result)
+            return result.holds(limit)
+
+        found = largest(attempt, 8 if streams is None else streams, streams or most)
+    top = max(results, key=lambda result: result.streams)
+    each = (top.megabytes - idle) / top.streams
+    title = f"{model.name}: {load.rate:g} words/s a stream, {load.latency}; {os.cpu_count()} cores"
+    print_results(sorted(results, key=lambda result: result.streams), title)
+    console.print(f"p99 below {limit:g} ms, nothing lost: {found} streams; {each:.2f} MiB a session")
+    if out is not None:
+        about = {"bench": "serve", "model": model.name, "rate": load.rate, "latency": load.latency}
+        about |= {"seconds": load.seconds, "limit_ms": limit, "options": list(options), "streams": found}
+        memory = {"idle MiB": idle, "MiB a session": each}
+        machine = {"cores": os.cpu_count(), "processor": processor(), "versions": versions()}
+        write_json(out, about | memory | {"probes": [asdict(result) for result in results]} | machine)
