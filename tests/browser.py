@@ -141,12 +141,17 @@ class Tab:
         value: str = self.ask(f"document.querySelector({json.dumps(selector)}).innerText")
         return value
 
-    def click(self, selector: str) -> None:
-        """With the mouse, in the middle of it."""
+    def point(self, selector: str) -> tuple[float, float]:
+        """Move the mouse to the middle of it."""
         node = f"document.querySelector({json.dumps(selector)})"
         self.ask(f"{node}.scrollIntoView({{block: 'nearest'}})")
-        place = f"{node}.getBoundingClientRect()"
-        x, y = self.ask(f"(({{x, y, width, height}}) => [x + width / 2, y + height / 2])({place})")
+        middle = "({x, y, width, height}) => [x + width / 2, y + height / 2]"
+        x, y = self.ask(f"({middle})({node}.getBoundingClientRect())")
+        self.command("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+        return x, y
+
+    def click(self, selector: str) -> None:
+        x, y = self.point(selector)
         for kind in ("mousePressed", "mouseReleased"):
             self.command("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
 

@@ -1,6 +1,7 @@
 """`whilst serve` as a process of its own, for tests that talk to it from outside."""
 
 import contextlib
+import dataclasses
 import signal
 import socket
 import subprocess
@@ -10,9 +11,22 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.runs import ENVIRONMENT, command
+from tests.conftest import make_model
+from tests.runs import ENVIRONMENT, command, short_recipe
+from whilst.checkpoint import save_tensors, write_run
+from whilst.dataset import Dataset
+from whilst.settings import Data, Evaluate
 
 PATIENCE = 100.0  # seconds: a shared machine is slow at times
+
+
+def write_run_without_agent(folder: Path, dataset: Dataset, data: Data) -> Path:
+    """A run that was never trained: it says nonsense, but other nonsense for another source, and not too much."""
+    recipe = dataclasses.replace(short_recipe(data, folder), evaluate=Evaluate(max_ratio=1.0, max_extra=3))
+    write_run(folder, recipe, dataset.source, dataset.target)
+    model = make_model(recipe.model, (len(dataset.source), len(dataset.target)), seed=8).float()
+    save_tensors(folder / "model.safetensors", model.state_dict(), {})
+    return folder
 
 
 def free_port() -> int:

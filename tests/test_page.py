@@ -20,7 +20,7 @@ from whilst.subtitles import Srt, Subtitles, Vtt
 PAGE = Path(__file__).parent.parent / "whilst" / "server" / "page"
 TESTS = Path(__file__).parent / "page"
 FILES = sorted(PAGE.iterdir())
-LONGEST = 350  # lines, as in test_conventions
+LONGEST, WIDEST = 350, 116  # lines and columns, as everywhere
 NODE = shutil.which("node")
 needs_node = pytest.mark.skipif(NODE is None, reason="node is not installed: it runs the page's modules in tests")
 
@@ -111,6 +111,7 @@ def test_nothing_comes_from_elsewhere(path: Path) -> None:
     """No other host, and nothing inline: the page's security policy forbids both."""
     text = path.read_text(encoding="utf-8")
     assert len(text.splitlines()) <= LONGEST
+    assert max(map(len, text.splitlines())) <= WIDEST or path.suffix == ".svg"
     hosts = set(re.findall(r"(?:https?:)?//([\w.-]+\.\w+)", text)) - {"www.w3.org"}  # a name, which nobody fetches
     assert not hosts
     if path.suffix == ".html":

@@ -33,9 +33,9 @@ class Recogniser {
 }
 
 test("a listener goes on when the browser stops by itself, and says why it cannot", () => {
-  const words = [];
-  const ends = [];
-  const listener = new Listener({ hear: (heard) => words.push(...heard), ended: (why) => ends.push(why), Recogniser });
+  const [words, ends] = [[], []];
+  const hear = (heard) => words.push(...heard);
+  const listener = new Listener({ hear, ended: (why) => ends.push(why), Recogniser });
   listener.start("en");
   const [recogniser] = Recogniser.all;
   assert.deepEqual([recogniser.lang, recogniser.continuous, recogniser.interimResults], ["en", true, true]);

@@ -1,4 +1,4 @@
-// Captions: the last lines of the translation, large; in this window, and in others of the same browser that follow it.
+// Captions: the last lines of the translation, large; in this window, and in others of this browser that follow it.
 
 import { element } from "./transcript.js";
 import { gap } from "./words.js";
@@ -42,7 +42,7 @@ export class Captions {
     if (this.#first > first || lines.length < this.node.children.length) this.node.replaceChildren();
     this.#first = first;
     for (const [n, words] of lines.entries()) {
-      const { firstChild: line } = this.node.children[n] ?? this.node.appendChild(element("p", {}, element("span")));
+      const line = (this.node.children[n] ?? this.node.appendChild(element("p", {}, element("span")))).firstChild;
       if (words.length < line.children.length) line.replaceChildren();
       for (let at = line.children.length; at < words.length; at += 1) {
         line.append(gap(words[at - 1], words[at]), element("span", { className: "word", textContent: words[at] }));

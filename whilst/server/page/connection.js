@@ -23,7 +23,7 @@ export class Connection {
   /**
    * tell: is given {type: "state", state} (connecting, open, waiting, asleep, stopped), {type: "ready", …},
    * {type: "error", …} and what the journal makes of commits.
-   * open, later, never, random: WebSocket, setTimeout, clearTimeout and Math.random, or what a test puts in their place.
+   * open, later, never, random: WebSocket, setTimeout, clearTimeout, Math.random, or what a test puts there.
    */
   constructor({ url, latency, token, tell, open, later, never, random }) {
     Object.assign(this, { url, latency, token, tell });

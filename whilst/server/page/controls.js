@@ -55,7 +55,7 @@ function connectSpeech({ node, say, note }) {
   if (!Recognition) {
     button.disabled = true;
     button.title = "This browser has no speech recognition";
-  } else button.title = "Uses the browser's speech recognition, which may send what you say to its maker";
+  } else button.title = "By the browser's speech recognition, which may send what you say to its maker";
   button.onclick = () => {
     if (listener.listening) return listener.stop();
     note("");
@@ -69,7 +69,8 @@ function connectLatency({ node, connection }) {
   const box = node("latency");
   box.onchange = ({ target }) => connection.setLatency(target.value);
   const option = (name, policy) => {
-    const radio = element("input", { type: "radio", name: "latency", value: name, checked: name === connection.latency });
+    const checked = name === connection.latency;
+    const radio = element("input", { type: "radio", name: "latency", value: name, checked });
     return element("label", { title: policy }, radio, element("span", { textContent: name }));
   };
   // Drawn again only if it differs, so that the focus stays where it is.
@@ -77,10 +78,12 @@ function connectLatency({ node, connection }) {
     const wanted = connection.latency;
     const named = latencies.some(({ name }) => name === wanted);
     const options = named ? latencies : [...latencies, { name: wanted, policy: current }];
-    const [have, want] = [[...box.querySelectorAll("input")].map((radio) => radio.value), options.map(({ name }) => name)];
-    if (have.join() === want.join()) {
-      for (const radio of box.querySelectorAll("input")) radio.checked = radio.value === wanted;
-      options.forEach(({ policy }, n) => (box.querySelectorAll("label")[n].title = policy));
+    const radios = [...box.querySelectorAll("input")];
+    if (radios.map(({ value }) => value).join() === options.map(({ name }) => name).join()) {
+      for (const [n, radio] of radios.entries()) {
+        radio.checked = radio.value === wanted;
+        radio.parentElement.title = options[n].policy;
+      }
     } else box.replaceChildren(box.firstElementChild, ...options.map(({ name, policy }) => option(name, policy)));
   };
 }
@@ -123,8 +126,8 @@ function connectTheme(button, theme) {
   const root = document.documentElement;
   if (theme) root.dataset.theme = theme;
   button.onclick = () => {
-    const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
-    root.dataset.theme = dark ? "light" : "dark";
+    const preferred = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
+    root.dataset.theme = (root.dataset.theme ?? preferred) === "dark" ? "light" : "dark";
   };
 }
 

@@ -1,12 +1,12 @@
 // What was said, kept until its sentence is translated: a new session must hear the sentence under way again.
 //
 // A session of the server counts its messages, words and sentences from the start; the journal counts on over all
-// sessions. Words of a sentence that is told a second time are passed over as far as they were shown the first time:
+// sessions. Of a sentence that is told a second time, the words that were shown the first time are passed over:
 // what was shown stays. Knows messages and numbers; no socket, no clock.
 
 import { BREAK } from "./words.js";
 
-// Messages on their way. The longest sentence of a session has 128 units, so one that waits for its end never waits here.
+// Messages on their way: more than the units of the longest sentence, so that its end is never waited for here.
 const WINDOW = 256;
 
 export class Journal {

@@ -15,10 +15,12 @@ const node = (id) => document.getElementById(id);
 const STATES = {
   connecting: "Connecting…",
   open: "Connected",
-  waiting: "Connection lost. Trying again; what you say is kept.",
-  asleep: "Asleep until the next word",
+  waiting: "Reconnecting…",
+  asleep: "Asleep",
   stopped: "Not connected",
 };
+
+const PLACEHOLDER = node("input").placeholder;
 
 let state = empty;
 let language = ""; // of the translation
@@ -60,6 +62,10 @@ function showState(name) {
   document.body.dataset.state = name;
   node("state").firstElementChild.textContent = STATES[name];
   if (name === "open") node("identify").hidden = true;
+  if (name === "waiting" && !trouble) {
+    controls.note("The connection is lost. What you say is kept, and translated when it is back.");
+    trouble = true;
+  }
 }
 
 function introduce({ model, latency, latencies }) {
@@ -72,12 +78,11 @@ function introduce({ model, latency, latencies }) {
 }
 
 function complain({ code, message, fatal }) {
-  controls.note(message);
   trouble = fatal;
-  if (fatal && code === "unauthorized") {
-    node("identify").hidden = false;
-    node("token").focus();
-  }
+  if (code !== "unauthorized") return controls.note(message);
+  controls.note(connection.token ? "The server does not know this token." : "");
+  node("identify").hidden = false;
+  node("token").focus();
 }
 
 function clear() {
@@ -89,7 +94,7 @@ function clear() {
   plan();
 }
 
-/** Draw once before the next picture, however much has happened. Where nobody looks there are no pictures, but captions. */
+/** Draw once before the next picture, however much has happened. In the background there are none, but captions. */
 function plan() {
   if (drawing) return;
   drawing = true;
@@ -110,6 +115,7 @@ function draw() {
   node("lag").textContent = meanLag(state)?.toFixed(1) ?? "–";
   const begun = state.past.length + state.source.length > 0;
   node("hint").hidden = begun || player.left > 0;
+  node("input").placeholder = begun ? "" : PLACEHOLDER;
   if (begun) shown.show({ ...captions(state), language });
   controls.draw(state);
   if (atEnd) talk.scrollTop = talk.scrollHeight;

@@ -57,9 +57,11 @@ export function meanLag(state) {
   return lags.length ? lags.reduce((sum, lag) => sum + lag, 0) / lags.length : null;
 }
 
-/** Source words read in the sentence under way, and how many more they are than words written. */
+/** Source words read in the sentence under way. */
 export const readNow = (state) => Math.min(Math.max(0, state.read - state.before), state.source.length);
-export const behind = (state) => Math.max(0, readNow(state) - state.words.length);
+
+/** How many more words were said than written, in the sentence under way and after it. */
+export const behind = (state) => Math.max(0, state.source.length - state.words.length);
 
 const texts = (words) => words.map((word) => word.text);
 

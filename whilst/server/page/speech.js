@@ -1,4 +1,4 @@
-// Speech, where the browser can recognise it. A word counts when two guesses in a row have had it, or when it is final.
+// Speech, where the browser can recognise it. A word counts when two guesses in a row have it, or when it is final.
 
 import { BREAK } from "./words.js";
 
@@ -57,8 +57,9 @@ export class Listener {
     Object.assign(recogniser, { lang: language, continuous: true, interimResults: true });
     recogniser.onresult = ({ resultIndex, results }) => {
       const latest = [...results].slice(resultIndex);
-      latest.filter((result) => result.isFinal).forEach((result) => this.hear(agreement.final(result[0].transcript)));
-      const open = latest.filter((result) => !result.isFinal).map((result) => result[0].transcript);
+      const guesses = (final) => latest.filter(({ isFinal }) => isFinal === final).map(([best]) => best.transcript);
+      guesses(true).forEach((text) => this.hear(agreement.final(text)));
+      const open = guesses(false);
       if (open.length) this.hear(agreement.guess(open.join(" ")));
     };
     recogniser.onerror = ({ error }) => {

@@ -5,7 +5,7 @@ const SIZE = 240; // of the drawing, whatever its size on the page
 const EDGE = { left: 22, right: 8, top: 8, bottom: 22 };
 const LEAST = 8; // words that an axis has
 
-/** The corners of the staircase, in words: [read, written]. reads: source words read before each word was written. */
+/** The corners of the staircase: [read, written]. reads: how much was read when each word was written. */
 export function corners(reads, read) {
   const points = [[0, 0]];
   for (const [n, at] of reads.entries()) points.push([at, n], [at, n + 1]);
@@ -55,7 +55,8 @@ export function drawStaircase(svg, { reads, read, length }) {
   svg.replaceChildren();
   drawAxes(svg, end, place);
   draw(svg, "path", { class: "lag", d: path([...points, [right, top]].map(place)) + "Z" });
-  draw(svg, "path", { class: "even", d: path([[0, 0], pace > 1 ? [end / pace, end] : [end, end * pace]].map(place)) });
+  const far = pace > 1 ? [end / pace, end] : [end, end * pace];
+  draw(svg, "path", { class: "even", d: path([[0, 0], far].map(place)) });
   draw(svg, "path", { class: "steps", d: path(points.map(place)) });
   const [cx, cy] = place(points.at(-1));
   if (length === null && right) draw(svg, "circle", { class: "head", cx, cy, r: 4 });

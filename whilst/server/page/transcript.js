@@ -40,7 +40,8 @@ export class Transcript {
     const before = this.#shown;
     if (before === null || state.past.length < past.children.length) this.clear();
     if (state.past.length > past.children.length) {
-      for (const sentence of state.past.slice(past.children.length)) past.append(this.#row(sentence, past.children.length));
+      const rows = past.children.length;
+      past.append(...state.past.slice(rows).map((sentence, n) => this.#row(sentence, rows + n)));
       said.replaceChildren();
       written.replaceChildren();
     }
@@ -71,7 +72,8 @@ export class Transcript {
     grow(source, sentence.source);
     grow(target, texts(sentence.words));
     for (const word of source.children) word.classList.add("read");
-    const row = element("li", { className: "row" }, source, element("div", {}, target, this.#button(sentence, number)));
+    const beside = element("div", {}, target, this.#button(sentence, number));
+    const row = element("li", { className: "row" }, source, beside);
     this.#link(row, sentence);
     return row;
   }

@@ -33,6 +33,8 @@ const CLOSING = /^[.,;:!?…%)\]}”’»。，！？]+$/u;
 const OPENING = /^[([{“‘«]$/u;
 
 /** What stands between two words: models that were trained on tokens write punctuation as words. */
-export const gap = (before, word) => (before === undefined || CLOSING.test(word) || OPENING.test(before) ? "" : " ");
+export function gap(before, word) {
+  return before === undefined || CLOSING.test(word) || OPENING.test(before) ? "" : " ";
+}
 
 export const join = (words) => words.map((word, n) => gap(words[n - 1], word) + word).join("");
