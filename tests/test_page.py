@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.test_subtitles import spoken
@@ -85,6 +85,7 @@ def written(file: Subtitles, path: Path, entries: list[tuple[str, int]]) -> str:
 
 
 @needs_node
+@example(words=[("just", 0), ("as", 3_000), ("long", 3_000), ("as", 1_000), ("may", 3_001), ("", 0), ("be", 0)])
 @given(words=spoken)
 def test_subtitles_are_those_of_the_command(
     ask: Callable[..., Any], folder: Path, words: list[tuple[str, int]]
