@@ -48,9 +48,12 @@ def test_all_ways_write_the_same(model: Translator, name: str, rows: list[list[i
     assert written(translate_batch(model, rows, chosen, LIMITS)) == slow
     assert written(translate_batch(model, rows, chosen, LIMITS, at_once=False)) == slow
     assert written(translate_batch(model, rows, chosen, LIMITS, steady=True)) == slow
-    kept: dict[int, decode.Loop] = {}
-    again = [translate_batch(model, [row], chosen, LIMITS, steady=True, kept=kept)[0] for row in rows]
+    one, three = decode.Loops(1), decode.Loops(3)
+    again = [translate_batch(model, [row], chosen, LIMITS, steady=True, loops=one)[0] for row in rows]
     assert written(again) == slow
+    parts = [rows[start : start + 3] for start in range(0, len(rows), 3)]  # the last may leave rows to spare
+    batches = [translate_batch(model, part, chosen, LIMITS, steady=True, loops=three) for part in parts]
+    assert written([output for batch in batches for output in batch]) == slow
     assert written([translate_batch(model, [row], chosen, LIMITS)[0] for row in rows]) == slow
 
 

@@ -10,7 +10,7 @@ from tests.conftest import make_split
 from whilst.agent import Agent, lesson
 from whilst.data import padded
 from whilst.dataset import Split
-from whilst.decode import Limits, Loop, Output, translate, translate_batch
+from whilst.decode import Limits, Loops, Output, translate, translate_batch
 from whilst.model import Translator
 from whilst.policy import Policy
 from whilst.policy.agent import Learnt
@@ -63,10 +63,10 @@ def three_ways(model: Translator, sources: list[list[int]], policy: Policy) -> t
     steady = translate_batch(model, sources, policy, LIMITS, steady=True)
     assert essence(steady) == essence(alone)
     if not policy.knows_sentences:
-        kept: dict[int, Loop] = {}
-        again = [translate_batch(model, [s], policy, LIMITS, steady=True, kept=kept)[0] for s in sources]
+        loops = Loops(1)
+        again = [translate_batch(model, [s], policy, LIMITS, steady=True, loops=loops)[0] for s in sources]
         assert essence(again) == essence(alone)
-        assert len(kept) < len(sources), "loops are used again, or this shows nothing"
+        assert len(loops.by_width) < len(sources), "loops are used again, or this shows nothing"
     return essence(translate(model, sources, policy, LIMITS, 5)), essence(alone), essence(live)
 
 

@@ -88,8 +88,8 @@ class Agent(nn.Module):
         """A single step of the LSTM, of which nn.LSTM makes ten times the work on a CPU: it packs its weights."""
         core = self.core
         assert isinstance(core, nn.LSTM)
-        weights = core.weight_ih_l0, core.weight_hh_l0, core.bias_ih_l0, core.bias_hh_l0
-        hidden, cell = torch.lstm_cell(inputs, [part[0] for part in state], *weights)
+        first, second, *biases = core.parameters()
+        hidden, cell = torch.lstm_cell(inputs, [part[0] for part in state], first, second, *biases)
         return hidden[:, None], (hidden[None], cell[None])
 
 

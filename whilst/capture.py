@@ -3,6 +3,8 @@
 Without it the GPU waits for the host: the packed layout has one shape, so one recording serves every batch.
 """
 
+import functools
+import gc
 from collections.abc import Callable, Sequence
 
 import torch
@@ -38,6 +40,38 @@ class Captured:
         return self.result
 
 
+@functools.cache
+def recording_stream() -> torch.cuda.Stream:
+    """One for all: every stream that multiplies matrices keeps a workspace of its own."""
+    return torch.cuda.Stream()  # type: ignore[no-untyped-call]
+
+
+def record(work: Callable[[], None]) -> torch.cuda.CUDAGraph:
+    """`work` as a graph, for recordings that are made often.
+
+    `torch.cuda.graph` collects garbage and empties the allocator's cache first, which takes longer than all the
+    rest; here it is enough that nothing is collected meanwhile.
+    """
+    graph, stream = torch.cuda.CUDAGraph(), recording_stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        with torch.cuda.stream(stream):
+            work()  # compiles, and lets every library choose its algorithms
+            torch.cuda.synchronize()
+            graph.capture_begin()
+            try:
+                work()
+            finally:
+                graph.capture_end()
+    finally:
+        if collecting:
+            gc.enable()
+    torch.cuda.current_stream().wait_stream(stream)
+    return graph
+
+
 class Repeated:
     """A step that moves some state on, recorded; every call moves it on once more. On a CPU it is just done again.
 
@@ -53,10 +87,7 @@ class Repeated:
         self.state = [tensor.clone() for tensor in began]
         self.graph: torch.cuda.CUDAGraph | None = None
         if self.state[0].device.type == "cuda":
-            warm_up(self.work)
-            self.graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(self.graph):
-                self.work()
+            self.graph = record(self.work)
             put(began)
 
     def work(self) -> None:

@@ -10,7 +10,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -130,15 +130,15 @@ def load_run(folder: Path, device: torch.device) -> Trained:
     model = Translator(recipe.model, len(source.vocabulary), len(target.vocabulary))
     tensors, about = load_tensors(weights, torch.device("cpu"))
     load_weights(weights, model, tensors)
-    return Trained(folder, recipe, source, target, model.to(device).eval(), about, load_agent(folder, device))
+    trained = Trained(folder, recipe, source, target, model.to(device).eval(), about)
+    return with_agent(trained, device) if (folder / AGENT / "model.safetensors").is_file() else trained
 
 
-def load_agent(folder: Path, device: torch.device) -> Agent | None:
-    """The agent that was trained for this run, if there is one."""
-    weights = folder / AGENT / "model.safetensors"
-    if not weights.is_file():
-        return None
-    recipe = read_recipe(folder / AGENT)
+def with_agent(trained: Trained, device: torch.device) -> Trained:
+    """With the agent that was trained for this run, and what it has learnt: it may have come later."""
+    folder = trained.path / AGENT
+    recipe, weights = read_recipe(folder), folder / "model.safetensors"
     agent = Agent(recipe.agent, recipe.model.width, recipe.latencies)
     load_weights(weights, agent, load_tensors(weights, torch.device("cpu"))[0])
-    return agent.to(device).eval()
+    both = replace(trained.recipe, search=recipe.search, agent=recipe.agent)
+    return replace(trained, recipe=both, agent=agent.to(device).eval())

@@ -92,25 +92,25 @@ class Loop:
         self.current: Repeated | None = None
 
     def begin(self, sources: Sequence[Sequence[int]], limits: Limits, numbers: Sequence[int]) -> None:
-        """What a step only looks at is changed in place, so that recordings stay good."""
-        device = self.source.device
-        source, lengths = pad(sources, device)
+        """What a step only looks at is changed in place, so that recordings stay good. Spare rows are finished."""
+        device, spare = self.source.device, len(self.row) - len(sources)
+        source, lengths = pad([*sources, *[[EOS]] * spare], device)
         self.source.fill_(PAD)
         self.source[:, : source.shape[1]] = source
         self.lengths.copy_(lengths)
-        self.most.copy_(torch.tensor([limits.of(len(source)) for source in sources]))
-        decider = self.policy.start(torch.as_tensor(numbers, device=device))
+        self.most.copy_(torch.tensor([limits.of(len(source)) for source in sources] + [1] * spare))
+        decider = self.policy.start(torch.as_tensor([*numbers, *[0] * spare], device=device))
         if self.recorded:
             self.decider.remember(decider.remembered())
         else:
             self.decider = decider
         self.read, self.last = torch.zeros_like(self.read), torch.full_like(self.last, BOS)
-        self.finished, self.steps = torch.zeros_like(self.finished), torch.zeros_like(self.steps)
+        self.finished, self.steps = self.row >= len(sources), torch.zeros_like(self.steps)
         self.current = None
         self.cache.restart()
         if self.at_once:
             self.model.read(self.cache, self.source, self.lengths)
-        self.read_on(~self.finished)  # the first READ is given: there is nothing to translate before it
+        self.read_on(torch.ones_like(self.finished))  # the first READ is given: there is nothing to write before it
 
     def read_on(self, reading: Tensor) -> None:
         if not self.at_once:
@@ -190,7 +190,7 @@ class Loop:
 
     def note(self, outputs: list[Output], times: Sequence[float]) -> None:
         """Add what the finished rows have written to the outputs."""
-        done = self.finished.nonzero()[:, 0]
+        done = (self.finished & (self.row < len(outputs))).nonzero()[:, 0]
         columns = (self.row, self.cache.written, self.units, self.reads, self.step_of)
         for row, count, units, reads, steps in zip(*(t[done].tolist() for t in columns), strict=True):
             outputs[row] = Output(
@@ -208,6 +208,23 @@ class Loop:
         self.recorded, self.current = {}, None
 
 
+class Loops:
+    """Loops that are used again, and so are their recordings: for one policy, and for so many rows at most."""
+
+    def __init__(self, rows: int) -> None:
+        self.rows = rows
+        self.by_width: dict[int, Loop] = {}
+
+    def of(self, model: Translator, policy: Policy, width: int, limits: Limits) -> Loop:
+        rounded = -(-width // COLUMNS) * COLUMNS  # so that many sources share one
+        width = rounded if limits.of(rounded) <= MAX_POSITIONS else width
+        if width not in self.by_width:
+            if self.rows > 1:
+                self.by_width.clear()  # batches come by length: no one returns to the one before
+            self.by_width[width] = Loop(model, policy, self.rows, width, limits.of(width), at_once=True)
+        return self.by_width[width]
+
+
 @torch.inference_mode()
 def translate_batch(
     model: Translator,
@@ -217,11 +234,11 @@ def translate_batch(
     numbers: Sequence[int] | None = None,
     at_once: bool = True,
     steady: bool | None = None,
-    kept: dict[int, Loop] | None = None,
+    loops: Loops | None = None,
 ) -> list[Output]:
     """Translate sources (each ending with eos) together; `numbers` are their places in the corpus.
 
-    `steady`: see above; by default on a GPU. `kept`: loops to be used again, for single sources of one policy.
+    `steady`: see above; by default on a GPU. `loops`: to be used again, for steady batches of one policy.
     """
     if model.bidirectional and not isinstance(policy, Full):
         raise UserError(f"policy {policy.name}: this model's encoder needs the whole source; use full")
@@ -230,18 +247,15 @@ def translate_batch(
     if steady is None:
         steady = model.target_embedding.weight.device.type == "cuda"
     steady = steady and at_once
+    loops = loops if steady else None
     outputs = [Output() for _ in sources]
     width = max(map(len, sources))
-    if kept is None:
+    if loops is None:
         loop = Loop(model, policy, len(sources), width, limits.of(width), at_once)
     else:
-        rounded = -(-width // COLUMNS) * COLUMNS  # so that many sources share one
-        width = rounded if limits.of(rounded) <= MAX_POSITIONS else width
-        if width not in kept:
-            kept[width] = Loop(model, policy, 1, width, limits.of(width), at_once)
-        loop = kept[width]
+        loop = loops.of(model, policy, width, limits)
     loop.begin(sources, limits, numbers or range(len(sources)))
-    if kept is None and at_once:
+    if at_once and loops is None:
         loop.cache.encoder.clear()  # nothing more will be read
     times: list[float] = []  # of each step
     while True:
@@ -253,10 +267,11 @@ def translate_batch(
                 loop.step()
         going = int((~loop.finished).sum())  # waits for the device
         times += [1000 * (time.perf_counter() - began)] * count
-        if going <= (STEADY_SHRINK if steady else SHRINK) * len(loop.row):
+        if not going:
             loop.note(outputs, times)
-            if not going:
-                return outputs
+            return outputs
+        if loops is None and going <= (STEADY_SHRINK if steady else SHRINK) * len(loop.row):
+            loop.note(outputs, times)
             loop.select((~loop.finished).nonzero()[:, 0])
 
 
@@ -271,11 +286,11 @@ def translate(
     """Translate any number of sources in batches of similar length; the order stays."""
     order = sorted(range(len(sources)), key=lambda i: -len(sources[i]))
     outputs: dict[int, Output] = {}
-    kept: dict[int, Loop] | None = {} if batch == 1 and not policy.knows_sentences else None
+    loops = None if policy.knows_sentences else Loops(min(batch, len(sources)))
     with bar(None, what, "sentences", len(sources)) as progress:
         for start in range(0, len(order), batch):
             chosen = order[start : start + batch]
-            done = translate_batch(model, [sources[i] for i in chosen], policy, limits, chosen, kept=kept)
+            done = translate_batch(model, [sources[i] for i in chosen], policy, limits, chosen, loops=loops)
             outputs |= dict(zip(chosen, done, strict=True))
             progress.update(len(chosen))
     return [outputs[i] for i in range(len(sources))]

@@ -10,6 +10,7 @@ import json
 import math
 import os
 import re
+import socket
 import subprocess
 import sys
 import time
@@ -115,12 +116,12 @@ async def stream(url: str, load: Load, words: Sequence[str], began: float, phase
     from websockets.asyncio.client import connect
 
     heard, since = Heard(), began + WARM
-    async with connect(url, compression=None, max_queue=None, open_timeout=60) as socket:
-        await socket.send(json.dumps({"type": "start", "latency": load.latency}))
-        heard.take(json.loads(await socket.recv()), 0.0, since)
+    async with connect(url, compression=None, max_queue=None, open_timeout=60) as client:
+        await client.send(json.dumps({"type": "start", "latency": load.latency}))
+        heard.take(json.loads(await client.recv()), 0.0, since)
 
         async def listen() -> None:
-            async for frame in socket:
+            async for frame in client:
                 message = json.loads(frame)
                 heard.take(message, time.monotonic(), since)
                 if message["type"] == "final" and message["source_words"] != len(heard.due):
@@ -134,8 +135,8 @@ async def stream(url: str, load: Load, words: Sequence[str], began: float, phase
             await asyncio.sleep(max(0.0, due - time.monotonic()))
             heard.due.append(due)
             word = words[number % len(words)]
-            await socket.send(json.dumps({"type": "words", "seq": number + 1, "text": word}))
-        await socket.send(json.dumps({"type": "finish", "seq": len(heard.due) + 1}))
+            await client.send(json.dumps({"type": "words", "seq": number + 1, "text": word}))
+        await client.send(json.dumps({"type": "finish", "seq": len(heard.due) + 1}))
         try:
             await asyncio.wait_for(listening, 60)
         except TimeoutError:
@@ -158,27 +159,19 @@ class Serving:
     """A server in a process of its own."""
 
     def __init__(self, model: Path, sessions: int, options: Sequence[str]) -> None:
-        command = [sys.executable, "-m", "whilst", "serve", "--model", str(model), "--port", "0"]
-        command += ["--sessions", str(sessions), *options]
-        environment = os.environ | {"PYTHONUNBUFFERED": "1"}
-        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
-        assert self.process.stderr is not None
-        said = ""
-        while not (found := re.search(r"http://(\S+)", said)):
-            line = self.process.stderr.readline()
-            if not line:
-                raise UserError(f"the server did not start: {said.strip()}")
-            said += line
-        self.host = found[1]
-        self._wait()
-
-    def _wait(self) -> None:
-        """Until it answers."""
-        for _ in range(600):
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        self.host = f"127.0.0.1:{port}"
+        command = [sys.executable, "-m", "whilst", "serve", "--model", str(model), "--port", str(port)]
+        self.process = subprocess.Popen([*command, "--sessions", str(sessions), *options])
+        for _ in range(1200):
             with contextlib.suppress(OSError):
                 self.get("/healthz")
                 return
+            if self.process.poll() is not None:
+                raise UserError("the server did not start; it says why above")
             time.sleep(0.1)
+        self.stop()
         raise UserError("the server does not answer")
 
     def get(self, path: str) -> str:

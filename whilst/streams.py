@@ -65,6 +65,7 @@ def serve(
     precision: Annotated[
         str, typer.Option(help="fp32, or bf16: faster on CPUs with AVX512-BF16 or AMX.")
     ] = "fp32",
+    ray: Annotated[bool, typer.Option("--ray", help="Workers are replicas of Ray Serve (extra `ray`).")] = False,
     set_: Set = [],  # noqa: B006
     device: Device = "cpu",
 ) -> None:
@@ -92,7 +93,14 @@ def serve(
 
     limits = Limits(words=words, sessions=sessions, idle=idle)
     door = Door(token, tuple(origin or ()))
-    serve(Options(model, host, port, workers, limits, door, tuple(set_), How(engine, precision, device, threads)))
+    how = How(engine, precision, device, threads)
+    options = Options(model, host, port, workers, limits, door, tuple(set_), how)
+    if ray:
+        from whilst.server.ray import serve_ray
+
+        serve_ray(options)
+    else:
+        serve(options)
 
 
 def bench_serve(

@@ -1,19 +1,20 @@
 """Several processes that do the same work: one that dies is replaced, and all are told to stop together."""
 
+import contextlib
 import logging
 import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from multiprocessing import connection
 from multiprocessing.process import BaseProcess
-from types import FrameType
 from typing import Any
 
 from whilst.errors import UserError
 
 log = logging.getLogger("whilst.serve")
+STOP = signal.SIGINT, signal.SIGTERM
 
 
 def _follow() -> None:
@@ -31,40 +32,45 @@ def _child(work: Callable[..., None], arguments: tuple[Any, ...]) -> None:
     work(*arguments)
 
 
-def supervise(work: Callable[..., None], arguments: tuple[Any, ...], count: int) -> None:
-    """Until SIGINT or SIGTERM. A process that dies before it ever served would die again: that is an error."""
-    context = multiprocessing.get_context("spawn")
-    stopping = False
-
-    def stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
-        nonlocal stopping
-        stopping = True
-        os.write(wake, b"x")
-
+@contextlib.contextmanager
+def told_to_stop() -> Iterator[int]:
+    """A descriptor that can be read from when someone has told us to stop."""
     waker, wake = os.pipe()
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
-
-    def start() -> BaseProcess:
-        process = context.Process(target=_child, args=(work, arguments))
-        process.start()
-        return process
-
-    processes = [start() for _ in range(count)]
+    before = {number: signal.signal(number, lambda *_: os.write(wake, b"x") and None) for number in STOP}
     try:
-        while not stopping:
-            connection.wait([*(process.sentinel for process in processes), waker])
-            for place, process in enumerate(processes):
-                if not stopping and process.exitcode is not None:
-                    log.warning("worker %s ended with %s; another one begins", process.pid, process.exitcode)
-                    if process.exitcode > 0:
-                        raise UserError("a worker could not serve; its message is above")
-                    processes[place] = start()
+        yield waker
     finally:
-        for process in processes:
-            process.terminate()
-        for process in processes:
-            process.join()
         for number, handler in before.items():
             signal.signal(number, handler)
         os.close(waker)
         os.close(wake)
+
+
+def supervise(work: Callable[..., None], arguments: Sequence[tuple[Any, ...]]) -> None:
+    """A process for each of the arguments, until SIGINT or SIGTERM.
+
+    One that was killed is replaced; one that gives up by itself would give up again.
+    """
+    context = multiprocessing.get_context("spawn")
+
+    def start(place: int) -> BaseProcess:
+        process = context.Process(target=_child, args=(work, arguments[place]))
+        process.start()
+        return process
+
+    with told_to_stop() as waker:
+        processes = [start(place) for place in range(len(arguments))]
+        try:
+            while waker not in connection.wait([*(process.sentinel for process in processes), waker]):
+                for place, process in enumerate(processes):
+                    if process.exitcode is None:
+                        continue
+                    if process.exitcode > 0:
+                        raise UserError("a worker could not go on; it says why above")
+                    log.warning("worker %s ended with %s; another one begins", process.pid, process.exitcode)
+                    processes[place] = start(place)
+        finally:
+            for process in processes:
+                process.terminate()
+            for process in processes:
+                process.join()

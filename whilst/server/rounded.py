@@ -1,7 +1,7 @@
 """Linear layers that multiply in bfloat16, for CPUs that do so in hardware. Everything else keeps its precision.
 
-The models were trained with such products. Each row is still computed by itself: 8-bit products would be faster, but
-PyTorch scales their inputs by the largest value of the whole batch, and one session must not change another's words.
+The models were trained with such products. Each row is still computed by itself: 8-bit products would be faster,
+but PyTorch scales their inputs by the largest value of the whole batch, and no session may change another's words.
 """
 
 import torch.nn.functional as F

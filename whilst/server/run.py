@@ -23,6 +23,7 @@ from whilst.server.served import How, Served, serve_run
 from whilst.server.socket import ABORT
 from whilst.server.talk import Door, Hub
 
+BACKLOG = 2048  # connections that wait to be taken
 PING = 20.0  # seconds between two pings, and for the answer: who has gone without a word is noticed
 
 
@@ -86,29 +87,37 @@ class Server(uvicorn.Server):
                 signal.signal(number, handler)
 
 
-def work(options: Options, served: Served, sockets: list[socket.socket], counts: Path | None) -> None:
+def work(options: Options, served: Served, bound: socket.socket, counts: Path | None) -> None:
     """Serve in this process."""
-    Server(Hub(served, options.limits, options.door, Meter(counts))).run(sockets)
+    Server(Hub(served, options.limits, options.door, Meter(counts))).run([bound])
 
 
-def work_apart(options: Options, sockets: list[socket.socket], counts: Path) -> None:
+def work_apart(options: Options, bound: socket.socket, counts: Path) -> None:
     """Serve in one of several processes, which loads the model for itself."""
     logging.basicConfig(level=logging.WARNING, format="whilst: %(message)s")
-    work(options, options.load(), sockets, counts)
+    work(options, options.load(), bound, counts)
 
 
-def bind(options: Options) -> socket.socket:
-    """The port; 0 chooses a free one."""
+def bind(options: Options) -> list[socket.socket]:
+    """A socket for each worker, all at one port (0 chooses a free one).
+
+    Workers that waited at one socket would not share alike: who woke up first last time does so again.
+    """
     family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
-    bound = socket.socket(family)
-    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    found: list[socket.socket] = []
     try:
-        bound.bind((options.host, options.port))
-        bound.listen(2048)
-    except (OSError, OverflowError) as error:
-        bound.close()
+        port = options.port
+        with socket.create_server((options.host, port), family=family) as alone:  # nobody else is there
+            port = alone.getsockname()[1]
+        for _ in range(options.workers):
+            several = options.workers > 1
+            found.append(socket.create_server((options.host, port), family=family, reuse_port=several))
+            found[-1].listen(BACKLOG)
+    except (OSError, OverflowError, ValueError) as error:
+        for bound in found:
+            bound.close()
         raise UserError(f"--host {options.host} --port {options.port}: cannot be served at ({error})") from None
-    return bound
+    return found
 
 
 def announce(options: Options, served: Served, port: int) -> None:
@@ -130,13 +139,13 @@ def announce(options: Options, served: Served, port: int) -> None:
 
 def serve(options: Options) -> None:
     logging.basicConfig(level=logging.WARNING, format="whilst: %(message)s")
-    bound = bind(options)
-    with contextlib.closing(bound):
+    with contextlib.ExitStack() as left:
+        sockets = [left.enter_context(contextlib.closing(bound)) for bound in bind(options)]
         served = options.load()
-        announce(options, served, bound.getsockname()[1])
+        announce(options, served, sockets[0].getsockname()[1])
         if options.workers == 1:
-            work(options, served, [bound], None)
+            work(options, served, sockets[0], None)
             return
         del served
-        with tempfile.TemporaryDirectory(prefix="whilst-") as counts:
-            supervise(work_apart, (options, [bound], Path(counts)), options.workers)
+        counts = Path(left.enter_context(tempfile.TemporaryDirectory(prefix="whilst-")))
+        supervise(work_apart, [(options, bound, counts) for bound in sockets])

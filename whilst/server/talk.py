@@ -35,8 +35,9 @@ class Door:
 
     def check_token(self, headers: Headers, said: str = "") -> None:
         scheme, _, given = headers.get("authorization", "").partition(" ")
-        given = given.strip() if scheme.lower() == "bearer" else said
-        if self.token and not hmac.compare_digest(given.encode(), self.token.encode()):
+        # Headers are bytes, which came here as Latin-1.
+        token = given.strip().encode("latin-1") if scheme.lower() == "bearer" else said.encode()
+        if self.token and not hmac.compare_digest(token, self.token.encode()):
             raise SessionError(
                 "unauthorized", "a wrong token or none; send `Authorization: Bearer …`, or token in start"
             )

@@ -1,0 +1,246 @@
+"""`whilst serve` as people start it: what it says, how it stops, what becomes of a worker that is killed."""
+
+import contextlib
+import dataclasses
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from websockets.exceptions import ConnectionClosed
+
+from tests.runs import CPU, ENVIRONMENT, call, command, short_recipe
+from tests.sites import Client, texts, until
+from tests.test_terminal import write_model
+from whilst.agent import Agent
+from whilst.checkpoint import AGENT, SEARCH, load_run, save_tensors, write_run
+from whilst.dataset import Dataset
+from whilst.eager import steps_of, text_of
+from whilst.errors import UserError
+from whilst.evaluate import choose
+from whilst.live import Session, Step
+from whilst.serve_bench import Load as BenchLoad
+from whilst.serve_bench import largest, serve_bench, source_language, talk
+from whilst.server.meter import Meter
+from whilst.server.run import Options, serve
+from whilst.server.served import How, serve_run
+from whilst.settings import Agent as AgentSettings
+from whilst.settings import Data, Search
+
+
+@pytest.fixture(scope="module")
+def run(toy_dataset: Dataset, toy_data: Data, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_run(tmp_path_factory.mktemp("serve") / "run", toy_data, toy_dataset)
+
+
+def make_run(folder: Path, toy_data: Data, toy_dataset: Dataset) -> Path:
+    """A run that was never trained, with an agent of three latencies."""
+    search = Search(intervals=((1, 3), (2, 4), (4, 6)))
+    recipe = dataclasses.replace(short_recipe(toy_data, folder), search=search, agent=AgentSettings(hidden=8))
+    torch.manual_seed(4)
+    for place in (folder, folder / SEARCH):
+        write_model(place, recipe, toy_dataset)
+    write_run(folder / SEARCH / AGENT, recipe, toy_dataset.source, toy_dataset.target)
+    weights = Agent(recipe.agent, recipe.model.width, 3).state_dict()
+    save_tensors(folder / SEARCH / AGENT / "model.safetensors", weights, {})
+    return folder
+
+
+class Served:
+    """The command in a process of its own."""
+
+    def __init__(self, *arguments: str | Path) -> None:
+        line = command("serve", "--port", "0", *arguments)
+        self.process = subprocess.Popen(line, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
+        assert self.process.stderr is not None
+        self.said = ""
+        while "token" not in self.said:
+            said = self.process.stderr.readline()
+            assert said, self.said
+            self.said += said
+        found = re.search(r"http://127.0.0.1:(\d+)", self.said)
+        assert found is not None
+        self.port = int(found[1])
+        until(self.answers, "starting")
+
+    def answers(self) -> bool:
+        with contextlib.suppress(OSError):
+            return b"ok" in self.get("/healthz")
+        return False
+
+    def get(self, path: str) -> bytes:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=30) as answer:
+            found: bytes = answer.read()
+        return found
+
+    def workers(self) -> list[int]:
+        """Processes with this one as their parent that serve (others help multiprocessing)."""
+        found = re.findall(rb'whilst_resident_bytes{process="(\d+)"}', self.get("/metrics"))
+        return sorted(map(int, found))
+
+    def sessions(self) -> dict[int, int]:
+        found = re.findall(rb'whilst_sessions{process="(\d+)"} (\d+)', self.get("/metrics"))
+        return {int(process): int(count) for process, count in found if int(count)}
+
+    def connect(self) -> Client:
+        return Client(f"ws://127.0.0.1:{self.port}/v1/stream", {})
+
+    def wait(self) -> tuple[int, str]:
+        """Exit code, and what it said at the end."""
+        rest = self.process.communicate(timeout=60)[1]
+        return self.process.returncode, rest
+
+
+@contextlib.contextmanager
+def serving(*arguments: str | Path) -> Iterator[Served]:
+    served = Served(*arguments)
+    try:
+        yield served
+    finally:
+        served.process.kill()
+        served.process.communicate()
+
+
+def expected(run: Path, words: list[str], name: str) -> list[tuple[str, int, int]]:
+    trained = load_run(run / SEARCH, CPU)
+    text = text_of(trained)
+    session = Session(steps_of(trained, choose(name, trained, trained.recipe.evaluate, None), text), text)
+    return texts([event for word in words for event in session.feed(word)] + session.finish())
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_it_says_what_it_is_and_ends_in_order(run: Path, toy_dataset: Dataset, number: signal.Signals) -> None:
+    words = " ".join(toy_dataset.text("test")[0][:2]).split()[:-1]
+    with serving("--model", run, "--sessions", "3", "--idle", "60") as served:
+        assert "latencies low = agent-1, medium = agent-2, high = agent-4\n" in served.said
+        assert "3 sessions" in served.said
+        assert f"{run}: src to tgt" in served.said
+        with served.connect() as client:
+            assert client.start()["latency"] == "agent-2"
+            for word in words:
+                client.say(word)
+            client.receive_until("commit")
+            served.process.send_signal(number)
+            assert client.receive_until("final")["source_words"] == len(words)
+            assert client.receive()["code"] == "shutdown"
+            assert client.closed() == 1012
+            assert client.words == expected(run, words, "agent-2")
+        assert served.wait() == (0, "")
+
+
+def test_a_worker_that_is_killed_takes_only_its_own_sessions_along(run: Path, toy_dataset: Dataset) -> None:
+    words = " ".join(toy_dataset.text("test")[0][:3]).split()
+    with serving("--model", run, "--workers", "2", "--sessions", "30") as served, contextlib.ExitStack() as left:
+        until(lambda: len(served.workers()) == 2, "both begin")
+        clients = [left.enter_context(served.connect()) for _ in range(16)]
+        for client in clients:
+            client.start(latency="wait-2")
+            client.say(words[0])
+            client.receive_until("commit")
+        counts: dict[int, int] = {}
+        until(lambda: counts.update(served.sessions()) or sum(counts.values()) == 16, "all are counted")
+        assert len(counts) == 2, "or all have gone to one worker"
+        victim, count = counts.popitem()
+        os.kill(victim, signal.SIGKILL)
+        lost = 0
+        for client in clients:
+            try:
+                for word in words[1:]:
+                    client.say(word)
+                client.finish()
+                client.receive_until("final")
+                assert client.words == expected(run, words, "wait-2")
+            except ConnectionClosed:
+                lost += 1
+        assert lost == count
+        until(lambda: len(set(served.workers()) - {victim}) == 2, "another one takes its place")
+        with served.connect() as client:
+            assert client.start()["type"] == "ready"
+        served.process.send_signal(signal.SIGINT)
+        code, said = served.wait()
+        assert code == 0
+        assert f"worker {victim} ended with -9" in said
+
+
+def test_mistakes_are_one_line(run: Path, tmp_path: Path) -> None:
+    done = call("serve", "--port", "0", "--model", run, "--engine", "magic")
+    assert (done.returncode, done.stderr) == (2, "whilst: --engine magic: write batch or single\n")
+    with pytest.raises(UserError, match="not a run folder"):
+        serve(Options(tmp_path, port=0))
+    with pytest.raises(UserError, match=r"--host 192.0.2.1 --port 0: cannot be served at"):
+        serve(Options(run, "192.0.2.1", 0))
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        for workers in (1, 2):
+            with pytest.raises(UserError, match=f"--port {port}: cannot be served at .*in use"):
+                serve(Options(run, port=port, workers=workers))
+
+
+def test_a_run_without_an_agent_waits(run: Path, tmp_path: Path) -> None:
+    plain = tmp_path / "plain"
+    plain.mkdir()
+    for path in run.iterdir():
+        if path.is_file():
+            (plain / path.name).symlink_to(path)
+    served = serve_run(plain, [], How())
+    assert served.latencies == {"low": "wait-1", "medium": "wait-3", "high": "wait-5"}
+
+
+@pytest.mark.parametrize("how", [How("single"), How(precision="bf16")])
+def test_other_ways_translate_too(run: Path, how: How) -> None:
+    served = serve_run(run, [], how)
+    pool = served.pool(2)
+    for place in (0, 1):
+        pool.use(place, served.policy("low"))
+    both = [(0, 5), (1, 6)]
+    pool.do(Step.BEGIN, both)
+    pool.do(Step.READ, both)
+    assert set(pool.do(Step.DECIDE, both)) <= {0, 1}
+    assert all(0 <= unit < len(served.text.target.vocabulary) for unit in pool.do(Step.WRITE, both))
+
+
+def test_counts_of_all_workers(tmp_path: Path) -> None:
+    first, second = Meter(tmp_path), Meter(tmp_path)
+    first.add("whilst_sessions_total", labels='kind="stream"')
+    second.add("whilst_sessions_total", 2, 'kind="stream"')
+    second.save()
+    (tmp_path / f"{os.getpid()}.json").rename(tmp_path / "1.json")
+    first.save()
+    lines = first.text().splitlines()
+    assert 'whilst_sessions_total{process="1", kind="stream"} 2' in lines
+    assert f'whilst_sessions_total{{process="{os.getpid()}", kind="stream"}} 1' in lines
+    assert lines.count("# TYPE whilst_sessions_total counter") == 1
+    os.utime(tmp_path / "1.json", (0, 0))
+    assert 'process="1"' not in first.text(), "that one has ended"
+
+
+@pytest.mark.parametrize("wanted", [0, 3, 8, 9, 23, 100, 400])
+def test_the_search_finds_about_how_many(wanted: int) -> None:
+    tried: list[int] = []
+
+    def attempt(number: int) -> bool:
+        tried.append(number)
+        return number <= wanted
+
+    found = largest(attempt, 8, 400)
+    assert found <= wanted
+    assert found >= min(wanted, 400) * 0.9 - 1 or wanted < 8
+    assert len(tried) == len(set(tried)) <= 12
+
+
+def test_the_bench_speaks_and_counts(run: Path, tmp_path: Path) -> None:
+    assert len(talk(source_language(run))) > 50
+    out = tmp_path / "serve.json"
+    serve_bench(run, 3, BenchLoad(3, 10.0, 1.0, "low"), 60_000, 4, [], out)
+    found = json.loads(out.read_text(encoding="utf-8"))
+    (probe,) = found["probes"]
+    assert (found["streams"], probe["streams"], probe["lost"], probe["wrong"]) == (3, 3, 0, 0)
+    assert probe["words"] == 30
+    assert 0 < probe["p50"] <= probe["p95"] <= probe["p99"] <= probe["most"]
