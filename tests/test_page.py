@@ -13,6 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.test_subtitles import spoken
+from whilst import toy
 from whilst.live import End, Word
 from whilst.metrics import average_lagging
 from whilst.subtitles import Srt, Subtitles, Vtt
@@ -127,6 +128,13 @@ def test_what_the_page_names_is_there() -> None:
     for module in PAGE.glob("*.js"):
         named |= set(re.findall(r"from \"\./([^\"]+)\"", module.read_text(encoding="utf-8")))
     assert named | {"index.html"} == {path.name for path in FILES}, "named but missing, or there but never used"
+
+
+def test_the_toy_sample_is_in_the_toy_language() -> None:
+    text = re.search(r"const TOY = `(.*?)`", (PAGE / "sample.js").read_text(encoding="utf-8"), flags=re.DOTALL)
+    assert text is not None
+    known = {word for pair in toy.pairs(2_000, seed=1) for word in pair.source}
+    assert set(text[1].split()) <= known
 
 
 def test_every_control_has_a_name() -> None:

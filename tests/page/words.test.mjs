@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { readAddress } from "./address.js";
-import { SAMPLE } from "./sample.js";
+import { sampleIn } from "./sample.js";
 import { complete, gap, join, script, seemsLast } from "./words.js";
 
 test("a word is complete when white space follows", () => {
@@ -31,8 +31,9 @@ test("sentences seem to end at their marks", () => {
 });
 
 test("the sample is a talk of ten sentences, one a line", () => {
-  const lines = SAMPLE.split("\n");
+  const lines = sampleIn("en-GB").split("\n");
   assert.equal(lines.length, 10);
+  assert.equal(sampleIn("xx"), "");
   for (const line of lines) assert.deepEqual(line.split(" ").filter(seemsLast), [line.split(" ").at(-1)]);
 });
 

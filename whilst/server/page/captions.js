@@ -21,7 +21,10 @@ export class Captions {
   }
 
   #hear({ ask, captions }) {
-    if (captions && !this.#last) this.draw(captions); // what is said here comes first
+    if (captions && !this.#last) {
+      this.draw(captions); // what is said here comes first, and is told by its own page
+      Object.assign(this.node, { ariaHidden: null, ariaLive: "polite" });
+    }
     if (ask && this.#last) this.#channel.postMessage({ captions: this.#last });
   }
 

@@ -17,7 +17,7 @@ export class Connection {
   #watch = null; // of an answer that is due
   #tries = 0;
   #fatal = null; // the error that a close follows
-  #asleep = true; // the next word opens a session
+  #asleep = true; // whoever has something to say opens a session
   #journal = new Journal();
 
   /**
@@ -36,8 +36,13 @@ export class Connection {
   /** One more source word at a time in milliseconds; an empty one ends the sentence. */
   say(word, at) {
     this.#journal.add(word, at);
-    if (this.#asleep) this.connect();
+    this.wake();
     this.#send();
+  }
+
+  /** Connect if nothing was to be said so far, or for long. */
+  wake() {
+    if (this.#asleep) this.connect();
   }
 
   setLatency(latency) {

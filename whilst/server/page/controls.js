@@ -1,7 +1,8 @@
 // Buttons, the text field, and what they are set to.
 
+import { languageName } from "./address.js";
 import { translation, timeline } from "./model.js";
-import { SAMPLE } from "./sample.js";
+import { sampleIn } from "./sample.js";
 import { Listener, Recognition } from "./speech.js";
 import { srt, vtt } from "./subtitles.js";
 import { element } from "./transcript.js";
@@ -131,7 +132,10 @@ function connectTheme(button, theme) {
   };
 }
 
+/** Gives a function that tells which language is spoken. */
 function connectPlayer({ node, address, player }) {
+  let sample = null; // until the language is known
+  let wanted = false;
   const pace = node("pace");
   if (address.pace && ![...pace.options].some(({ value }) => Number(value) === address.pace)) {
     pace.prepend(element("option", { value: address.pace, textContent: `${address.pace} words/s` }));
@@ -142,7 +146,14 @@ function connectPlayer({ node, address, player }) {
   node("play").onclick = () => {
     if (player.playing) player.pause();
     else if (player.left) player.resume();
-    else player.add(script(SAMPLE));
+    else if (sample === null) wanted = true;
+    else player.add(script(sample));
+  };
+  return (language) => {
+    sample = sampleIn(language);
+    node("play").title = sample ? "" : `There is no sample in ${languageName(language)}: type or paste`;
+    if (wanted) player.add(script(sample));
+    wanted = false;
   };
 }
 
@@ -162,7 +173,7 @@ export function connectControls(page) {
   const note = (text) => (node("note").textContent = text);
   const parts = { ...page, note };
   connectInput(node("input"), parts);
-  connectPlayer(parts);
+  const play = connectPlayer(parts);
   connectOutput(parts);
   connectCaptions(parts);
   connectTheme(node("theme"), address.theme);
@@ -183,12 +194,14 @@ export function connectControls(page) {
     note,
     offer(latencies, current, source) {
       speak(source);
+      play(source);
       latency(latencies, current);
     },
     draw({ past, source, words }) {
       const written = words.length > 0 || past.some((sentence) => sentence.words.length);
       for (const id of ["copy", "srt", "vtt"]) node(id).disabled = !written;
       node("clear").disabled = !past.length && !source.length && !player.left;
+      node("play").disabled = Boolean(node("play").title) && !player.left;
       node("play").textContent = player.playing ? "Pause" : player.left ? "Go on" : "Play a sample";
     },
   };

@@ -122,9 +122,12 @@ function draw() {
 }
 
 const controls = connectControls({ node, address, player, connection, shown, say, clear, state: () => state });
-// Captions alone may only follow another window: they connect when there is something to say.
+// Captions alone may only follow another window: they connect when someone comes to the buttons.
 if (address.view === "captions") showState("asleep");
 else connection.connect();
+for (const kind of ["pointerenter", "focusin", "click"]) {
+  document.querySelector("footer").addEventListener(kind, () => connection.wake());
+}
 const talk = node("talk");
 talk.onscroll = () => (atEnd = talk.scrollHeight - talk.scrollTop - talk.clientHeight < 40);
 new ResizeObserver(plan).observe(talk);

@@ -19,7 +19,6 @@ function grow(parent, texts) {
 const texts = (words) => words.map((word) => word.text);
 
 export class Transcript {
-  #shown = null; // the state that is drawn
   #chosen = null; // the number of the sentence whose staircase is wanted; null: the latest
   #languages = { source: "", target: "" };
 
@@ -37,8 +36,6 @@ export class Transcript {
 
   draw(state, upcoming) {
     const { past, said, written } = this.nodes;
-    const before = this.#shown;
-    if (before === null || state.past.length < past.children.length) this.clear();
     if (state.past.length > past.children.length) {
       const rows = past.children.length;
       past.append(...state.past.slice(rows).map((sentence, n) => this.#row(sentence, rows + n)));
@@ -49,7 +46,6 @@ export class Transcript {
     grow(written, texts(state.words));
     this.#light(readNow(state));
     this.#announce(state.source, upcoming);
-    this.#shown = state;
   }
 
   clear() {
