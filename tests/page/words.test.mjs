@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { readAddress } from "./address.js";
+import { languageName, languageTag, readAddress } from "./address.js";
 import { sampleIn } from "./sample.js";
 import { complete, gap, join, script, seemsLast } from "./words.js";
 
@@ -35,6 +35,11 @@ test("the sample is a talk of ten sentences, one a line", () => {
   assert.equal(lines.length, 10);
   assert.equal(sampleIn("xx"), "");
   for (const line of lines) assert.deepEqual(line.split(" ").filter(seemsLast), [line.split(" ").at(-1)]);
+});
+
+test("languages", () => {
+  assert.deepEqual(["en", "vi", "src", "x y"].map(languageName), ["English", "Vietnamese", "src", "x y"]);
+  assert.deepEqual(["en", "zh_TW", "src", ""].map(languageTag), ["en", "zh-TW", "", ""]);
 });
 
 test("the address", () => {

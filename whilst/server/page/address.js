@@ -23,10 +23,14 @@ export function readAddress(address) {
   };
 }
 
+/** A language's code for browsers; "" for what is none, such as the toy corpus's "src" (they would say Sardinian). */
+export const languageTag = (code) => (/^[a-z]{2}(?:[-_]|$)/iu.test(code) ? code.replaceAll("_", "-") : "");
+
 /** English for a language's code, or the code. */
 export function languageName(code) {
+  const tag = languageTag(code);
   try {
-    return new Intl.DisplayNames(["en"], { type: "language", fallback: "code" }).of(code);
+    return tag ? new Intl.DisplayNames(["en"], { type: "language", fallback: "code" }).of(tag) : code;
   } catch {
     return code;
   }

@@ -1,6 +1,6 @@
 // Buttons, the text field, and what they are set to.
 
-import { languageName } from "./address.js";
+import { languageName, languageTag } from "./address.js";
 import { translation, timeline } from "./model.js";
 import { sampleIn } from "./sample.js";
 import { Listener, Recognition } from "./speech.js";
@@ -63,7 +63,7 @@ function connectSpeech({ node, say, note }) {
     listener.start(language);
     show(true);
   };
-  return (code) => (language = code);
+  return (code) => (language = languageTag(code));
 }
 
 function connectLatency({ node, connection }) {
@@ -158,11 +158,14 @@ function connectPlayer({ node, address, player }) {
 }
 
 function connectOutput({ node, note, state }) {
-  node("copy").onclick = () =>
-    navigator.clipboard.writeText(translation(state())).then(
-      () => note("Copied."),
-      () => note("The browser did not allow to copy: select the text instead."),
-    );
+  node("copy").onclick = async () => {
+    try {
+      await navigator.clipboard.writeText(translation(state()));
+      note("Copied.");
+    } catch {
+      note("The browser does not let this page copy: select the text instead."); // or has no clipboard, without TLS
+    }
+  };
   node("srt").onclick = () => save("whilst.srt", "application/x-subrip", srt(timeline(state())));
   node("vtt").onclick = () => save("whilst.vtt", "text/vtt", vtt(timeline(state())));
 }

@@ -1,6 +1,6 @@
 // The page: what people do goes to the connection, what it tells becomes the next state, the state is drawn.
 
-import { languageName, readAddress } from "./address.js";
+import { languageName, languageTag, readAddress } from "./address.js";
 import { Announcer } from "./announcer.js";
 import { Captions } from "./captions.js";
 import { Connection } from "./connection.js";
@@ -69,9 +69,9 @@ function showState(name) {
 }
 
 function introduce({ model, latency, latencies }) {
-  language = model.target;
+  language = languageTag(model.target);
   node("pair").textContent = `${languageName(model.source)} → ${languageName(model.target)}`;
-  transcript.speak(model.source, model.target);
+  transcript.speak(languageTag(model.source), language);
   controls.offer(latencies, latency, model.source);
   if (trouble) controls.note("");
   trouble = false;
