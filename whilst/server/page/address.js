@@ -23,7 +23,7 @@ export function readAddress(address) {
   };
 }
 
-/** A language's code for browsers; "" for what is none, such as the toy corpus's "src" (they would say Sardinian). */
+/** A language's code for browsers; "" for what is none, such as "src", which they would take for Sardinian. */
 export const languageTag = (code) => (/^[a-z]{2}(?:[-_]|$)/iu.test(code) ? code.replaceAll("_", "-") : "");
 
 /** English for a language's code, or the code. */
