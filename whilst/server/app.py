@@ -72,7 +72,8 @@ async def post(request: Request) -> Response:
 
 async def health(request: Request) -> Response:
     hub: Hub = request.app.state.hub
-    status, code = ("stopping", 503) if hub.stopping else ("ok", 200)
+    status = "stopping" if hub.stopping else "ok" if hub.worker.is_alive() else "failed"
+    code = 200 if status == "ok" else 503
     counts = {"sessions": len(hub.talks), "most_sessions": hub.limits.sessions}
     return JSONResponse({"status": status, "version": __version__, "model": hub.served.name, **counts}, code)
 

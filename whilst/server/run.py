@@ -4,6 +4,7 @@ import contextlib
 import logging
 import signal
 import socket
+import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -24,6 +25,7 @@ from whilst.server.socket import ABORT
 from whilst.server.talk import Door, Hub
 
 BACKLOG = 2048  # connections that wait to be taken
+UNTAKEN = 60_000  # milliseconds until a connection ends whose other side takes nothing
 PING = 20.0  # seconds between two pings, and for the answer: who has gone without a word is noticed
 
 
@@ -113,6 +115,8 @@ def bind(options: Options) -> list[socket.socket]:
             several = options.workers > 1
             found.append(socket.create_server((options.host, port), family=family, reuse_port=several))
             found[-1].listen(BACKLOG)
+            if sys.platform == "linux":  # connections inherit it: what nobody takes is not kept for ever
+                found[-1].setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNTAKEN)
     except (OSError, OverflowError, ValueError) as error:
         for bound in found:
             bound.close()

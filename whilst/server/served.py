@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from whilst.checkpoint import AGENT, load_run, read_recipe
+from whilst.checkpoint import AGENT, load_run
 from whilst.eager import steps_of, text_of
 from whilst.errors import UserError
 from whilst.evaluate import agent_names, choose, home, with_settings
@@ -62,7 +62,7 @@ def serve_run(run: Path, overrides: list[str], how: How) -> Served:
     if how.precision == "bf16":
         for part in filter(None, (trained.model, trained.agent)):
             round_linears(part)
-    if read_recipe(folder).model.cross == "monotone":
+    if trained.recipe.model.cross == "monotone":
         names: list[str] | tuple[str, ...] = ["mma"]
     else:
         names = agent_names(trained) if trained.agent is not None else FIXED

@@ -123,6 +123,9 @@ class Worker:
         self._commands.put(None)
         self._thread.join()
 
+    def is_alive(self) -> bool:
+        return self._thread.is_alive()
+
     def open(self, stream: Stream) -> None:
         self._commands.put(partial(self._guard, stream, partial(self._open, stream)))
 
