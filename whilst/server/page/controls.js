@@ -1,0 +1,211 @@
+// Buttons, the text field, and what they are set to.
+
+import { languageName, languageTag } from "./address.js";
+import { translation, timeline } from "./model.js";
+import { sampleIn } from "./sample.js";
+import { Listener, Recognition } from "./speech.js";
+import { srt, vtt } from "./subtitles.js";
+import { element } from "./transcript.js";
+import { BREAK, complete, script } from "./words.js";
+
+const AWAKE = 3000; // milliseconds that the buttons stay over the captions
+
+function save(name, type, text) {
+  const link = element("a", { download: name, href: URL.createObjectURL(new Blob([text], { type })) });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 60000);
+}
+
+function connectInput(input, { say, player }) {
+  const send = (text) => {
+    const { words, rest } = complete(text);
+    words.forEach(say);
+    if (input.value !== rest) input.value = rest;
+  };
+  input.oninput = ({ isComposing }) => isComposing || send(input.value);
+  input.oncompositionend = () => send(input.value);
+  input.onkeydown = (event) => {
+    if (event.key !== "Enter" || event.isComposing) return;
+    event.preventDefault();
+    send(`${input.value} `);
+    say(BREAK);
+  };
+  input.onpaste = (event) => {
+    const text = event.clipboardData.getData("text/plain");
+    if (!/\s\S/u.test(text.trim())) return; // a single word is as good as typed
+    event.preventDefault();
+    send(`${input.value} `);
+    player.add(script(text));
+  };
+  // A click beside the text means the text field, unless it selects something.
+  input.parentElement.onclick = () => getSelection().isCollapsed && input.focus();
+}
+
+function connectSpeech({ node, say, note }) {
+  const button = node("speak");
+  let language = "en";
+  const show = (on) => {
+    button.setAttribute("aria-pressed", String(on));
+    button.textContent = on ? "Stop" : "Speak";
+  };
+  const ended = (why) => {
+    show(false);
+    if (why) note(why);
+  };
+  const listener = new Listener({ hear: (words) => words.forEach(say), ended });
+  if (!Recognition) {
+    button.disabled = true;
+    button.title = "This browser has no speech recognition";
+  } else button.title = "By the browser's speech recognition, which may send what you say to its maker";
+  button.onclick = () => {
+    if (listener.listening) return listener.stop();
+    note("");
+    listener.start(language);
+    show(true);
+  };
+  return (code) => (language = languageTag(code));
+}
+
+function connectLatency({ node, connection }) {
+  const box = node("latency");
+  box.onchange = ({ target }) => connection.setLatency(target.value);
+  const option = (name, policy) => {
+    const checked = name === connection.latency;
+    const radio = element("input", { type: "radio", name: "latency", value: name, checked });
+    return element("label", { title: policy }, radio, element("span", { textContent: name }));
+  };
+  // Drawn again only if it differs, so that the focus stays where it is.
+  return (latencies, current) => {
+    const wanted = connection.latency;
+    const named = latencies.some(({ name }) => name === wanted);
+    const options = named ? latencies : [...latencies, { name: wanted, policy: current }];
+    const radios = [...box.querySelectorAll("input")];
+    if (radios.map(({ value }) => value).join() === options.map(({ name }) => name).join()) {
+      for (const [n, radio] of radios.entries()) {
+        radio.checked = radio.value === wanted;
+        radio.parentElement.title = options[n].policy;
+      }
+    } else box.replaceChildren(box.firstElementChild, ...options.map(({ name, policy }) => option(name, policy)));
+  };
+}
+
+function connectCaptions({ node, address, shown }) {
+  const { body } = document;
+  let size = address.size;
+  let timer;
+  const resize = (factor) => {
+    size = Math.round((size ?? parseFloat(getComputedStyle(node("captions")).fontSize)) * factor);
+    node("captions").style.fontSize = `${size}px`;
+  };
+  const show = (on) => {
+    body.dataset.view = on ? "captions" : "talk";
+    node("captioned").textContent = on ? "Back" : "Captions";
+    if (on) shown.follow();
+  };
+  if (size) resize(1);
+  body.classList.toggle("transparent", address.transparent);
+  node("smaller").onclick = () => resize(1 / 1.15);
+  node("larger").onclick = () => resize(1.15);
+  node("captioned").onclick = () => {
+    const on = body.dataset.view !== "captions";
+    show(on);
+    // Where full screen is not allowed the captions fill the window.
+    if (on) document.documentElement.requestFullscreen?.().catch(() => {});
+    else if (document.fullscreenElement) document.exitFullscreen();
+  };
+  document.onfullscreenchange = () => document.fullscreenElement || show(false);
+  addEventListener("keydown", ({ key }) => key === "Escape" && body.dataset.view === "captions" && show(false));
+  addEventListener("pointermove", () => {
+    body.classList.add("awake");
+    clearTimeout(timer);
+    timer = setTimeout(() => body.classList.remove("awake"), AWAKE);
+  });
+  show(address.view === "captions");
+}
+
+function connectTheme(button, theme) {
+  const root = document.documentElement;
+  if (theme) root.dataset.theme = theme;
+  button.onclick = () => {
+    const preferred = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
+    root.dataset.theme = (root.dataset.theme ?? preferred) === "dark" ? "light" : "dark";
+  };
+}
+
+/** Gives a function that tells which language is spoken. */
+function connectPlayer({ node, address, player }) {
+  let sample = null; // until the language is known
+  let wanted = false;
+  const pace = node("pace");
+  if (address.pace && ![...pace.options].some(({ value }) => Number(value) === address.pace)) {
+    pace.prepend(element("option", { value: address.pace, textContent: `${address.pace} words/s` }));
+  }
+  if (address.pace) pace.value = address.pace;
+  player.pace = Number(pace.value);
+  pace.onchange = () => (player.pace = Number(pace.value));
+  node("play").onclick = () => {
+    if (player.playing) player.pause();
+    else if (player.left) player.resume();
+    else if (sample === null) wanted = true;
+    else player.add(script(sample));
+  };
+  return (language) => {
+    sample = sampleIn(language);
+    node("play").title = sample ? "" : `There is no sample in ${languageName(language)}: type or paste`;
+    if (wanted) player.add(script(sample));
+    wanted = false;
+  };
+}
+
+function connectOutput({ node, note, state }) {
+  node("copy").onclick = async () => {
+    try {
+      await navigator.clipboard.writeText(translation(state()));
+      note("Copied.");
+    } catch {
+      note("The browser does not let this page copy: select the text instead."); // or has no clipboard, without TLS
+    }
+  };
+  node("srt").onclick = () => save("whilst.srt", "application/x-subrip", srt(timeline(state())));
+  node("vtt").onclick = () => save("whilst.vtt", "text/vtt", vtt(timeline(state())));
+}
+
+/** Gives {draw, note, offer}: to show a state, to tell something, and to offer a server's latencies. */
+export function connectControls(page) {
+  const { node, address, player, connection, clear } = page;
+  const note = (text) => (node("note").textContent = text);
+  const parts = { ...page, note };
+  connectInput(node("input"), parts);
+  const play = connectPlayer(parts);
+  connectOutput(parts);
+  connectCaptions(parts);
+  connectTheme(node("theme"), address.theme);
+  const speak = connectSpeech(parts);
+  const latency = connectLatency(parts);
+  node("clear").onclick = () => {
+    player.clear();
+    note("");
+    clear();
+    node("input").focus();
+  };
+  node("identify").onsubmit = (event) => {
+    event.preventDefault();
+    note("");
+    connection.identify(node("token").value);
+  };
+  return {
+    note,
+    offer(latencies, current, source) {
+      speak(source);
+      play(source);
+      latency(latencies, current);
+    },
+    draw({ past, source, words }) {
+      const written = words.length > 0 || past.some((sentence) => sentence.words.length);
+      for (const id of ["copy", "srt", "vtt"]) node(id).disabled = !written;
+      node("clear").disabled = !past.length && !source.length && !player.left;
+      node("play").disabled = Boolean(node("play").title) && !player.left;
+      node("play").textContent = player.playing ? "Pause" : player.left ? "Go on" : "Play a sample";
+    },
+  };
+}
