@@ -255,6 +255,16 @@ def test_a_changed_setting_is_named_and_makes_another_curve(tmp_path: Path) -> N
     assert f"[agent-3](results/{again.parent.name}/{again.name})" in table.replace("../", "")
 
 
+def test_an_agent_on_a_model_that_was_not_fine_tuned_stands_beside_the_others(tmp_path: Path) -> None:
+    kept = tmp_path / "results"
+    keep(kept / "a", "iwslt15.en-vi", "bs-simt (multi-path)", "agent-3", 3.4, 29.0, stage=1)
+    keep(kept / "b", "iwslt15.en-vi.no-teacher", "bs-simt", "agent-3", 3.4, 28.0, stage=2)
+    write_paper(kept, RECIPES, tmp_path / "out")
+    table = section((tmp_path / "out" / "paper.md").read_text(encoding="utf-8"), "Table 8")
+    found = {row[0]: row[6] for row in rows(table) if row[0].startswith("bs-simt") and row[1] == "[3,7]"}
+    assert found == {"bs-simt, not fine-tuned": "29.00", "bs-simt": "28.00"}
+
+
 def test_other_weights_by_the_same_recipe_and_seeds_are_no_second_seed(tmp_path: Path) -> None:
     for name, sha in (("a", "1"), ("b", "2"), ("c", "3")):
         sets = f"start=runs/{name}"

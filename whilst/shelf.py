@@ -16,6 +16,7 @@ from whilst.tables import NONE, figure
 
 NOT_RUN = "not run"
 ORACLE = f"{BEST} oracle"
+UNTUNED = " (multi-path)"  # of BS-SiMT: an agent on the multi-path model as it is
 OURS = {FULL: "full-sentence"}  # what we call the paper's systems, where it is not the same
 KINDS = {FULL: "full", "wait-k": "wait", "multi-path": "wait", "mma": "mma", ORACLE: "oracle"}  # else agents
 
@@ -56,14 +57,16 @@ class Shelf:
 
 
 def _plain(system: str) -> str:
-    """Without what it was fine-tuned from, which is one of the changes."""
-    before, found, after = system.partition(" (from ")
-    return before + after.partition(")")[2] if found else system
+    """Without what it was fine-tuned from, which is one of the changes, and whether it was at all."""
+    before, found, after = system.replace(UNTUNED, "").partition(" (from ")
+    return before + after.partition(")")[2] if found else before
 
 
 def call(group: Sequence[Family], system: str) -> list[str]:
     """A name for each family: A, B, … where a system was measured with several recipes."""
-    return [system if len(group) == 1 else f"{system} {chr(ord('A') + number)}" for number in range(len(group))]
+    names = [f"{system}, not fine-tuned" if UNTUNED in family.system else system for family in group]
+    letters = iter("ABCDEFGHIJKLMNOPQRSTUVWXYZ")
+    return [name if names.count(name) == 1 else f"{name} {next(letters)}" for name in names]
 
 
 def text_of(family: Family) -> str:
