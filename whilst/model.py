@@ -223,8 +223,8 @@ class Translator(nn.Module):
         place = torch.where(steps < counts[:, None], cache.read[:, None] + steps, capacity)
         cache.read_end = min(cache.read_end + len(steps), capacity)
         limit = (cache.read + counts)[:, None].expand_as(place) if self.bidirectional else place + 1
-        mask = visible(place, limit, cache.read_end)
         states = self.embed(self.source_embedding, tokens, place)
+        mask = additive(visible(place, limit, cache.read_end), states)
         for layer, (keys, values) in zip(self.encoder, cache.encoder, strict=True):
             states = layer(states, mask, Slot(keys, values, place, cache.read_end, cache.rows))
         encoded = self.encoder_norm(states)
@@ -244,9 +244,10 @@ class Translator(nn.Module):
         """(rows, width) the states that would write the next token of every row now. Nothing counts as written."""
         place = cache.written[:, None]
         end = cache.written_end + 1
-        mask = visible(place, place + 1, end)
-        cross = visible(place, reads[:, None], cache.read_end)
         states = self.embed(self.target_embedding, last[:, None], place)
+        mask = additive(visible(place, place + 1, end), states)
+        cross = visible(place, reads[:, None], cache.read_end)
+        cross = cross if cache.heads else additive(cross, states)
         walks: Sequence[Stops | None] = cache.heads or [None] * len(self.decoder)
         for layer, (keys, values), encoded, walk in zip(
             self.decoder, cache.decoder, cache.source, walks, strict=True
@@ -263,3 +264,8 @@ def visible(place: Tensor, limit: Tensor, end: int) -> Tensor:
     queries = Tokens(torch.zeros_like(place[:, :1]), place)
     keys = Tokens(queries.segment, torch.arange(end, device=place.device)[None])
     return dense_mask(queries, limit, keys)
+
+
+def additive(mask: Tensor, states: Tensor) -> Tensor:
+    """The same as a summand. All layers share it: of a boolean mask each would make one for itself."""
+    return torch.zeros_like(mask, dtype=states.dtype).masked_fill_(~mask, -torch.inf)
