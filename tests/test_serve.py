@@ -11,6 +11,7 @@ import subprocess
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -196,15 +197,10 @@ def test_a_run_without_an_agent_waits(run: Path, tmp_path: Path) -> None:
     assert served.latencies == {"low": "wait-1", "medium": "wait-3", "high": "wait-5"}
 
 
-@pytest.mark.parametrize("how", [How(), How("single"), How("onnx", "fp32")])
-def test_a_run_translates_as_live(
-    run: Path, toy_dataset: Dataset, how: How, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With weights that are laid out anew."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+def spoken(run: Path, words: list[str], how: How) -> list[tuple[str, int, int]]:
+    """What a session of high latency says, alone."""
     served = serve_model(str(run), [], how)
     pool, script = served.pool(2), Script(served.text)
-    words = " ".join(toy_dataset.text("test")[0][:4]).split()
     pool.use(1, served.policy("high"))
     events = []
     for word in words:
@@ -212,7 +208,17 @@ def test_a_run_translates_as_live(
         events += script.settle()
         while (ask := script.next()) is not None:
             events += script.answer(ask, pool.do(ask.step, [(1, ask.unit)])[0])
-    assert texts(events) == expected(run, words, "agent-4")
+    return texts(events)
+
+
+@pytest.mark.parametrize("how", [How(), How("single"), How("onnx", "fp32")])
+def test_a_run_translates_as_live(
+    run: Path, toy_dataset: Dataset, how: How, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With weights that are laid out anew."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    words = " ".join(toy_dataset.text("test")[0][:4]).split()
+    assert spoken(run, words, how) == expected(run, words, "agent-4")
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
@@ -231,6 +237,37 @@ def test_packed_layers_are_the_same(run: Path, precision: str) -> None:
         torch.testing.assert_close(one(states), found, rtol=near, atol=near)
         for some in (slice(0, 1), slice(7, 9), slice(3, 33)):
             assert torch.equal(other(states[some]), found[some])
+
+
+CALLS = {
+    "mkldnn": ("_reorder_linear_weight", "_linear_pointwise"),
+    "quantized": ("linear_prepack_fp16", "linear_dynamic_fp16"),
+}
+
+
+def without(monkeypatch: pytest.MonkeyPatch, place: str, missing: str) -> None:
+    """A PyTorch that lacks this call."""
+    there = {name: getattr(getattr(torch.ops, place), name) for name in CALLS[place] if name != missing}
+    monkeypatch.setattr(torch.ops, place, SimpleNamespace(**there))
+
+
+@pytest.mark.parametrize("missing", [*CALLS["mkldnn"], "none, but one is wrong"])
+def test_without_such_calls_it_uses_pytorchs_own_layers(
+    run: Path, toy_dataset: Dataset, monkeypatch: pytest.MonkeyPatch, missing: str
+) -> None:
+    without(monkeypatch, "mkldnn", missing)
+    if missing not in CALLS["mkldnn"]:
+        monkeypatch.setattr(torch.ops.mkldnn, "_linear_pointwise", lambda inputs, weight, *_: inputs @ weight.T + 1)
+        monkeypatch.setattr(torch.ops.mkldnn, "_reorder_linear_weight", lambda weight, _: weight)
+    words = toy_dataset.text("test")[0][0].split()
+    assert spoken(run, words, How()) == expected(run, words, "agent-4")
+
+
+@pytest.mark.parametrize("missing", CALLS["quantized"])
+def test_without_16_bits_it_says_so(run: Path, monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
+    without(monkeypatch, "quantized", missing)
+    with pytest.raises(UserError, match="--precision fp16: this machine cannot; leave it away"):
+        serve_model(str(run), [], How(precision="fp16"))
 
 
 def test_a_packed_agent_is_the_same() -> None:
