@@ -89,6 +89,9 @@ def test_a_threshold_is_obeyed(run: Path, lines: list[str]) -> None:
     full, _ = opened(Wanted(str(run), "full", "onnx", "fp32"))
     usual, _ = opened(Wanted(str(run), "low", "onnx", "fp32"))
     assert talk(never, lines) == talk(full, lines) != talk(usual, lines)
+    for engine in ("onnx", "torch"):
+        named, _ = opened(Wanted(str(run), "agent-1.threshold-1", engine, "fp32"))
+        assert talk(named, lines) == talk(full, lines)
     with pytest.raises(UserError, match="was trained with it"):
         opened(Wanted(str(run), "low", "onnx", "fp32", ("model.width=8",)))
 
@@ -259,7 +262,7 @@ def test_an_export_translates_without_pytorch(run: Path, exported: Path, lines: 
 
 
 def test_an_export_is_evaluated_as_its_run(run: Path, exported: Path, tmp_path: Path) -> None:
-    names = "agent-1", "wait-2", "diagonal-2", "full"
+    names = "agent-1", "agent-1.threshold-0.45", "wait-2", "diagonal-2", "full"
     chosen = [word for name in names for word in ("--policy", name)]
     said = [
         whilst("evaluate", run, *chosen, "--device", "cpu", "--out", tmp_path),
@@ -274,6 +277,7 @@ def test_an_export_is_evaluated_as_its_run(run: Path, exported: Path, tmp_path: 
         assert found.scores == wanted.scores
         assert (found.system, found.model_sha256) == (wanted.system, wanted.model_sha256)
         assert (found.policy, found.source_sha256) == (f"{name}.fp32", wanted.source_sha256)
+        assert found.settings["evaluate"] == wanted.settings["evaluate"]
 
 
 @pytest.mark.parametrize("what", ["recipe.json", "model.safetensors"])

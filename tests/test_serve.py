@@ -25,6 +25,7 @@ from whilst.agent import Agent
 from whilst.checkpoint import load_run, save_tensors, write_run
 from whilst.dataset import Dataset
 from whilst.eager import steps_of, text_of
+from whilst.engine_steps import OnEngine
 from whilst.errors import UserError
 from whilst.evaluate import choose
 from whilst.folders import AGENT, SEARCH
@@ -33,6 +34,7 @@ from whilst.serve_bench import Load as BenchLoad
 from whilst.serve_bench import largest, serve_bench, source_language, talk
 from whilst.server.meter import Meter
 from whilst.server.packed import PRECISIONS, Packed16, Packed32, PackedLSTM, can_pack, pack
+from whilst.server.pool import Single
 from whilst.server.run import Options, serve
 from whilst.server.served import How, serve_model
 from whilst.settings import Agent as AgentSettings
@@ -197,6 +199,21 @@ def test_a_run_without_an_agent_waits(run: Path, tmp_path: Path) -> None:
     assert served.latencies == {"low": "wait-1", "medium": "wait-3", "high": "wait-5"}
 
 
+@pytest.mark.parametrize("engine", ["batch", "onnx"])
+def test_a_latency_that_the_model_has_not_is_said_at_once(
+    run: Path, engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before a session begins with it, and fails."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    served = serve_model(str(run), [], How(engine))
+    assert served.policy("agent-1.threshold-0.6") == "agent-1.threshold-0.6"
+    huge = ["wait-" + count * "9" for count in (30, 5000)]
+    for name in ("mma", "agent-1.threshold-2", "wait-0", *huge, "fast", "agent-9"):
+        with pytest.raises(UserError) as caught:
+            served.policy(name)
+        assert len(str(caught.value)) < 200
+
+
 def spoken(run: Path, words: list[str], how: How) -> list[tuple[str, int, int]]:
     """What a session of high latency says, alone."""
     served = serve_model(str(run), [], how)
@@ -275,6 +292,19 @@ def test_a_packed_agent_is_the_same() -> None:
     packed = PackedLSTM(core, Packed32)
     inputs, state = torch.randn(3, 1, 6), (torch.randn(1, 3, 4), torch.randn(1, 3, 4))
     torch.testing.assert_close(core(inputs, state), packed(inputs, state))
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_exported_graphs_have_as_many_threads_as_wanted(
+    run: Path, kept: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path if kept else Path(__file__)))
+    pool = serve_model(str(run), [], How("onnx", "fp32", threads=2)).pool(1)
+    assert isinstance(pool, Single)
+    steps = pool._make("wait-1")
+    assert isinstance(steps, OnEngine)
+    graphs = steps.session._engine.graphs.values()
+    assert {graph.get_session_options().intra_op_num_threads for graph in graphs} == {2}
 
 
 def test_counts_of_all_workers(tmp_path: Path) -> None:
