@@ -90,7 +90,7 @@ def pace_in(folder: Path, recipe: Recipe) -> tuple[int, int]:
 def check_bundle(folder: Path) -> None:
     """A bundle comes from elsewhere: are its files those that it speaks of?"""
     about = read_json(folder / BUNDLE)
-    if not isinstance(about, dict) or about.get("format") != BUNDLE_FORMAT:
+    if not isinstance(about, dict) or about.get("format") != BUNDLE_FORMAT or not about.keys() >= {"pace", "files"}:
         raise UserError(f"{folder}: {BUNDLE} is damaged or of another version of whilst; get or make it again")
     for name, checksum in about["files"].items():
         if not (folder / name).is_file() or sha256(folder / name) != checksum:
