@@ -21,6 +21,7 @@ from whilst.engine import ABOUT
 from whilst.engine_steps import OnEngine
 from whilst.errors import UserError
 from whilst.export import export
+from whilst.folders import AGENT, SEARCH
 from whilst.live import Event, Session, Word
 from whilst.loading import Opened, Wanted, open_model, resolve
 from whilst.scoring import read_record, record_path
@@ -221,7 +222,7 @@ def test_names(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(loading, "BUNDLED", tmp_path)
     make_copy(run, tmp_path / "a-b")
     assert resolve("a-b") == tmp_path / "a-b"
-    for name in ("b-a", "", "../a-b/x"):
+    for name in ("b-a", "", "../a-b/x", "~nobody-of-this-name/run"):
         with pytest.raises(UserError, match="those of the package are a-b"):
             resolve(name)
 
@@ -280,6 +281,11 @@ def test_an_export_is_evaluated_as_its_run(run: Path, exported: Path, tmp_path: 
         assert found.settings["evaluate"] == wanted.settings["evaluate"]
 
 
+def test_an_export_is_evaluated_on_the_cpu(exported: Path) -> None:
+    said = whilst("evaluate", exported, "--device", "cuda")
+    assert (said.code, said.err) == (2, "whilst: --engine onnx works on the CPU: leave out --device cuda\n")
+
+
 @pytest.mark.parametrize("what", ["recipe.json", "model.safetensors"])
 def test_a_run_that_is_not_whole_is_one_line(run: Path, tmp_path: Path, what: str) -> None:
     made = make_copy(run, tmp_path / "run")
@@ -288,3 +294,12 @@ def test_a_run_that_is_not_whole_is_one_line(run: Path, tmp_path: Path, what: st
         said = whilst("live", "--model", made, "--latency", "wait-1", "--engine", engine)
         assert (said.code, said.err.count("\n")) == (2, 1), said.err
         assert said.err.startswith(f"whilst: {made}: n")
+
+
+def test_export_says_where_the_agent_is(run: Path, tmp_path: Path) -> None:
+    """`live` looks for it by itself; an export is of the folder that was named."""
+    whole = make_copy(run, tmp_path / "run")
+    shutil.rmtree(whole / AGENT)
+    make_copy(run, whole / SEARCH)
+    assert f"without an agent, which is that of {whole / SEARCH}" in whilst("export", whole, tmp_path / "a").err
+    assert "agent" not in whilst("export", whole / SEARCH, tmp_path / "b").err

@@ -99,7 +99,13 @@ def translate_live(opened: Opened, sources: Sequence[str], references: Sequence[
 
 
 def evaluate_exported(
-    folder: Path, policies: Sequence[str], precision: str, out: Path | None, with_text: bool, overrides: list[str]
+    folder: Path,
+    policies: Sequence[str],
+    precision: str,
+    out: Path | None,
+    with_text: bool,
+    overrides: list[str],
+    device: str,
 ) -> list[Record]:
     """Evaluate what `whilst export` made; its own recipe says what is not given."""
     exported = load_exported(folder, precision)
@@ -109,7 +115,7 @@ def evaluate_exported(
     for name in policies or recipe.evaluate.policies:
         name, threshold = with_threshold(name, recipe.evaluate.threshold)
         sets = [*overrides, f"evaluate.threshold={threshold}"]
-        opened = open_exported(exported, Wanted(str(folder), name, "onnx", precision, tuple(sets)))
+        opened = open_exported(exported, Wanted(str(folder), name, "onnx", precision, tuple(sets), device))
         asked.append((opened, overridden(exported.recipe, sets, folder)))
     place = out or folder / "evaluations"
     return [evaluate_live(opened, exported, one, dataset, place, with_text) for opened, one in asked]
