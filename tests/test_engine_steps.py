@@ -136,7 +136,7 @@ def test_a_name_says_what_to_do() -> None:
         ("diagonal-x", [], "policy diagonal-x: K must"),
         ("diagonal-2", [], "pace is not known"),
         ("full-2", [], "full-2: the engine knows"),
-        ("mma", [], "try --engine torch"),
+        ("mma", [], "others need PyTorch"),
         ("agent-1", [], "there is no agent"),
         ("agent-2", AGENTS, "knows agent-1, agent-3"),
     ],

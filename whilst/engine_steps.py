@@ -46,7 +46,7 @@ def rule(name: str, agents: Sequence[str], threshold: float, pace: tuple[int, in
     if name == "full":
         return Paced(name)
     if kind != "agent":
-        raise UserError(f"policy {name}: the engine knows full, wait-K, diagonal-K and agent-L; try --engine torch")
+        raise UserError(f"policy {name}: the engine knows full, wait-K, diagonal-K, agent-L; others need PyTorch")
     if not agents:
         raise UserError(f"policy {name}: there is no agent; train one and export its run again")
     name, threshold = with_threshold(name, threshold)
