@@ -75,6 +75,8 @@ def test_the_order_is_that_of_the_starts() -> None:
     agent = Recipe(run="c", start="a/search", stages=("agent",))
     assert in_order([agent, tuned, base]) == [base, tuned, agent]
     assert in_order([agent, base]) == [agent, base]  # nobody here trains a/search
+    twice = [Recipe(run="b", stages=("evaluate",)) for _ in range(2)]
+    assert in_order(twice) == twice  # which trains nothing
     with pytest.raises(UserError, match="two recipes train b"):
         in_order([base, Recipe(run="b", stages=("translate", "search"))])
     with pytest.raises(UserError, match="start, teacher: x and y each need another one"):

@@ -18,8 +18,8 @@ from whilst.bundle import bundle
 from whilst.checkpoint import load_run, save_tensors
 from whilst.dataset import Dataset
 from whilst.errors import UserError
-from whilst.files import read_json
-from whilst.folders import AGENT, BUNDLE
+from whilst.files import read_json, write_json
+from whilst.folders import AGENT, BUNDLE, check_bundle
 from whilst.settings import Data
 
 ROOT = Path(__file__).parent.parent
@@ -96,6 +96,13 @@ def test_a_damaged_bundle_says_so(made: Path, name: str) -> None:
     assert said.code == 2
     assert said.err.startswith(f"whilst: {made}")
     assert said.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", ["format", "pace", "files"])
+def test_a_bundle_that_does_not_say_all_says_so(made: Path, name: str) -> None:
+    write_json(made / BUNDLE, {key: value for key, value in read_json(made / BUNDLE).items() if key != name})
+    with pytest.raises(UserError, match="is damaged or of another version"):
+        check_bundle(made)
 
 
 def test_one_that_is_too_large_is_refused(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

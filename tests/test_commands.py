@@ -214,6 +214,12 @@ def test_wrong_usage_is_code_2(arguments: tuple[str, ...]) -> None:
     assert "Traceback" not in done.err
 
 
+def test_what_is_wrong_with_an_option_is_said_with_its_name() -> None:
+    assert "'--port': " in one_line(whilst("serve", "--model", "x", "--port", "99999"))
+    assert "'--stage': " in one_line(whilst("bench", "train", "--stage", "serach"))
+    assert "'--model'" in one_line(whilst("live"))
+
+
 def one_line(done: Done) -> str:
     """The complaint, which is one line on stderr, with exit code 2 and nothing else."""
     assert done.code == 2
@@ -274,6 +280,10 @@ MISTAKES: dict[str, tuple[Mistake, str]] = {
         lambda work, empty: ("evaluate", work.run, "--set", f"data.dataset={empty / 'set'}"),
         "no such dataset",
     ),
+    "bits of what is no export": (
+        lambda work, _: ("evaluate", work.run, "--precision", "int8"),
+        "run is no exported run; `whilst export` makes one",
+    ),
     "no trace": (lambda _, empty: ("score", empty / "a.jsonl.xz"), "a.jsonl.xz: no such file"),
     "a record for a trace": (
         lambda work, _: ("score", work.run / "evaluations" / "test.wait-3.json"),
@@ -281,6 +291,7 @@ MISTAKES: dict[str, tuple[Mistake, str]] = {
     ),
     "a damaged trace": (lambda work, _: ("score", work.run / "model.safetensors"), "cannot be read"),
     "nothing to report": (lambda _, empty: ("report", empty), "no evaluation in this folder"),
+    "nowhere to report from": (lambda _, empty: ("report", empty / "a"), "a: no such file or folder"),
     "no record": (lambda _, empty: ("report", empty / "a.json"), "a.json: no such file"),
     "no file to translate": (lambda work, empty: ("translate", work.run, empty / "a.txt"), "a.txt: no such file"),
     "no such device": (lambda work, _: ("train", work.recipe, "--device", "gpu"), "--device gpu: write auto, cpu"),

@@ -121,16 +121,22 @@ def test_a_name_says_what_to_do() -> None:
     assert rule("wait-4", [], 0.5, None) == Paced("wait-4", 4)
     assert rule("diagonal-2", [], 0.5, PACE) == Paced("diagonal-2", 2, PACE)
     assert rule("agent-3", AGENTS, 0.4, None) == Learnt("agent-3", 1, 0.4)
+    assert rule("agent-3.threshold-0.7", AGENTS, 0.4, None) == Learnt("agent-3", 1, 0.7)
 
 
 @pytest.mark.parametrize(
     ("name", "agents", "message"),
     [
         ("wait-0", [], "policy wait-0: K must be a whole number"),
+        ("wait-99999999999999999999", [], "policy wait-99999999999999999999: K must"),
+        ("wait-" + 5000 * "9", [], "policy wait-9{40}: K must"),
+        ("agent-1.threshold-7", AGENTS, "agent-1.threshold-7: a threshold is a number from 0 to 1"),
+        ("agent-1.threshold-nan", AGENTS, "a threshold is a number from 0 to 1"),
+        ("agent-1.threshold-", AGENTS, "a threshold is a number from 0 to 1"),
         ("diagonal-x", [], "policy diagonal-x: K must"),
         ("diagonal-2", [], "pace is not known"),
         ("full-2", [], "full-2: the engine knows"),
-        ("mma", [], "try --engine torch"),
+        ("mma", [], "others need PyTorch"),
         ("agent-1", [], "there is no agent"),
         ("agent-2", AGENTS, "knows agent-1, agent-3"),
     ],

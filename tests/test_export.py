@@ -180,7 +180,7 @@ def test_an_earlier_export_comes_back_if_the_new_one_cannot_take_its_name(
     load_exported(out)
 
 
-@pytest.mark.parametrize("damage", ["gone", "cut", "format", "sizes", "not a folder of ours", "json"])
+@pytest.mark.parametrize("damage", ["gone", "cut", "format", "sizes", "files", "not a folder of ours", "json"])
 def test_a_damaged_folder_says_what_is_wrong(damage: str, run: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     export(run, out)
@@ -193,6 +193,8 @@ def test_a_damaged_folder_says_what_is_wrong(damage: str, run: Path, tmp_path: P
         write_json(out / ABOUT, about | {"format": 99})
     elif damage == "sizes":
         write_json(out / ABOUT, about | {"sizes": {"width": 32}})
+    elif damage == "files":
+        write_json(out / ABOUT, {name: value for name, value in about.items() if name != "files"})
     elif damage == "json":
         (out / ABOUT).write_text("{")
     else:

@@ -4,6 +4,7 @@ import contextlib
 import json
 import socket
 import struct
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -17,10 +18,14 @@ from websockets.exceptions import ConnectionClosed
 from tests.sites import Client, Site, alone, make_served, site, texts, until
 from tests.test_live import Letters, make_text
 from tests.test_server import make_talk
+from whilst.eager import Eager
 from whilst.live import Step
 from whilst.model import Translator
-from whilst.server.pool import Batched
-from whilst.server.protocol import Limits
+from whilst.policy import policy
+from whilst.server.meter import Meter
+from whilst.server.pool import Batched, Single
+from whilst.server.protocol import Limits, SessionError
+from whilst.server.worker import Job, Stream, Worker
 from whilst.vocab import Language, Vocabulary
 
 LIMITS = Limits(sessions=4, message_bytes=500, idle=60, slow=0.4)
@@ -297,3 +302,39 @@ def test_time_is_shared(here: Site) -> None:
         assert sorted(talk._pending for talk in here.hub.talks) == [0, 1], "the long one is still under way"
         while long.receive_until("commit")["ack"] < 1:
             pass
+
+
+def test_one_by_one_a_session_that_fails_fails_alone_too(model: Translator) -> None:
+    """Both have to READ in the same round, and who comes after the other fails: the first must not READ again."""
+    text = make_text(longest=20)
+
+    class Fragile(Eager):
+        def read(self, unit: int) -> None:
+            if self.policy.name == "wait-1":
+                raise MemoryError
+            super().read(unit)
+
+    def steps(name: str) -> Eager:
+        return Fragile(model, policy(name), text.longest, text.most(text.longest))
+
+    said: dict[str, list[Any]] = {"wait-2": [], "wait-1": []}
+    over = {name: threading.Event() for name in said}
+
+    def sink(name: str, message: Any) -> None:
+        said[name].append(message)
+        if isinstance(message, SessionError) or message["type"] == "final":
+            over[name].set()
+
+    worker = Worker(Single(steps, 2), 2, lambda work: work(), Meter())
+    talk = make_talk(3, 12)
+    for name in said:
+        stream = Stream(text, name, lambda message, _, name=name: sink(name, message))  # type: ignore[misc]
+        worker.open(stream)
+        worker.tell(stream, Job(1, " ".join(talk), 0.0))
+        worker.tell(stream, Job(2, None, 0.0))
+    worker.start()
+    assert all(event.wait(60) for event in over.values())
+    worker.stop()
+    assert isinstance(said["wait-1"][-1], SessionError)
+    words = [word for message in said["wait-2"][:-1] for word in message["words"]]
+    assert [(w["text"], w["sentence"], w["source"]) for w in words] == texts(alone(model, talk))

@@ -21,6 +21,7 @@ from whilst.engine import ABOUT
 from whilst.engine_steps import OnEngine
 from whilst.errors import UserError
 from whilst.export import export
+from whilst.folders import AGENT, SEARCH
 from whilst.live import Event, Session, Word
 from whilst.loading import Opened, Wanted, open_model, resolve
 from whilst.scoring import read_record, record_path
@@ -89,6 +90,9 @@ def test_a_threshold_is_obeyed(run: Path, lines: list[str]) -> None:
     full, _ = opened(Wanted(str(run), "full", "onnx", "fp32"))
     usual, _ = opened(Wanted(str(run), "low", "onnx", "fp32"))
     assert talk(never, lines) == talk(full, lines) != talk(usual, lines)
+    for engine in ("onnx", "torch"):
+        named, _ = opened(Wanted(str(run), "agent-1.threshold-1", engine, "fp32"))
+        assert talk(named, lines) == talk(full, lines)
     with pytest.raises(UserError, match="was trained with it"):
         opened(Wanted(str(run), "low", "onnx", "fp32", ("model.width=8",)))
 
@@ -218,7 +222,7 @@ def test_names(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(loading, "BUNDLED", tmp_path)
     make_copy(run, tmp_path / "a-b")
     assert resolve("a-b") == tmp_path / "a-b"
-    for name in ("b-a", "", "../a-b/x"):
+    for name in ("b-a", "", "../a-b/x", "~nobody-of-this-name/run"):
         with pytest.raises(UserError, match="those of the package are a-b"):
             resolve(name)
 
@@ -259,7 +263,7 @@ def test_an_export_translates_without_pytorch(run: Path, exported: Path, lines: 
 
 
 def test_an_export_is_evaluated_as_its_run(run: Path, exported: Path, tmp_path: Path) -> None:
-    names = "agent-1", "wait-2", "diagonal-2", "full"
+    names = "agent-1", "agent-1.threshold-0.45", "wait-2", "diagonal-2", "full"
     chosen = [word for name in names for word in ("--policy", name)]
     said = [
         whilst("evaluate", run, *chosen, "--device", "cpu", "--out", tmp_path),
@@ -274,6 +278,12 @@ def test_an_export_is_evaluated_as_its_run(run: Path, exported: Path, tmp_path: 
         assert found.scores == wanted.scores
         assert (found.system, found.model_sha256) == (wanted.system, wanted.model_sha256)
         assert (found.policy, found.source_sha256) == (f"{name}.fp32", wanted.source_sha256)
+        assert found.settings["evaluate"] == wanted.settings["evaluate"]
+
+
+def test_an_export_is_evaluated_on_the_cpu(exported: Path) -> None:
+    said = whilst("evaluate", exported, "--device", "cuda")
+    assert (said.code, said.err) == (2, "whilst: --engine onnx works on the CPU: leave out --device cuda\n")
 
 
 @pytest.mark.parametrize("what", ["recipe.json", "model.safetensors"])
@@ -284,3 +294,12 @@ def test_a_run_that_is_not_whole_is_one_line(run: Path, tmp_path: Path, what: st
         said = whilst("live", "--model", made, "--latency", "wait-1", "--engine", engine)
         assert (said.code, said.err.count("\n")) == (2, 1), said.err
         assert said.err.startswith(f"whilst: {made}: n")
+
+
+def test_export_says_where_the_agent_is(run: Path, tmp_path: Path) -> None:
+    """`live` looks for it by itself; an export is of the folder that was named."""
+    whole = make_copy(run, tmp_path / "run")
+    shutil.rmtree(whole / AGENT)
+    make_copy(run, whole / SEARCH)
+    assert f"without an agent, which is that of {whole / SEARCH}" in whilst("export", whole, tmp_path / "a").err
+    assert "agent" not in whilst("export", whole / SEARCH, tmp_path / "b").err

@@ -5,6 +5,7 @@ import itertools
 
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.cells import cell_len
 from rich.console import Console
 
 from whilst.live import End, Word
@@ -29,6 +30,13 @@ def test_rows_hold_every_word_in_its_column(columns: list[tuple[str, list[str]]]
         for start, end in itertools.pairwise([*starts, None]):
             found.append((above[start:end].strip(), below[start:end].split()))
     assert found == columns
+
+
+def test_wide_letters_keep_their_columns() -> None:
+    """A column begins at the same place of the screen in both rows."""
+    above, below = in_rows(["日本", "a"], [["x"], ["早い"]], 40).plain.splitlines()
+    assert cell_len(above.partition("a")[0]) == cell_len(below.partition("早")[0])
+    assert all(cell_len(line) <= 20 for line in in_rows(["日本語"] * 9, [["早い"] * 9] * 9, 20).plain.splitlines())
 
 
 def test_what_is_drawn_at_the_end() -> None:

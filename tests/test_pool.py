@@ -1,6 +1,7 @@
 """Steps done together: each session gets what it would get alone, whoever else comes and goes."""
 
 import copy
+import mmap
 from collections.abc import Callable
 from dataclasses import replace
 from random import Random
@@ -12,6 +13,7 @@ from hypothesis import settings as limit
 from hypothesis import strategies as st
 
 from tests.test_live import LETTERS, NAMES, make_policy, make_text
+from whilst.cache import lazy_zeros
 from whilst.eager import Eager
 from whilst.errors import UserError
 from whilst.live import Event, Script, Session, Step, Text
@@ -175,6 +177,15 @@ def test_a_call_that_fails_may_be_made_again_for_fewer(model: Translator, polici
     steps.begin()
     steps.read(5)
     assert pool.do(Step.WRITE, [(0, 0)]) == [steps.write()]
+
+
+def test_a_kernel_without_large_pages_is_no_harm(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Strict(mmap.mmap):
+        def madvise(self, *_: int) -> None:
+            raise OSError(22, "Invalid argument")
+
+    monkeypatch.setattr(mmap, "mmap", Strict)
+    assert lazy_zeros((2, 3), torch.float32).tolist() == [[0.0] * 3] * 2
 
 
 def test_an_encoder_that_needs_everything_is_refused(tiny: Model, translator: Callable[..., Translator]) -> None:

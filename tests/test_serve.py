@@ -11,6 +11,7 @@ import subprocess
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -24,6 +25,7 @@ from whilst.agent import Agent
 from whilst.checkpoint import load_run, save_tensors, write_run
 from whilst.dataset import Dataset
 from whilst.eager import steps_of, text_of
+from whilst.engine_steps import OnEngine
 from whilst.errors import UserError
 from whilst.evaluate import choose
 from whilst.folders import AGENT, SEARCH
@@ -32,6 +34,7 @@ from whilst.serve_bench import Load as BenchLoad
 from whilst.serve_bench import largest, serve_bench, source_language, talk
 from whilst.server.meter import Meter
 from whilst.server.packed import PRECISIONS, Packed16, Packed32, PackedLSTM, can_pack, pack
+from whilst.server.pool import Single
 from whilst.server.run import Options, serve
 from whilst.server.served import How, serve_model
 from whilst.settings import Agent as AgentSettings
@@ -196,15 +199,25 @@ def test_a_run_without_an_agent_waits(run: Path, tmp_path: Path) -> None:
     assert served.latencies == {"low": "wait-1", "medium": "wait-3", "high": "wait-5"}
 
 
-@pytest.mark.parametrize("how", [How(), How("single"), How("onnx", "fp32")])
-def test_a_run_translates_as_live(
-    run: Path, toy_dataset: Dataset, how: How, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("engine", ["batch", "onnx"])
+def test_a_latency_that_the_model_has_not_is_said_at_once(
+    run: Path, engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With weights that are laid out anew."""
+    """Before a session begins with it, and fails."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    served = serve_model(str(run), [], How(engine))
+    assert served.policy("agent-1.threshold-0.6") == "agent-1.threshold-0.6"
+    huge = ["wait-" + count * "9" for count in (30, 5000)]
+    for name in ("mma", "agent-1.threshold-2", "wait-0", *huge, "fast", "agent-9"):
+        with pytest.raises(UserError) as caught:
+            served.policy(name)
+        assert len(str(caught.value)) < 200
+
+
+def spoken(run: Path, words: list[str], how: How) -> list[tuple[str, int, int]]:
+    """What a session of high latency says, alone."""
     served = serve_model(str(run), [], how)
     pool, script = served.pool(2), Script(served.text)
-    words = " ".join(toy_dataset.text("test")[0][:4]).split()
     pool.use(1, served.policy("high"))
     events = []
     for word in words:
@@ -212,7 +225,17 @@ def test_a_run_translates_as_live(
         events += script.settle()
         while (ask := script.next()) is not None:
             events += script.answer(ask, pool.do(ask.step, [(1, ask.unit)])[0])
-    assert texts(events) == expected(run, words, "agent-4")
+    return texts(events)
+
+
+@pytest.mark.parametrize("how", [How(), How("single"), How("onnx", "fp32")])
+def test_a_run_translates_as_live(
+    run: Path, toy_dataset: Dataset, how: How, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With weights that are laid out anew."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    words = " ".join(toy_dataset.text("test")[0][:4]).split()
+    assert spoken(run, words, how) == expected(run, words, "agent-4")
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
@@ -233,11 +256,55 @@ def test_packed_layers_are_the_same(run: Path, precision: str) -> None:
             assert torch.equal(other(states[some]), found[some])
 
 
+CALLS = {
+    "mkldnn": ("_reorder_linear_weight", "_linear_pointwise"),
+    "quantized": ("linear_prepack_fp16", "linear_dynamic_fp16"),
+}
+
+
+def without(monkeypatch: pytest.MonkeyPatch, place: str, missing: str) -> None:
+    """A PyTorch that lacks this call."""
+    there = {name: getattr(getattr(torch.ops, place), name) for name in CALLS[place] if name != missing}
+    monkeypatch.setattr(torch.ops, place, SimpleNamespace(**there))
+
+
+@pytest.mark.parametrize("missing", [*CALLS["mkldnn"], "none, but one is wrong"])
+def test_without_such_calls_it_uses_pytorchs_own_layers(
+    run: Path, toy_dataset: Dataset, monkeypatch: pytest.MonkeyPatch, missing: str
+) -> None:
+    without(monkeypatch, "mkldnn", missing)
+    if missing not in CALLS["mkldnn"]:
+        monkeypatch.setattr(torch.ops.mkldnn, "_linear_pointwise", lambda inputs, weight, *_: inputs @ weight.T + 1)
+        monkeypatch.setattr(torch.ops.mkldnn, "_reorder_linear_weight", lambda weight, _: weight)
+    words = toy_dataset.text("test")[0][0].split()
+    assert spoken(run, words, How()) == expected(run, words, "agent-4")
+
+
+@pytest.mark.parametrize("missing", CALLS["quantized"])
+def test_without_16_bits_it_says_so(run: Path, monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
+    without(monkeypatch, "quantized", missing)
+    with pytest.raises(UserError, match="--precision fp16: this machine cannot; leave it away"):
+        serve_model(str(run), [], How(precision="fp16"))
+
+
 def test_a_packed_agent_is_the_same() -> None:
     core = nn.LSTM(6, 4, batch_first=True)
     packed = PackedLSTM(core, Packed32)
     inputs, state = torch.randn(3, 1, 6), (torch.randn(1, 3, 4), torch.randn(1, 3, 4))
     torch.testing.assert_close(core(inputs, state), packed(inputs, state))
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_exported_graphs_have_as_many_threads_as_wanted(
+    run: Path, kept: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path if kept else Path(__file__)))
+    pool = serve_model(str(run), [], How("onnx", "fp32", threads=2)).pool(1)
+    assert isinstance(pool, Single)
+    steps = pool._make("wait-1")
+    assert isinstance(steps, OnEngine)
+    graphs = steps.session._engine.graphs.values()
+    assert {graph.get_session_options().intra_op_num_threads for graph in graphs} == {2}
 
 
 def test_counts_of_all_workers(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -148,7 +148,7 @@ def evaluate(
     policies: Policies = [],  # noqa: B006
     out: Annotated[Path | None, typer.Option(help="Folder for the traces; default: RUN/evaluations.")] = None,
     text: Annotated[bool, typer.Option(help="Keep source and reference in the traces.")] = True,
-    precision: Annotated[str, typer.Option(help="Of an exported run: int8 or fp32.")] = "int8",
+    precision: Annotated[str | None, typer.Option(help="Of an exported run: int8 (default) or fp32.")] = None,
     set_: Set = [],  # noqa: B006
     device: Device = "auto",
 ) -> None:
@@ -174,7 +174,9 @@ def evaluate(
     from whilst.report import print_table
 
     if (run / ABOUT).is_file():
-        print_table(evaluate_exported(run, policies, precision, out, text, set_))
+        print_table(evaluate_exported(run, policies, precision or "int8", out, text, set_, device))
+    elif precision is not None:
+        raise UserError(f"--precision {precision}: {run} is no exported run; `whilst export` makes one")
     else:
         print_table(evaluate_run(run, policies, out, text, set_, device))
 
@@ -321,7 +323,7 @@ def bench_growth(
     growth_bench(recipe, length, repeats, set_, device, out)
 
 
-USAGE: type[Exception] = typer.BadParameter.__bases__[0]  # what typer raises for words it cannot make sense of
+USAGE: Any = typer.BadParameter.__bases__[0]  # what typer raises for words it cannot make sense of
 
 
 def main() -> None:
@@ -336,7 +338,7 @@ def main() -> None:
         code = 2
     except USAGE as error:
         if str(error):  # without a word typer has shown the help
-            print(f"whilst: {error} (--help says more)", file=sys.stderr)
+            print(f"whilst: {error.format_message()} (--help says more)", file=sys.stderr)
         code = 2
     sys.exit(code)
 

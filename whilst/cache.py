@@ -3,6 +3,7 @@
 Knows no model. Some rows can be worked on by themselves (`Cache.part`): those of the sessions that have work.
 """
 
+import contextlib
 import math
 import mmap
 from dataclasses import dataclass
@@ -23,7 +24,8 @@ def lazy_zeros(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     size = math.prod(shape)
     memory = mmap.mmap(-1, max(1, size * dtype.itemsize))
     if advice := getattr(mmap, "MADV_NOHUGEPAGE", None):
-        memory.madvise(advice)
+        with contextlib.suppress(OSError):  # a kernel without large pages knows no such advice
+            memory.madvise(advice)
     return torch.frombuffer(memory, dtype=dtype, count=size).view(shape)
 
 

@@ -18,16 +18,19 @@ def export(
 
     Examples:
 
-        whilst export runs/toy runs/toy.onnx
+        whilst export runs/toy/search engines/toy
 
         whilst export runs/iwslt15.en-vi/search engines/en-vi
     """
     from whilst.console import notes
     from whilst.export import export
+    from whilst.folders import choose_live
 
     export(run, out)
     size = sum(path.stat().st_size for path in out.iterdir()) / 2**20
     notes.print(f"{out}: {size:,.1f} MiB")
+    if (tuned := choose_live(run, "medium")[0]) != run:
+        notes.print(f"without an agent, which is that of {tuned}: export this one for low, medium and high")
 
 
 def bundle(

@@ -258,7 +258,7 @@ def read_about(folder: Path) -> dict[str, Any]:
     if not (folder / ABOUT).is_file():
         raise UserError(f"{folder}: not an exported run (no {ABOUT}); `whilst export` makes one")
     about = read_json(folder / ABOUT)
-    if not isinstance(about, dict) or about.get("format") != FORMAT:
+    if not isinstance(about, dict) or about.get("format") != FORMAT or "files" not in about:
         raise UserError(f"{folder}: {ABOUT} is damaged or of another version of whilst; export the run again")
     for name, checksum in about["files"].items():
         path = folder / name

@@ -10,7 +10,7 @@ import numpy as np
 from whilst.engine import Engine
 from whilst.errors import UserError
 from whilst.live import Steps
-from whilst.names import place_of, tokens_of
+from whilst.names import place_of, tokens_of, with_threshold
 from whilst.vocab import EOS
 
 
@@ -46,9 +46,10 @@ def rule(name: str, agents: Sequence[str], threshold: float, pace: tuple[int, in
     if name == "full":
         return Paced(name)
     if kind != "agent":
-        raise UserError(f"policy {name}: the engine knows full, wait-K, diagonal-K and agent-L; try --engine torch")
+        raise UserError(f"policy {name}: the engine knows full, wait-K, diagonal-K, agent-L; others need PyTorch")
     if not agents:
         raise UserError(f"policy {name}: there is no agent; train one and export its run again")
+    name, threshold = with_threshold(name, threshold)
     return Learnt(name, place_of(name, agents), threshold)
 
 

@@ -25,7 +25,7 @@ from whilst.outliers import find_heads, heads_table, write_heads
 from whilst.policy import Policy, policy
 from whilst.policy.agent import Learnt
 from whilst.policy.diagonal import Diagonal
-from whilst.policy.mma import Stopped
+from whilst.policy.mma import NO_HEADS, Stopped
 from whilst.policy.oracle import Oracle
 from whilst.processes import describe, pick_device, versions
 from whilst.scoring import Record, record_path, write_record
@@ -178,6 +178,8 @@ def pair_of(data: Data) -> str:
 def choose(name: str, trained: Trained, settings: Evaluate, split: Split | None) -> Policy:
     """The policy of this name: full, wait-3, diagonal-3, agent-1, oracle-1; an agent's 1 is an interval's first."""
     kind, _, argument = name.partition("-")
+    if kind == "mma" and trained.recipe.model.cross != "monotone":
+        raise UserError(NO_HEADS)
     if kind == "diagonal":
         return Diagonal.parse(argument, pace_in(trained.path, trained.recipe))
     if kind not in ("agent", "oracle"):
@@ -189,7 +191,8 @@ def choose(name: str, trained: Trained, settings: Evaluate, split: Split | None)
         return Oracle(name, oracle_reads(trained, split, number))
     if trained.agent is None:
         raise UserError(f"policy {name}: {trained.path} has no agent; train one with stages = [… \"agent\"]")
-    return Learnt(name, trained.agent, trained.model, place_of(name, trained.agents), settings.threshold)
+    name, threshold = with_threshold(name, settings.threshold)
+    return Learnt(name, trained.agent, trained.model, place_of(name, trained.agents), threshold)
 
 
 def oracle_reads(trained: Trained, split: Split, number: int) -> list[list[int]]:

@@ -118,9 +118,9 @@ def load_exportable(run: Path) -> Trained:
     return trained
 
 
-def export_in_memory(trained: Trained, precision: str) -> Exported:
+def export_in_memory(trained: Trained, precision: str, threads: int = 1) -> Exported:
     """What loading an export of this precision would give."""
-    engine = make_engine(trained.model, trained.agent, precision)
+    engine = make_engine(trained.model, trained.agent, precision, threads)
     return Exported(
         trained.path,
         trained.recipe,

@@ -6,7 +6,7 @@ from whilst.config import build, override, to_table
 from whilst.dataset import pace_of, read_manifest
 from whilst.errors import UserError
 from whilst.files import read_json, sha256
-from whilst.names import LATENCIES, TRANSLATION_BASED, agent_names, by_latency
+from whilst.names import LATENCIES, TRANSLATION_BASED, agent_names, by_latency, with_threshold
 from whilst.settings import Recipe
 
 FORMAT = 1
@@ -72,7 +72,7 @@ def home(run: Path, policy_name: str) -> Path:
 def choose_live(run: Path, latency: str) -> tuple[Path, str, str]:
     """For a latency or a policy's name: the folder with the model, the policy's name, and what to say about it."""
     if latency not in LATENCIES:
-        return home(run, latency), latency, ""
+        return home(run, with_threshold(latency, 0.0)[0]), latency, ""
     if read_recipe(run).model.cross == "monotone":
         return run, "mma", "the heads of this run decide: it has one latency, mma"
     folder = next((folder for folder in (home(run, "agent"), run) if has_agent(folder)), run)
@@ -90,7 +90,7 @@ def pace_in(folder: Path, recipe: Recipe) -> tuple[int, int]:
 def check_bundle(folder: Path) -> None:
     """A bundle comes from elsewhere: are its files those that it speaks of?"""
     about = read_json(folder / BUNDLE)
-    if not isinstance(about, dict) or about.get("format") != BUNDLE_FORMAT:
+    if not isinstance(about, dict) or about.get("format") != BUNDLE_FORMAT or not about.keys() >= {"pace", "files"}:
         raise UserError(f"{folder}: {BUNDLE} is damaged or of another version of whilst; get or make it again")
     for name, checksum in about["files"].items():
         if not (folder / name).is_file() or sha256(folder / name) != checksum:

@@ -38,13 +38,14 @@ def key(run: Path) -> str:
     return hashlib.sha256("\n".join([f"format {FORMAT}", *sums]).encode()).hexdigest()[:32]
 
 
-def engine_of(run: Path, precision: str, say: Callable[[str], None]) -> Exported:
+def engine_of(run: Path, precision: str, say: Callable[[str], None], threads: int = 1) -> Exported:
     """The engine of a run folder: its copy in the cache, or a new one; in memory where none can be kept."""
     try:
         place = cache_folder() / "engines" / f"{key(run)}.{precision}"
-        found = _find(place, precision)
+        found = _find(place, precision, threads)
     except (OSError, RuntimeError) as error:  # RuntimeError: nobody knows where this user is at home
-        return _in_memory(run, precision, say, error)
+        _tell(say, error)
+        return _in_memory(_load(run), precision, threads)
     if found is not None:
         return found
     say(f"making the CPU engine of {run} (only once: it is kept in {place.parent})")
@@ -52,11 +53,12 @@ def engine_of(run: Path, precision: str, say: Callable[[str], None]) -> Exported
     try:
         _keep(trained, place, precision)
     except OSError as error:
-        return _in_memory(run, precision, say, error, trained)
-    return load_exported(place, precision)
+        _tell(say, error)
+        return _in_memory(trained, precision, threads)
+    return load_exported(place, precision, threads)
 
 
-def _find(place: Path, precision: str) -> Exported | None:
+def _find(place: Path, precision: str, threads: int) -> Exported | None:
     if not (place / ABOUT).is_file():
         return None
     try:
@@ -64,7 +66,7 @@ def _find(place: Path, precision: str) -> Exported | None:
     except UserError:  # damaged
         shutil.rmtree(place)
         return None
-    return load_checked(place, about, precision)
+    return load_checked(place, about, precision, threads)
 
 
 def _load(run: Path) -> "Trained":
@@ -92,11 +94,12 @@ def _keep(trained: "Trained", place: Path, precision: str) -> None:
         shutil.rmtree(new, ignore_errors=True)
 
 
-def _in_memory(
-    run: Path, precision: str, say: Callable[[str], None], why: Exception, trained: "Trained | None" = None
-) -> Exported:
-    from whilst.export import export_in_memory
-
+def _tell(say: Callable[[str], None], why: Exception) -> None:
     reason = why.strerror or why if isinstance(why, OSError) else why
     say(f"the CPU engine cannot be kept for the next time ({reason}); XDG_CACHE_HOME names another folder")
-    return export_in_memory(trained or _load(run), precision)
+
+
+def _in_memory(trained: "Trained", precision: str, threads: int) -> Exported:
+    from whilst.export import export_in_memory
+
+    return export_in_memory(trained, precision, threads)

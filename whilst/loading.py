@@ -56,7 +56,10 @@ class Opened:
 
 def resolve(name: str) -> Path:
     """The folder of a model's name: a path, else a model of the package."""
-    folder = Path(name).expanduser()
+    try:
+        folder = Path(name).expanduser()
+    except RuntimeError:  # the home of a user that there is not
+        folder = Path(name)
     if name and folder.exists():
         return folder
     bundled = BUNDLED / name

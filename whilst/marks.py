@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from statistics import median, quantiles
 
 from rich import box
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -19,7 +20,7 @@ def in_rows(words: Sequence[str], written: Sequence[Sequence[str]], width: int) 
     text, start = Text(), 0
     room = width - len(WRITE)
     columns = [part for word, below in zip(words, written, strict=True) for part in _parts(word, below, room - 2)]
-    sizes = [max(map(len, column)) + 2 for column in columns]
+    sizes = [max(map(cell_len, column)) + 2 for column in columns]
     while start < len(columns):
         end, used = start + 1, sizes[start]
         while end < len(columns) and used + sizes[end] <= room:
@@ -28,7 +29,7 @@ def in_rows(words: Sequence[str], written: Sequence[Sequence[str]], width: int) 
         for row, (name, style) in enumerate(((READ, "cyan"), (WRITE, "bold green"))):
             text.append(name, style="dim")
             for column, size in zip(columns[start:end], sizes[start:end], strict=True):
-                text.append(column[row].ljust(size), style=style)
+                text.append(set_cell_size(column[row], size), style=style)
             text.append("\n")
         start = end
     return text
@@ -39,7 +40,7 @@ def _parts(word: str, below: Sequence[str], room: int) -> list[tuple[str, str]]:
     lines = [""]
     for one in below:
         longer = f"{lines[-1]} {one}".strip()
-        if len(longer) > room and lines[-1]:
+        if cell_len(longer) > room and lines[-1]:
             lines.append(one)
         else:
             lines[-1] = longer

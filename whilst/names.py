@@ -1,5 +1,6 @@
 """What the names of policies say: wait-3, diagonal-3, agent-1, or low, medium and high. Knows names only."""
 
+import math
 from collections.abc import Sequence
 
 from whilst.errors import UserError
@@ -9,6 +10,7 @@ LATENCIES = "low", "medium", "high"
 FIXED = "wait-1", "wait-3", "wait-5"  # for these latencies, where there is no agent
 LIVE = "full", "wait", "diagonal", "mma", "agent"  # kinds that need no reference
 TRANSLATION_BASED = "agent-translation"  # the agent that learnt when prefixes are translated as the whole source is
+MOST_DIGITS = 9  # of a K: clients choose it, and beyond 64 bits nothing can be computed
 
 
 def check_latency(latency: str) -> None:
@@ -19,8 +21,8 @@ def check_latency(latency: str) -> None:
 
 def tokens_of(kind: str, argument: str) -> int:
     """The K of wait-K and diagonal-K."""
-    if not argument.isdecimal() or int(argument) < 1:
-        raise UserError(f"policy {kind}-{argument}: K must be a whole number from 1, as in {kind}-3")
+    if not argument.isdecimal() or len(argument) > MOST_DIGITS or int(argument) < 1:
+        raise UserError(f"policy {kind}-{argument[:40]}: K must be a whole number from 1, as in {kind}-3")
     return int(argument)
 
 
@@ -32,10 +34,15 @@ def agent_names(search: Search, labels: str) -> list[str]:
 def with_threshold(name: str, usual: float) -> tuple[str, float]:
     """agent-1.threshold-0.6 as its records call it: the policy, and at which probability it WRITEs."""
     policy, mark, value = name.partition(".threshold-")
+    if not mark:
+        return policy, usual
     try:
-        return policy, float(value) if mark else usual
+        threshold = float(value)
     except ValueError:
-        raise UserError(f"policy {name}: a threshold is a number, as in {policy}.threshold-0.6") from None
+        threshold = math.nan
+    if not 0 <= threshold <= 1:
+        raise UserError(f"policy {name[:40]}: a threshold is a number from 0 to 1, as in {policy}.threshold-0.6")
+    return policy, threshold
 
 
 def place_of(name: str, known: Sequence[str]) -> int:

@@ -19,6 +19,7 @@ from whilst.folders import overridden
 from whilst.live import Session, Steps, Text, Word
 from whilst.loading import Opened, Wanted, open_exported
 from whilst.metrics import score
+from whilst.names import with_threshold
 from whilst.processes import versions
 from whilst.scoring import Record, record_path, write_record
 from whilst.settings import Recipe
@@ -98,18 +99,26 @@ def translate_live(opened: Opened, sources: Sequence[str], references: Sequence[
 
 
 def evaluate_exported(
-    folder: Path, policies: Sequence[str], precision: str, out: Path | None, with_text: bool, overrides: list[str]
+    folder: Path,
+    policies: Sequence[str],
+    precision: str,
+    out: Path | None,
+    with_text: bool,
+    overrides: list[str],
+    device: str,
 ) -> list[Record]:
     """Evaluate what `whilst export` made; its own recipe says what is not given."""
     exported = load_exported(folder, precision)
     recipe = overridden(exported.recipe, overrides, folder)
     dataset = Dataset.open(Path(recipe.data.dataset))
-    models = [
-        open_exported(exported, Wanted(str(folder), name, "onnx", precision, tuple(overrides)))
-        for name in policies or recipe.evaluate.policies
-    ]
+    asked = []  # all of them first: a mistyped name must not cost the time of those before it
+    for name in policies or recipe.evaluate.policies:
+        name, threshold = with_threshold(name, recipe.evaluate.threshold)
+        sets = [*overrides, f"evaluate.threshold={threshold}"]
+        opened = open_exported(exported, Wanted(str(folder), name, "onnx", precision, tuple(sets), device))
+        asked.append((opened, overridden(exported.recipe, sets, folder)))
     place = out or folder / "evaluations"
-    return [evaluate_live(opened, exported, recipe, dataset, place, with_text) for opened in models]
+    return [evaluate_live(opened, exported, one, dataset, place, with_text) for opened, one in asked]
 
 
 def evaluate_live(

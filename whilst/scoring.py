@@ -91,6 +91,8 @@ def read_records(places: list[Path]) -> list[Record]:
             files = find_records(place)
             if not files:
                 raise UserError(f"{place}: no evaluation in this folder; run `whilst evaluate` first")
+        elif not place.exists():
+            raise UserError(f"{place}: no such file or folder; `whilst evaluate` makes them")
         else:
             files = [place if place.suffix == ".json" else record_path(place)]
         records += [read_record(path) for path in files]

@@ -53,7 +53,7 @@ def in_order(recipes: Sequence[Recipe]) -> list[Recipe]:
                 raise UserError(f"run: two recipes train {stage.run}; give each a folder of its own")
     ordered: list[Recipe] = []
     while len(ordered) < len(recipes):
-        waiting = [recipe for recipe in recipes if recipe not in ordered]
+        waiting = [recipe for recipe in recipes if all(recipe is not other for other in ordered)]
         ready = [
             recipe
             for recipe in waiting

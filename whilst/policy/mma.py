@@ -7,6 +7,8 @@ from torch import Tensor
 from whilst.errors import UserError
 from whilst.policy.base import Decider, Policy, View
 
+NO_HEADS = 'policy mma: this model has no monotone heads; train one with model.cross = "monotone"'
+
 
 @dataclass(frozen=True)
 class Stopped(Policy, Decider):
@@ -31,7 +33,7 @@ class Stopped(Policy, Decider):
 
     def write(self, view: View) -> Tensor:
         if view.stopped is None:
-            raise UserError('policy mma: this model has no monotone heads; train one with model.cross = "monotone"')
+            raise UserError(NO_HEADS)
         return view.stopped
 
     def part(self, rows: Tensor) -> Decider:  # noqa: ARG002

@@ -58,7 +58,8 @@ def make_app(hub: Hub) -> Starlette:
 
 async def save(hub: Hub) -> None:
     while hub.meter.folder is not None:
-        hub.meter.save()
+        with contextlib.suppress(OSError):  # a full disk: the counts are as old as they look, and it may pass
+            hub.meter.save()
         await asyncio.sleep(SAVE)
 
 

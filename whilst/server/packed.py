@@ -3,6 +3,9 @@
 With few rows in a call, time goes into fetching weights: in 16 bits they are half as many bytes. Inputs, sums and
 outputs keep 32 bits, and each row comes out the same whatever the others are. (8-bit layers would scale inputs
 by the largest value of the whole batch, and no session may change another's words.)
+
+The calls are not part of PyTorch's promises. Each is tried first (`can_pack`); where one is missing or wrong, fp32
+goes on with PyTorch's own layers, and fp16 is refused.
 """
 
 from collections.abc import Callable
@@ -66,10 +69,22 @@ PRECISIONS: dict[str, Layer] = {"fp32": Packed32, "fp16": Packed16}
 
 def can_pack(model: nn.Module, precision: str) -> bool:
     first = next(model.parameters())
-    available: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
-    if precision == "fp16":
-        available = "fbgemm" in torch.backends.quantized.supported_engines
-    return available and first.device.type == "cpu" and first.dtype == torch.float32
+    return first.device.type == "cpu" and first.dtype == torch.float32 and works(PRECISIONS[precision])
+
+
+@torch.inference_mode()
+def works(layer: Layer) -> bool:
+    """Whether this machine and this PyTorch have the calls that such a layer makes, and they multiply."""
+    # Whole numbers and halves, so that 16 bits and any order of adding give the same.
+    weight = torch.arange(32 * 64).remainder(7).view(32, 64) / 2 - 1
+    bias, inputs = torch.arange(32.0), torch.arange(3 * 64).remainder(5).view(3, 1, 64) - 2.0
+    try:
+        return all(
+            torch.equal(layer(weight, added)(inputs), nn.functional.linear(inputs, weight, added))
+            for added in (None, bias)
+        )
+    except (AttributeError, RuntimeError, TypeError):  # no such call, none on this CPU, or with other arguments
+        return False
 
 
 def pack(module: nn.Module, layer: Layer) -> None:

@@ -23,6 +23,8 @@ from whilst.vocab import BOS
 class Pool(abc.ABC):
     """One thread calls it. A call that fails has changed nothing that matters: it may be made again, for fewer."""
 
+    together = True  # whether a call may be for several places
+
     @abc.abstractmethod
     def use(self, place: int, policy: str) -> None:
         """Sentences that begin from now on at this place are translated under this policy."""
@@ -33,7 +35,9 @@ class Pool(abc.ABC):
 
 
 class Single(Pool):
-    """One by one, for an engine that knows no batches."""
+    """One by one, for an engine that knows no batches. If one of several failed, the others would have moved on."""
+
+    together = False
 
     def __init__(self, steps: Callable[[str], Steps], places: int) -> None:
         self._make = steps

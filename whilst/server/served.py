@@ -110,7 +110,7 @@ def on_engine(folder: Path, overrides: Sequence[str], how: How, is_export: bool)
     if is_export:
         exported = load_exported(folder, how.weights, how.threads)
     else:
-        exported = engine_of(choose_live(folder, "medium")[0], how.weights, say)
+        exported = engine_of(choose_live(folder, "medium")[0], how.weights, say, how.threads)
 
     def opened(name: str) -> Opened:
         return open_exported(exported, Wanted("", name, "onnx", how.weights, tuple(overrides)))

@@ -164,8 +164,9 @@ class Worker:
             self._send(streams)
             for step in Step:
                 chosen = [s for s in self._active if s.ask is not None and s.ask.step is step]
-                if chosen:
-                    self._do(step, chosen)
+                groups = [chosen] if chosen and self._pool.together else [[stream] for stream in chosen]
+                for group in groups:
+                    self._do(step, group)
 
     def _listen(self) -> bool:
         """Take all commands that there are, and wait for one if there is nothing else to do."""
