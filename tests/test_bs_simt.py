@@ -184,3 +184,5 @@ def test_evaluating_may_be_a_stage_of_the_recipe(recipe: Recipe) -> None:
     assert (bold.policy, wary.policy) == ("agent-1", "agent-1.threshold-0.9")
     with pytest.raises(UserError, match="a threshold is a number"):
         evaluate_run(run, ["wait-1", "agent-1.threshold-high"], None, True, [], "cpu")
+    with pytest.raises(UserError, match="only agents have a threshold"):
+        evaluate_run(run, ["wait-1.threshold-0.6"], None, True, [], "cpu")

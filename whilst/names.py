@@ -36,6 +36,8 @@ def with_threshold(name: str, usual: float) -> tuple[str, float]:
     policy, mark, value = name.partition(".threshold-")
     if not mark:
         return policy, usual
+    if not policy.startswith("agent-"):
+        raise UserError(f"policy {name[:40]}: only agents have a threshold; write {policy[:40]}")
     try:
         threshold = float(value)
     except ValueError:

@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing import connection
 from multiprocessing.process import BaseProcess
@@ -15,6 +16,7 @@ from whilst.errors import UserError
 
 log = logging.getLogger("whilst.serve")
 STOP = signal.SIGINT, signal.SIGTERM
+QUICK = 5.0  # seconds: who lived no longer than this is replaced after as long
 
 
 def _follow() -> None:
@@ -53,9 +55,12 @@ def supervise(work: Callable[..., None], arguments: Sequence[tuple[Any, ...]]) -
     """
     context = multiprocessing.get_context("spawn")
 
+    began = [0.0] * len(arguments)
+
     def start(place: int) -> BaseProcess:
         process = context.Process(target=_child, args=(work, arguments[place]))
         process.start()
+        began[place] = time.monotonic()
         return process
 
     with told_to_stop() as waker:
@@ -68,6 +73,8 @@ def supervise(work: Callable[..., None], arguments: Sequence[tuple[Any, ...]]) -
                     if process.exitcode > 0:
                         raise UserError("a worker could not go on; it says why above")
                     log.warning("worker %s ended with %s; another one begins", process.pid, process.exitcode)
+                    if time.monotonic() - began[place] < QUICK:  # what kills them at once must not keep us busy
+                        connection.wait([waker], QUICK)
                     processes[place] = start(place)
         finally:
             for process in processes:
