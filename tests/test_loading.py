@@ -230,7 +230,7 @@ def test_names(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"latency": "fast"}, "--latency fast: must be low"),
+        ({"latency": "fast"}, "latency fast: must be low"),
         ({"engine": "tensorrt"}, "--engine tensorrt: must be auto, torch, onnx"),
         ({"precision": "fp8"}, "--precision fp8: must be fp32 or int8"),
         ({"engine": "onnx", "device": "cuda"}, "--engine onnx works on the CPU"),

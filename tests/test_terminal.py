@@ -114,8 +114,8 @@ def test_a_recogniser(run: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "stdin", "message"),
     [
-        (["--latency", "fast"], b"", "--latency fast: must be low, medium, high, or a policy"),
-        (["--latency", "oracle-1"], b"", "--latency oracle-1: must be"),
+        (["--latency", "fast"], b"", "latency fast: must be low, medium, high, or a policy"),
+        (["--latency", "oracle-1"], b"", "latency oracle-1: must be"),
         (["--latency", "agent-9"], b"", "this run knows agent-1, agent-2, agent-4"),
         (["--latency", "wait-0"], b"", "K must be a whole number"),
         (["--partial", "--lines"], b"", "--partial and --lines"),

@@ -16,7 +16,7 @@ MOST_DIGITS = 9  # of a K: clients choose it, and beyond 64 bits nothing can be 
 def check_latency(latency: str) -> None:
     if latency not in LATENCIES and latency.partition("-")[0] not in LIVE:
         wanted = "low, medium, high, or a policy such as agent-1 or wait-3"
-        raise UserError(f"--latency {latency}: must be {wanted}")
+        raise UserError(f"latency {latency}: must be {wanted}")
 
 
 def tokens_of(kind: str, argument: str) -> int:
