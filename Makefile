@@ -1,6 +1,7 @@
 # Needs Python 3.11 or later and make; everything else goes into .venv. The targets:
 #
-#   make demo    toy corpus, translator, search, agent, quality/latency curve, sentences word by word (CPU, 5 minutes)
+#   make demo    a talk translated whilst it is spoken; as long as no model comes with the package, the same as:
+#   make toy     toy corpus, translator, search, agent, quality/latency curve, sentences word by word (CPU, 5 minutes)
 #   make test    ruff, mypy and the tests
 #   make clean   remove .venv and every cache; data/ and runs/ stay
 #
@@ -23,7 +24,7 @@ READY := $(VENV)/.ready-$(HASH)
 # Compiling all of torch takes longer than compiling what is imported, when it is.
 PIP := $(VENV)/bin/python -m pip install -qq --no-compile --disable-pip-version-check
 
-.PHONY: help demo test clean python
+.PHONY: help demo toy test clean python
 .DELETE_ON_ERROR:
 
 help:
@@ -31,6 +32,9 @@ help:
 
 demo: $(READY)
 	@$(VENV)/bin/whilst demo
+
+toy: $(READY)
+	@$(VENV)/bin/whilst toy
 
 # SimulEval is only compared with, and pins an old tqdm: it has a folder of its own, which tests that want it name.
 test: $(READY) $(SIMULEVAL_PINS:requirements/simuleval.txt=$(VENV)/simuleval/.ready)

@@ -200,7 +200,7 @@ def test_help_teaches_by_example(command: str) -> None:
 def test_help_lists_the_commands() -> None:
     done = whilst("--help")
     assert done.code == 0
-    for command in (*COMMANDS, "explain", "demo", "bench"):
+    for command in (*COMMANDS, "explain", "demo", "toy", "bench"):
         assert re.search(rf"^\W*{command} ", done.out, re.MULTILINE)
 
 

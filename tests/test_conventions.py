@@ -110,6 +110,7 @@ LAYERS = (
     "growth",
     "engine_bench",
     "serve_bench",
+    "walkthrough",
     "demo",
     "options",
     "studies",

@@ -1,38 +1,38 @@
-"""The demo, smaller: what it promises lies where it says, and a second run only shows it."""
+"""The demo: with the model of the package the talk, all of it; without one the toy language."""
 
 from pathlib import Path
 
 import pytest
 
-from whilst import demo
-
-SMALLER = {
-    "steps = 700": "steps = 3",
-    "steps = 150": "steps = 2",
-    "steps = 300": "steps = 2",
-    "warmup = 100": "warmup = 1",
-    "width = 128": "width = 16",
-    "hidden = 128": "hidden = 8",
-    'corpus = "toy"': 'corpus = "toy"\ntoy_pairs = 200',
-}
+from tests.test_export import make_lively
+from whilst import demo, loading
+from whilst.bundle import bundle
+from whilst.dataset import Dataset
+from whilst.settings import Data
 
 
-def test_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    text = demo.RECIPE.read_text(encoding="utf-8")
-    for old, new in SMALLER.items():
-        assert old in text
-        text = text.replace(old, new)
-    assert "validate_every = 350" in text, "past the end, so the last step validates"
-    recipe = tmp_path / "demo.toml"
-    recipe.write_text(text, encoding="utf-8")
-    monkeypatch.setattr(demo, "RECIPE", recipe)
-    monkeypatch.chdir(tmp_path)
+def test_the_talk_is_translated(
+    tmp_path: Path,
+    toy_data: Data,
+    toy_dataset: Dataset,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    bundle(make_lively(tmp_path / "run", toy_data, toy_dataset), tmp_path / "models" / demo.MODEL)
+    for module in (demo, loading):
+        monkeypatch.setattr(module, "BUNDLED", tmp_path / "models")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    capsys.readouterr()
+    demo.demo(pace=1000)
+    rows = capsys.readouterr().out.splitlines()
+    read = [word for row in rows if row.startswith("READ") for word in row.split()[1:]]
+    assert read == demo.TALK.read_text(encoding="utf-8").split()
+    assert any("average lagging" in row for row in rows)
+
+
+def test_without_a_model_the_toy_language_has_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(demo, "BUNDLED", tmp_path)
+    called: list[bool] = []
+    monkeypatch.setattr(demo, "walk_through", lambda: called.append(True))
     demo.demo()
-    first = capsys.readouterr()
-    assert first.out.count("READ ") >= demo.SHOWN
-    for name in ("report.md", "report.json", "curve.png", "curve.svg"):
-        assert (tmp_path / "runs/toy/report" / name).is_file()
-    weights = (tmp_path / "runs/toy/model.safetensors").stat().st_mtime_ns
-    demo.demo()
-    assert capsys.readouterr().out.strip() in first.out
-    assert (tmp_path / "runs/toy/model.safetensors").stat().st_mtime_ns == weights
+    assert called

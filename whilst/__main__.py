@@ -239,12 +239,8 @@ def report(
     notes.print(f"{out}: {', '.join(path.name for path in written)}")
 
 
-@app.command()
-def demo() -> None:
-    """The whole way on the toy corpus: prepare, train, evaluate, report, and three sentences word by word."""
-    from whilst.demo import demo
-
-    demo()
+app.command()(streams.demo)
+app.command()(studies.toy)
 
 
 @bench.command("train")

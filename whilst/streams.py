@@ -148,3 +148,10 @@ def bench_serve(
     options = ["--workers", str(workers), "--threads", str(threads), "--engine", engine, "--precision", precision]
     load = Load(streams or 1, rate, seconds, latency)
     serve_bench(model, streams, load, limit, most, options, json)
+
+
+def demo() -> None:
+    """A short talk, translated whilst it is spoken; on the toy corpus, if no model came with the package."""
+    from whilst.demo import demo
+
+    demo()

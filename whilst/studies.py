@@ -83,3 +83,10 @@ def sufficiency(
     files = source, reference, alignment
     print_points(sufficiency(runs, files, policies, possible, reverse, out, set_, device))
     notes.print(f"{out}: sufficiency.json, sufficiency.png, sufficiency.svg")
+
+
+def toy() -> None:
+    """The whole way on the toy corpus: prepare, train, evaluate, report, and three sentences word by word."""
+    from whilst.walkthrough import walk_through
+
+    walk_through()

@@ -141,10 +141,12 @@ class Run:
             self.hear([BREAK], self.clock())
 
 
-def run_live(wanted: Wanted, options: Options) -> None:
+def run_live(wanted: Wanted, options: Options, stream: BinaryIO | None = None) -> None:
+    """Translate the words of a stream; of standard input, if none is given."""
     if options.partial and wanted.by_lines:
         raise UserError("--partial and --lines: a recogniser's lines are no sentences; leave one of them away")
-    sink = Marks(console) if options.show else pick(options.as_json, sys.stdin.isatty(), console)
+    typed = stream is None and sys.stdin.isatty()
+    sink = Marks(console) if options.show else pick(options.as_json, typed, console)
     say = teller(sink)
     parser: Parser = Hypotheses(say, options.keep) if options.partial else Words(wanted.by_lines)
     model = open_model(wanted, say)
@@ -154,7 +156,7 @@ def run_live(wanted: Wanted, options: Options) -> None:
     sinks.append(sink)  # last: if its reader has left, the subtitles have the word
     if model.about:
         say(model.about)
-    if sys.stdin.isatty():
+    if typed:
         say(f"{model.policy} ({model.engine}): type words; an empty line ends a sentence, Ctrl-D ends")
     began = time.monotonic()
-    Run(session, parser, sinks, lambda: time.monotonic() - began, options.pace).go(sys.stdin.buffer)
+    Run(session, parser, sinks, lambda: time.monotonic() - began, options.pace).go(stream or sys.stdin.buffer)
