@@ -299,7 +299,9 @@ def test_exported_graphs_have_as_many_threads_as_wanted(
     run: Path, kept: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path if kept else Path(__file__)))
+    before = torch.get_num_threads()
     pool = serve_model(str(run), [], How("onnx", "fp32", threads=2)).pool(1)
+    assert torch.get_num_threads() == before, "PyTorch's are another matter, and all of the process has them"
     assert isinstance(pool, Single)
     steps = pool._make("wait-1")
     assert isinstance(steps, OnEngine)

@@ -71,7 +71,6 @@ class Served:
 def serve_model(model: str, overrides: Sequence[str], how: How) -> Served:
     """By its name: a run folder, an export, or one that comes with the package."""
     folder = resolve(model)
-    torch.set_num_threads(how.threads)
     exported = (folder / ABOUT).is_file()
     if (folder / BUNDLE).is_file():
         check_bundle(folder)
@@ -82,6 +81,7 @@ def serve_model(model: str, overrides: Sequence[str], how: How) -> Served:
 
 def on_torch(folder: Path, overrides: Sequence[str], how: How) -> Served:
     """All policies share the model that low, medium and high are for."""
+    torch.set_num_threads(how.threads)  # of the whole process, so not where PyTorch does no steps
     home = choose_live(folder, "medium")[0]
     trained = with_settings(load_run(home, pick_device(how.device)), list(overrides))
     model, output = trained.model, None
