@@ -1,5 +1,6 @@
 """What several tests share: tiny models, corpora made in memory, and one small prepared dataset."""
 
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import torch
 
 from whilst import toy
 from whilst.dataset import Dataset, Ragged, Split
+from whilst.mma import Monotone
 from whilst.model import Translator
 from whilst.prepare import prepare
 from whilst.settings import Data, Model
@@ -59,6 +61,21 @@ def translator() -> Callable[..., Translator]:
 def model(tiny: Model) -> Translator:
     """A tiny causal model of 17 source and 13 target units. Shared: do not change it."""
     return make_model(tiny)
+
+
+def crosses(model: Translator) -> list[Monotone]:
+    """The cross-attention of a model with monotone heads."""
+    found = [layer.get_submodule("cross") for layer in model.decoder]
+    return [cross for cross in found if isinstance(cross, Monotone)]
+
+
+@pytest.fixture(scope="session")
+def monotone(tiny: Model) -> Translator:
+    """One whose heads differ, and stop now and then. Shared: do not change it."""
+    model = make_model(dataclasses.replace(tiny, cross="monotone"))
+    for cross in crosses(model):
+        cross.bias.data = torch.tensor([1.0, -0.3], dtype=torch.float64)
+    return model
 
 
 def make_split(pairs: int, seed: int, longest: int = 12) -> Split:
@@ -115,3 +132,10 @@ def toy_folder(toy_data: Data) -> Path:
 @pytest.fixture(scope="session")
 def toy_dataset(toy_folder: Path) -> Dataset:
     return Dataset.open(toy_folder)
+
+
+@pytest.fixture(scope="session")
+def sources() -> list[list[int]]:
+    """What the tiny models translate, where any sentences will do."""
+    split = make_split(12, 21)
+    return [split.source[i].tolist() for i in range(12)]

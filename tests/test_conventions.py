@@ -12,6 +12,7 @@ LAYERS = (
     "errors",
     "files",
     "console",
+    "signals",
     "settings",
     "config",
     "names",

@@ -30,12 +30,6 @@ KINDS = (
 )
 
 
-@pytest.fixture(scope="module")
-def sources(random_split: Callable[..., Split]) -> list[list[int]]:
-    split = random_split(12, 21)
-    return [split.source[i].tolist() for i in range(12)]
-
-
 def learnt(model: Translator, settings: Settings) -> Learnt:
     """A random agent that cares, and READs about as often as it WRITEs."""
     torch.manual_seed(3)

@@ -1,7 +1,6 @@
 """Monotone heads: fast alignments are the literal ones, no energy breaks them, all ways to decode agree."""
 
 import itertools
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -11,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.conftest import crosses
 from tests.runs import CPU, assert_same, changed, elsewhere, short_recipe, tensors
 from tests.test_learnt import LIMITS, essence, three_ways
 from whilst import objectives
@@ -23,12 +23,12 @@ from whilst.errors import UserError
 from whilst.evaluate import evaluate_run
 from whilst.files import read_json
 from whilst.metrics import differentiable_average_lagging
-from whilst.mma import Delays, Monotone, alignment, latency, lookback
+from whilst.mma import Delays, alignment, latency, lookback
 from whilst.model import Translator
 from whilst.policy import policy
 from whilst.reference import masked_logits, translate_recomputed
 from whilst.seeds import Result
-from whilst.settings import Data, Evaluate, Model, Objective, Recipe
+from whilst.settings import Data, Evaluate, Objective, Recipe
 from whilst.tables import point_label
 from whilst.train import train
 from whilst.vocab import BOS, EOS
@@ -152,30 +152,6 @@ def test_latency_is_average_lagging_and_variance() -> None:
 
 
 # The model.
-
-
-def make_monotone(tiny: Model, translator: Callable[..., Translator]) -> Translator:
-    """A random model whose heads differ, and stop now and then."""
-    model = translator(replace(tiny, cross="monotone"))
-    for cross in crosses(model):
-        cross.bias.data = torch.tensor([1.0, -0.3], dtype=torch.float64)
-    return model
-
-
-def crosses(model: Translator) -> list[Monotone]:
-    found = [layer.get_submodule("cross") for layer in model.decoder]
-    return [cross for cross in found if isinstance(cross, Monotone)]
-
-
-@pytest.fixture(scope="module")
-def monotone(tiny: Model, translator: Callable[..., Translator]) -> Translator:
-    return make_monotone(tiny, translator)
-
-
-@pytest.fixture(scope="module")
-def sources(random_split: Callable[..., Split]) -> list[list[int]]:
-    split = random_split(12, 21)
-    return [split.source[i].tolist() for i in range(12)]
 
 
 def test_it_decides_the_same_every_way(monotone: Translator, sources: list[list[int]]) -> None:

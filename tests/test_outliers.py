@@ -1,30 +1,16 @@
 """Late heads are found: what each one did whilst a text was translated is computed again, and is what happened."""
 
-from collections.abc import Callable
 
 import numpy as np
 import pytest
 import torch
 
+from tests.conftest import crosses
 from tests.test_learnt import LIMITS
-from tests.test_mma import crosses, make_monotone
-from whilst.dataset import Split
 from whilst.decode import translate_batch
 from whilst.model import Translator
 from whilst.outliers import FAR, Head, find_heads, head_stops, heads_table
 from whilst.policy import policy
-from whilst.settings import Model
-
-
-@pytest.fixture(scope="module")
-def monotone(tiny: Model, translator: Callable[..., Translator]) -> Translator:
-    return make_monotone(tiny, translator)
-
-
-@pytest.fixture(scope="module")
-def sources(random_split: Callable[..., Split]) -> list[list[int]]:
-    split = random_split(12, 21)
-    return [split.source[i].tolist() for i in range(12)]
 
 
 def test_late_heads_are_found(monotone: Translator, sources: list[list[int]]) -> None:

@@ -5,7 +5,6 @@ from collections.abc import Callable
 import pytest
 
 from tests.test_learnt import KINDS, learnt
-from tests.test_mma import make_monotone
 from whilst.dataset import Split
 from whilst.decode import translate
 from whilst.errors import UserError
@@ -54,11 +53,11 @@ def test_along_its_own_translation_it_is_decoding(model: Translator, texts: Text
     assert walk_along(model, sources, targets, policy) == [output.reads for output in outputs]
 
 
-def test_monotone_heads_walk_along_too(tiny: Model, translator: Callable[..., Translator], texts: Texts) -> None:
-    model, chosen = make_monotone(tiny, translator), policy("mma")
-    outputs = translate(model, texts[0], chosen, Limits(1.5, 4), 6)
+def test_monotone_heads_walk_along_too(monotone: Translator, texts: Texts) -> None:
+    chosen = policy("mma")
+    outputs = translate(monotone, texts[0], chosen, Limits(1.5, 4), 6)
     targets = [[*output.units, EOS][: len(output.reads)] for output in outputs]
-    assert walk_along(model, texts[0], targets, chosen) == [output.reads for output in outputs]
+    assert walk_along(monotone, texts[0], targets, chosen) == [output.reads for output in outputs]
 
 
 def test_the_oracle_is_found_by_its_number(model: Translator, texts: Texts) -> None:

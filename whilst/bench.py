@@ -214,7 +214,7 @@ def run_bench(run: Path, policy: str, sentences: int, overrides: list[str], name
     trained = with_settings(load_run(home(run, policy), device), overrides)
     settings = trained.recipe.evaluate
     split = Dataset.open(Path(trained.recipe.data.dataset)).split(settings.split)
-    chosen, limits = choose(policy, trained, settings, split), Limits(settings.max_ratio, settings.max_extra)
+    chosen, limits = choose(policy, trained, settings, split), settings.limits
     sources = [split.source[number].tolist() for number in range(len(split.source))]
     if chosen.knows_sentences:
         raise UserError(f"policy {policy}: an oracle is no way to translate; time agent-L, wait-K or full")

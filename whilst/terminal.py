@@ -18,6 +18,7 @@ from whilst.incoming import BREAK, Decoder, Hypotheses, Parser, Words
 from whilst.live import Event, Session, Word
 from whilst.loading import Wanted, open_model
 from whilst.marks import Marks
+from whilst.signals import STOP, handled
 from whilst.subtitles import Srt, Vtt
 
 CHUNK = 1 << 16  # bytes
@@ -59,12 +60,8 @@ class Patience:
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[None]:
-        before = {number: signal.signal(number, self.handle) for number in (signal.SIGINT, signal.SIGTERM)}
-        try:
+        with handled(STOP, self.handle):
             yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
 
     @contextlib.contextmanager
     def _open(self) -> Iterator[None]:

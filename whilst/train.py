@@ -21,6 +21,7 @@ from whilst.folders import read_recipe
 from whilst.processes import Processes, describe, versions
 from whilst.report import print_table, report
 from whilst.settings import Recipe
+from whilst.signals import handled
 from whilst.stages import in_order, make_task, stages
 from whilst.times import note_time, stage_times
 from whilst.trainer import Trainer
@@ -187,11 +188,8 @@ def interrupts() -> Iterator[Callable[[], bool]]:
             raise KeyboardInterrupt
         asked = True
 
-    before = signal.signal(signal.SIGINT, ask)
-    try:
+    with handled((signal.SIGINT,), ask):
         yield lambda: asked
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def out_of_patience(trainer: Trainer) -> bool:

@@ -13,9 +13,9 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from whilst.errors import UserError
+from whilst.signals import STOP, handled
 
 log = logging.getLogger("whilst.serve")
-STOP = signal.SIGINT, signal.SIGTERM
 QUICK = 5.0  # seconds: who lived no longer than this is replaced after as long
 
 
@@ -38,12 +38,10 @@ def _child(work: Callable[..., None], arguments: tuple[Any, ...]) -> None:
 def told_to_stop() -> Iterator[int]:
     """A descriptor that can be read from when someone has told us to stop."""
     waker, wake = os.pipe()
-    before = {number: signal.signal(number, lambda *_: os.write(wake, b"x") and None) for number in STOP}
     try:
-        yield waker
+        with handled(STOP, lambda *_: os.write(wake, b"x")):
+            yield waker
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
         os.close(waker)
         os.close(wake)
 

@@ -2,7 +2,6 @@
 
 import contextlib
 import logging
-import signal
 import socket
 import sys
 import tempfile
@@ -23,6 +22,7 @@ from whilst.server.protocol import Limits
 from whilst.server.served import How, Served, serve_model
 from whilst.server.socket import ABORT
 from whilst.server.talk import Door, Hub
+from whilst.signals import STOP, handled
 
 BACKLOG = 2048  # connections that wait to be taken
 UNTAKEN = 60_000  # milliseconds until a connection ends whose other side takes nothing
@@ -81,12 +81,8 @@ class Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
-        try:
+        with handled(STOP, self.handle_exit):
             yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
 
 
 def work(options: Options, served: Served, bound: socket.socket, counts: Path | None) -> None:
