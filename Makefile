@@ -1,6 +1,6 @@
 # Needs Python 3.11 or later and make; everything else goes into .venv. The targets:
 #
-#   make demo    a talk translated whilst it is spoken; as long as no model comes with the package, the same as:
+#   make demo    a short talk, translated into Vietnamese whilst it is spoken (CPU, a minute)
 #   make toy     toy corpus, translator, search, agent, quality/latency curve, sentences word by word (CPU, 5 minutes)
 #   make test    ruff, mypy and the tests
 #   make clean   remove .venv and every cache; data/ and runs/ stay

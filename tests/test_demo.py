@@ -1,38 +1,30 @@
-"""The demo: with the model of the package the talk, all of it; without one the toy language."""
+"""The demo: the talk, all of it, translated by the model of the package."""
 
 from pathlib import Path
 
 import pytest
 
-from tests.test_export import make_lively
-from whilst import demo, loading
-from whilst.bundle import bundle
-from whilst.dataset import Dataset
-from whilst.settings import Data
+from whilst import demo
+from whilst.folders import check_bundle
+from whilst.loading import BUNDLED
+
+MARKS = ("READ", "WRITE")
+LARGEST = 25_000_000  # bytes, of what a model adds to the repository
 
 
 def test_the_talk_is_translated(
-    tmp_path: Path,
-    toy_data: Data,
-    toy_dataset: Dataset,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    bundle(make_lively(tmp_path / "run", toy_data, toy_dataset), tmp_path / "models" / demo.MODEL)
-    for module in (demo, loading):
-        monkeypatch.setattr(module, "BUNDLED", tmp_path / "models")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    capsys.readouterr()
     demo.demo(pace=1000)
     rows = capsys.readouterr().out.splitlines()
-    read = [word for row in rows if row.startswith("READ") for word in row.split()[1:]]
-    assert read == demo.TALK.read_text(encoding="utf-8").split()
+    read, written = (" ".join(row.removeprefix(mark) for row in rows if row.startswith(mark)) for mark in MARKS)
+    assert " ".join(read.split()) == " ".join(demo.TALK.read_text(encoding="utf-8").split())
+    assert written.split()[:2] == ["Xin", "chào,"]  # it translates real language
     assert any("average lagging" in row for row in rows)
 
 
-def test_without_a_model_the_toy_language_has_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(demo, "BUNDLED", tmp_path)
-    called: list[bool] = []
-    monkeypatch.setattr(demo, "walk_through", lambda: called.append(True))
-    demo.demo()
-    assert called
+def test_the_model_of_the_package_is_whole_and_small() -> None:
+    folder = BUNDLED / demo.MODEL
+    check_bundle(folder)
+    assert sum(path.stat().st_size for path in folder.rglob("*")) < LARGEST

@@ -102,13 +102,17 @@ class Result:
 
 
 def talk(language: Language) -> list[str]:
-    """Words that the model knows: of the toy language, or plain English."""
-    for lines in ([" ".join(pair.source) for pair in toy.pairs(200, 7)], SENTENCES.split("\n")):
-        words = " ".join(lines).split()
+    """Words that the model knows: of the toy language, or plain English with the punctuation that it is used to."""
+
+    def units(words: Sequence[str]) -> float:
+        """For each letter; an unknown word is as bad as a letter by letter one."""
         ids, _ = language.encode(words)
-        if sum(unit == UNK for unit in ids) < len(ids) / 4:
-            break
-    return words
+        letters = sum(map(len, words))
+        return (len(ids) + letters * sum(unit == UNK for unit in ids) / len(ids)) / letters
+
+    toys = [word for pair in toy.pairs(200, 7) for word in pair.source]
+    plain = re.sub(r" ([.,])", r"\1", SENTENCES)
+    return min((toys, SENTENCES.split(), plain.split()), key=units)
 
 
 async def stream(url: str, load: Load, words: Sequence[str], began: float, phase: float) -> Heard:

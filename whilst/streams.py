@@ -78,7 +78,9 @@ def serve(
     engine: Annotated[
         str, typer.Option(help="batch: the steps of all together; single: one by one; onnx: exported graphs.")
     ] = "batch",
-    precision: Annotated[str, typer.Option(help="Of the weights: fp32, or fp16 (faster); onnx: int8.")] = "",
+    precision: Annotated[
+        str, typer.Option(help="Of the weights: fp32, fp16 (faster); onnx: int8. Usual: as in the file.")
+    ] = "",
     ray: Annotated[bool, typer.Option("--ray", help="Workers are replicas of Ray Serve (extra `ray`).")] = False,
     set_: Set = [],  # noqa: B006
     device: Device = "cpu",
@@ -151,7 +153,7 @@ def bench_serve(
 
 
 def demo() -> None:
-    """A short talk, translated whilst it is spoken; on the toy corpus, if no model came with the package."""
+    """A short talk in English, translated into Vietnamese whilst it is spoken, by the model of the package."""
     from whilst.demo import demo
 
     demo()

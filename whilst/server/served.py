@@ -85,13 +85,16 @@ def on_torch(folder: Path, overrides: Sequence[str], how: How) -> Served:
     home = choose_live(folder, "medium")[0]
     trained = with_settings(load_run(home, pick_device(how.device)), list(overrides))
     model, output = trained.model, None
-    if can_pack(model, how.weights):
-        layer = PRECISIONS[how.weights]
+    # A bundle's weights are in half precision as they are: nothing is lost, and it is faster.
+    halves = (folder / BUNDLE).is_file() and can_pack(model, "fp16")
+    weights = how.precision or ("fp16" if halves else how.weights)
+    if can_pack(model, weights):
+        layer = PRECISIONS[weights]
         for part in filter(None, (model, trained.agent)):
             pack(part, layer)
         output = layer(model.target_embedding.weight, None)
-    elif how.weights != "fp32":
-        raise UserError(f"--precision {how.weights}: this machine cannot; leave it away")
+    elif weights != "fp32":
+        raise UserError(f"--precision {weights}: this machine cannot; leave it away")
     text = text_of(trained)
 
     @lru_cache(maxsize=64)
