@@ -34,7 +34,7 @@ def raw(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 
 def units(script: Script) -> list[int]:
     """What it would READ, without end marks."""
-    return [unit for sentence in script.sentences for unit, _ in sentence.waiting]
+    return [unit for sentence in script.sentences for unit, *_ in sentence.waiting]
 
 
 @given(line=RAW, lower=st.booleans())

@@ -6,6 +6,7 @@ import itertools
 import shlex
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -31,14 +32,19 @@ from whilst.processes import describe, pick_device, versions
 from whilst.scoring import Record, record_path, write_record
 from whilst.settings import Data, Evaluate, Recipe
 from whilst.trace import Sentence, write_trace
-from whilst.vocab import EOS, Language
+from whilst.vocab import EOS
 
 
-def words_with_times(output: Output, target: Language) -> Iterator[tuple[str, int, float]]:
+def words_with_times(
+    source: Sequence[str], output: Output, trained: Trained
+) -> Iterator[tuple[str, int, float]]:
     """The words of a translation, each with the reads and the time at which it was whole."""
-    buffer = target.word_buffer()
+    buffer = trained.target.word_buffer(trained.recipe.evaluate.copies)
+    waiting = deque(trained.source.names(source))
     # One entry more in reads and times than in units: the end mark's.
     for unit, reads, ms in zip(output.units, output.reads, output.times, strict=False):
+        while waiting and waiting[0][0] <= reads:
+            buffer.hear(waiting.popleft()[1])
         for word in buffer.feed(unit):
             yield word, reads, ms
     # A word whose end only the end mark shows is whole when that is written.
@@ -50,7 +56,7 @@ def to_sentence(index: int, source: str, reference: str, output: Output, trained
     """What happened in one sentence, in words and in units."""
     words = source.split()
     units, word_of_unit = trained.source.encode(words)
-    written = list(words_with_times(output, trained.target))
+    written = list(words_with_times(words, output, trained))
     return Sentence(
         index=index,
         prediction=" ".join(word for word, _, _ in written),
@@ -135,6 +141,8 @@ def policy_name(name: str, settings: Evaluate) -> str:
         name += f".threshold-{settings.threshold}"
     if settings.beam != usual.beam:
         name += f".beam-{settings.beam}"
+    if settings.unknown != usual.unknown:
+        name += f".unknown-{settings.unknown}"
     return name
 
 

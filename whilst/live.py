@@ -100,6 +100,7 @@ class Text:
     most: Callable[[int], int]  # units of a translation, by the units of its source with the end mark
     longest: int = LONGEST  # units of a sentence, the end mark counted
     ends: Callable[[str], bool] = ends_sentence
+    copy: bool = False  # whether names of the source stand in for unknown words
 
     @classmethod
     def of(
@@ -107,7 +108,7 @@ class Text:
     ) -> "Text":
         """That of a run; `by_lines`: only `finish` ends a sentence, or that it is the longest."""
         clean, ends = cleaner(recipe.data, recipe.data.source), never if by_lines else ends_sentence
-        return cls(source, target, clean, recipe.evaluate.limits.of, longest, ends)
+        return cls(source, target, clean, recipe.evaluate.limits.of, longest, ends, recipe.evaluate.copies)
 
     def __post_init__(self) -> None:
         if self.longest < 2:
@@ -120,7 +121,8 @@ class Sentence:
 
     number: int
     buffer: WordBuffer
-    waiting: deque[tuple[int, int]] = field(default_factory=deque)  # units to READ, each with its word's number
+    # Units to READ, each with its word's number, and the word itself if it is a name and this is its end.
+    waiting: deque[tuple[int, int, str]] = field(default_factory=deque)
     known: int = 0  # source units, the end mark counted
     read: int = 0
     written: int = 0
@@ -132,9 +134,9 @@ class Sentence:
     done: bool = False  # nothing more will be written
     wants: bool | None = None  # to WRITE; None until asked after an action
 
-    def add(self, unit: int, word: int) -> None:
+    def add(self, unit: int, word: int, name: str = "") -> None:
         if not self.done:  # who has written the end mark does not read on
-            self.waiting.append((unit, word))
+            self.waiting.append((unit, word, name))
         if not self.known:
             self.before = word - 1
         self.known += 1
@@ -166,7 +168,7 @@ class Script:
         self._open()
 
     def _open(self) -> None:
-        self.sentences.append(Sentence(self.number, self.text.target.word_buffer()))
+        self.sentences.append(Sentence(self.number, self.text.target.word_buffer(self.text.copy)))
         self.number += 1
 
     def put(self, words: str) -> None:
@@ -181,10 +183,11 @@ class Script:
         room = self.text.longest - 1  # without the end mark
         if self.sentences[-1].known + len(units) > room:
             self.end()
+        ends = dict(self.text.source.names([word]))
         for place, unit in enumerate(units):
             if place and place % room == 0:  # a word longer than any sentence
                 self.end()
-            self.sentences[-1].add(unit, self.fed)
+            self.sentences[-1].add(unit, self.fed, ends.get(place + 1, ""))
         long = self.sentences[-1].known >= PAUSE * room
         if self.text.ends(word) or (long and pauses(word)):
             self.end()
@@ -208,7 +211,9 @@ class Script:
             case Step.BEGIN:
                 sentence.begun = True
             case Step.READ:
-                sentence.position = sentence.waiting.popleft()[1]
+                _, sentence.position, name = sentence.waiting.popleft()
+                if name:
+                    sentence.buffer.hear(name)
                 sentence.read += 1
                 sentence.wants = None
             case Step.DECIDE:

@@ -229,6 +229,9 @@ class Evaluate:
     threshold: float = 0.5  # the agent WRITEs at this probability or above
     batch: int = 256  # sentences decoded together
     beam: int = 1  # full-sentence only
+    # Words outside of the target vocabulary. keep: write <unk>. copy: write the first word that was read, was not
+    # used so yet, and is outside of the source vocabulary; nothing where there is none.
+    unknown: Literal["keep", "copy"] = "keep"
     max_ratio: float = 2.0  # a translation is cut at max_ratio * source length + max_extra units
     max_extra: int = 20
 
@@ -239,6 +242,10 @@ class Evaluate:
         _require(self.beam >= 1, "evaluate.beam: must be at least 1")
         _require(0 <= self.max_ratio < math.inf, f"evaluate.max_ratio: must be 0 or more, not {self.max_ratio}")
         _require(self.max_extra >= 1, "evaluate.max_extra: must be at least 1, or nothing may be written")
+
+    @property
+    def copies(self) -> bool:
+        return self.unknown == "copy"
 
     @property
     def limits(self) -> Limits:

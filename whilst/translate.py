@@ -28,10 +28,14 @@ def translate_text(
     done = dict(zip(filled, outputs, strict=True))
     for number, line in enumerate(lines):  # an empty line stays one, so that files stay aligned
         if not show:
-            print(" ".join(trained.target.decode(done[number].units)) if number in done else "")
+            print(text_of(trained, line, done[number]) if number in done else "")
         elif number in done:
             width = console.width if console.is_terminal else 100
             console.print(walk(trained, line, done[number], width), soft_wrap=True)
+
+
+def text_of(trained: Trained, line: str, output: Output) -> str:
+    return " ".join(word for word, _, _ in words_with_times(line.split(), output, trained))
 
 
 def walk(trained: Trained, line: str, output: Output, width: int) -> Text:
@@ -39,6 +43,6 @@ def walk(trained: Trained, line: str, output: Output, width: int) -> Text:
     words = line.split()
     _, word_of_unit = trained.source.encode(words)
     columns: list[list[str]] = [[] for _ in words]
-    for word, reads, _ in words_with_times(output, trained.target):
+    for word, reads, _ in words_with_times(words, output, trained):
         columns[word_of_unit[min(reads, len(word_of_unit)) - 1] - 1].append(word)
     return in_rows(words, columns, width)

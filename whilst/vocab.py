@@ -4,7 +4,8 @@ Knows words; nothing of files of text, batches or models.
 """
 
 import functools
-from collections import Counter
+import itertools
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -88,8 +89,13 @@ class Language:
             numbers.extend([number] * len(units))
         return ids, numbers
 
-    def word_buffer(self) -> "WordBuffer":
-        return WordBuffer(self)
+    def names(self, words: Sequence[str]) -> list[tuple[int, str]]:
+        """The words that no units stand for, mostly names, each with the number of units up to its end."""
+        ends = itertools.accumulate(len(self._word_ids(word)) for word in words)
+        return [(end, word) for end, word in zip(ends, words, strict=True) if UNK in self._word_ids(word)]
+
+    def word_buffer(self, copy: bool = False) -> "WordBuffer":
+        return WordBuffer(self, copy)
 
     def decode(self, ids: Iterable[int]) -> list[str]:
         """The whole words of these units; pad, bos and eos are passed over."""
@@ -120,25 +126,39 @@ class Language:
 
 
 class WordBuffer:
-    """Collects one sentence's units and hands out words as soon as they are whole."""
+    """Collects one sentence's units and hands out words as soon as they are whole.
 
-    def __init__(self, language: Language) -> None:
+    With `copy`, an unknown word is the first name of the source (`Language.names`) that has been heard and not been
+    used yet; without one nothing is written. Names are alike in most languages, and seldom change places.
+    """
+
+    def __init__(self, language: Language, copy: bool = False) -> None:
         self._units = language.vocabulary.units
         self._segmenter = language.segmenter
+        self._copy = copy
+        self._names: deque[str] = deque()
         self._pending = ""
+
+    def hear(self, name: str) -> None:
+        self._names.append(name)
 
     def feed(self, id: int) -> list[str]:
         """The words that this unit makes whole: none, one or two."""
         if id in (PAD, BOS, EOS):
             return []
         if id == UNK:  # nothing tells what it would join with, so it is a word of its own
-            return [*self.flush(), SPECIALS[UNK]]
+            return [*self.flush(), *self._unknown()]
         unit = self._units[id]
         words = self.flush() if self._segmenter.starts_word(unit) else []
         self._pending += self._segmenter.text(unit)
         if self._segmenter.ends_word(unit):
             words += self.flush()
         return words
+
+    def _unknown(self) -> list[str]:
+        if not self._copy:
+            return [SPECIALS[UNK]]
+        return [self._names.popleft()] if self._names else []
 
     def flush(self) -> list[str]:
         """The unfinished word, if there is one: at the end of the sentence it counts as whole."""
