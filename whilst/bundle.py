@@ -74,7 +74,8 @@ def bundle(run: Path, out: Path) -> tuple[int, Comparison | None]:
 def portable(recipe: Recipe, name: str) -> Recipe:
     """Without the folders of the machine that it was trained on."""
     data = dataclasses.replace(recipe.data, folder="", dataset=f"data/{Path(recipe.data.dataset).name}")
-    return dataclasses.replace(recipe, run=name, start="", teacher="", data=data)
+    teacher = recipe.teacher and f"runs/{Path(recipe.teacher).name}"  # it was taught: that belongs to the record
+    return dataclasses.replace(recipe, run=name, start="", teacher=teacher, data=data)
 
 
 def write_halves(trained: Trained, folder: Path, name: str) -> None:

@@ -178,9 +178,10 @@ def pair_name(recipe: Recipe) -> str:
 
 
 def pair_of(data: Data) -> str:
-    """Such as iwslt15.en-vi."""
+    """Such as iwslt15.en-vi; raw text is another text, with other scores."""
     languages = f".{data.source}-{data.target}"
-    return (data.corpus or Path(data.dataset).name).removesuffix(languages) + languages
+    name = (data.corpus or Path(data.dataset).name).removesuffix(languages)
+    return name + "-raw" * data.detokenise + languages
 
 
 def choose(name: str, trained: Trained, settings: Evaluate, split: Split | None) -> Policy:
