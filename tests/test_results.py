@@ -1,10 +1,15 @@
 """The committed results: their traces give the recorded figures, hold no corpus text, and meet what is promised."""
 
+import json
+import re
 from pathlib import Path
 
 import pytest
 
 from whilst.families import Family, families, read_filed
+from whilst.files import sha256
+from whilst.folders import WEIGHTS
+from whilst.loading import BUNDLED
 from whilst.provenance import nearest, read_recipes
 from whilst.scoring import rescore
 
@@ -36,3 +41,16 @@ def test_records_have_the_settings_of_a_committed_recipe(family: Family) -> None
 
 def test_there_are_results() -> None:
     assert len(TRACES) >= 13
+
+
+def test_the_models_card_has_the_recorded_figures() -> None:
+    """Of the very weights that come with the package."""
+    card = (BUNDLED / "en-vi" / "README.md").read_text(encoding="utf-8")
+    rows = re.findall(r"\| \S* ?\| ([a-z]+-\d) \| ([\d. |]+) \|", card)
+    assert {name for name, _ in rows} >= {"agent-1", "agent-5", "agent-9"}
+    for name, figures in rows:
+        record = json.loads((ROOT / f"results/iwslt15-raw.en-vi/bundle/test.{name}.json").read_text())
+        scores = record["scores"]
+        wanted = [scores[key] for key in ("sacrebleu", "chrf", "al_word", "laal", "dal")]
+        assert figures.split(" | ") == [f"{value:.2f}" for value in wanted]
+        assert record["model_sha256"] == sha256(BUNDLED / "en-vi" / WEIGHTS)
