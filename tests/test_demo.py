@@ -7,6 +7,7 @@ import pytest
 from whilst import demo
 from whilst.folders import check_bundle
 from whilst.loading import BUNDLED
+from whilst.names import MODEL
 
 MARKS = ("READ", "WRITE")
 LARGEST = 25_000_000  # bytes, of what a model adds to the repository
@@ -25,6 +26,6 @@ def test_the_talk_is_translated(
 
 
 def test_the_model_of_the_package_is_whole_and_small() -> None:
-    folder = BUNDLED / demo.MODEL
+    folder = BUNDLED / MODEL
     check_bundle(folder)
     assert sum(path.stat().st_size for path in folder.rglob("*")) < LARGEST
