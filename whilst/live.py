@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 from whilst.boundaries import ends_sentence, never, pauses
 from whilst.errors import UserError
+from whilst.familiar import familiar
 from whilst.settings import Recipe
 from whilst.text import cleaner
 from whilst.vocab import EOS, Language, WordBuffer
@@ -96,7 +97,7 @@ class Text:
 
     source: Language
     target: Language
-    clean: Callable[[str], str]  # as the training text was (text.cleaner)
+    clean: Callable[[str], str]  # as the training text was (text.cleaner), in characters that it had
     most: Callable[[int], int]  # units of a translation, by the units of its source with the end mark
     longest: int = LONGEST  # units of a sentence, the end mark counted
     ends: Callable[[str], bool] = ends_sentence
@@ -106,8 +107,9 @@ class Text:
         cls, recipe: Recipe, source: Language, target: Language, longest: int = LONGEST, by_lines: bool = False
     ) -> "Text":
         """That of a run; `by_lines`: only `finish` ends a sentence, or that it is the longest."""
-        clean, ends = cleaner(recipe.data, recipe.data.source), never if by_lines else ends_sentence
-        return cls(source, target, clean, recipe.evaluate.limits.of, longest, ends)
+        clean, plain = cleaner(recipe.data, recipe.data.source), familiar(source.characters())
+        ends = never if by_lines else ends_sentence
+        return cls(source, target, lambda word: clean(plain(word)), recipe.evaluate.limits.of, longest, ends)
 
     def __post_init__(self) -> None:
         if self.longest < 2:

@@ -88,6 +88,10 @@ class Language:
             numbers.extend([number] * len(units))
         return ids, numbers
 
+    def characters(self) -> frozenset[str]:
+        """All that its units are written with."""
+        return frozenset("".join(self.vocabulary.units[len(SPECIALS) :]))
+
     def word_buffer(self) -> "WordBuffer":
         return WordBuffer(self)
 
