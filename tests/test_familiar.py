@@ -1,3 +1,4 @@
+# ruff: noqa: RUF001
 """What a model has never met is written with what it knows, and nothing else is changed."""
 
 import string
