@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.test_commands import whilst
 from whilst import demo
 from whilst.folders import check_bundle
 from whilst.loading import BUNDLED
@@ -23,6 +24,12 @@ def test_the_talk_is_translated(
     assert " ".join(read.split()) == " ".join(demo.TALK.read_text(encoding="utf-8").split())
     assert written.split()[:2] == ["Xin", "chào,"]  # it translates real language
     assert any("average lagging" in row for row in rows)
+
+
+def test_live_and_serve_use_it_if_none_is_named() -> None:
+    said = whilst("live", "--engine", "torch", "--latency", "high", stdin=b"Thank you very much.")
+    assert (said.code, said.out, said.err) == (0, "Cảm ơn rất nhiều.\n", "")
+    assert f"[default: {MODEL}]" in whilst("serve", "--help").out
 
 
 def test_the_model_of_the_package_is_whole_and_small() -> None:

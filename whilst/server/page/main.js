@@ -127,7 +127,7 @@ const controls = connectControls({ node, address, player, connection, shown, say
 if (address.view === "captions") showState("asleep");
 else {
   connection.connect();
-  if (!matchMedia("(pointer: coarse)").matches) node("input").focus(); // a keyboard on the screen would hide the rest
+  if (!matchMedia("(pointer: coarse)").matches) node("input").focus(); // else a keyboard may hide the rest
 }
 for (const kind of ["pointerenter", "focusin", "click"]) {
   document.querySelector("footer").addEventListener(kind, () => connection.wake());
