@@ -32,7 +32,7 @@ class Shot:
 
 SHOTS = (
     Shot("page", (1280, 760)),
-    Shot("page-dark", (1280, 760), scheme="dark", past=4),
+    Shot("page-dark", (1280, 760), scheme="dark", past=4, written=5),
     Shot("page-phone", (360, 740), past=1),
     Shot("captions", (1280, 720), "/captions?pace=4", past=3, written=10),
 )
@@ -43,6 +43,7 @@ def play(tab: Tab, shot: Shot, address: str) -> None:
     tab.resize(*shot.size, scale=2, mobile=shot.size[0] < 640)
     tab.prefer(prefers_color_scheme=shot.scheme)
     tab.open(address + shot.path)
+    tab.ask("document.activeElement.blur()")  # a caret blinks
     tab.ask("document.querySelector('#play').click()")  # not with the mouse, which would be over something
     count = "document.querySelectorAll('{}').length".format
     tab.wait(f"{count('#past .row')} >= {shot.past} && {count('#written .word')} >= {shot.written}", patience=100)
