@@ -138,7 +138,7 @@ class Sentence:
         if not self.done:  # who has written the end mark does not read on
             self.waiting.append((unit, word))
         if not self.known:
-            self.before = word - 1
+            self.before = min(self.before, word - 1)  # a word longer than any sentence is in several
         self.known += 1
         self.last = word
 
@@ -165,18 +165,21 @@ class Script:
         self.fed = 0  # source words
         self.sentences: deque[Sentence] = deque()
         self.number = 0  # of the next sentence
-        self._open()
+        self._open(before=0)
 
-    def _open(self) -> None:
-        self.sentences.append(Sentence(self.number, self.text.target.word_buffer()))
+    def _open(self, before: int) -> None:
+        self.sentences.append(Sentence(self.number, self.text.target.word_buffer(), before=before))
         self.number += 1
 
     def put(self, words: str) -> None:
         """More source: a word, or several."""
         for raw in words.split():
             self.fed += 1
-            for word in self.text.clean(raw).split():
+            words = self.text.clean(raw).split()
+            for word in words:
                 self._add(word)
+            if not words and self.sentences[-1].known:  # there is nothing to translate in it, but it was said
+                self.sentences[-1].last = self.fed
 
     def _add(self, word: str) -> None:
         units = self.text.source.encode([word])[0]
@@ -197,7 +200,7 @@ class Script:
         if sentence.known:
             sentence.add(EOS, sentence.last)
             sentence.over = True
-            self._open()
+            self._open(before=sentence.last)
 
     def next(self) -> Ask | None:
         return self.sentences[0].next(self.text.most)
