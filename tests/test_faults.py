@@ -164,7 +164,7 @@ def test_rubbish_ends_its_own_session_only(here: Site, frames: list[str | bytes]
         with pytest.raises(ConnectionClosed) as closed:
             exchange(client, frames, found)
         assert set(found) <= {"protocol", "too_big"}
-        assert found == ["too_big"] or frames[0] != LARGE or HUGE in frames
+        assert frames[0] != LARGE or found in ([], ["too_big"])  # who still sends may miss it
         # Whoever sends far too much while it is being closed may miss the reason.
         assert closed.value.rcvd is None or closed.value.rcvd.code in (1008, 1009)
         assert closed.value.rcvd is not None or HUGE in frames

@@ -175,10 +175,10 @@ class Script:
         """More source: a word, or several."""
         for raw in words.split():
             self.fed += 1
-            words = self.text.clean(raw).split()
-            for word in words:
+            found = self.text.clean(raw).split()
+            for word in found:
                 self._add(word)
-            if not words and self.sentences[-1].known:  # there is nothing to translate in it, but it was said
+            if not found and self.sentences[-1].known:  # there is nothing to translate in it, but it was said
                 self.sentences[-1].last = self.fed
 
     def _add(self, word: str) -> None:

@@ -49,7 +49,7 @@ def serve_ray(options: Options) -> None:
     from ray import serve
 
     ray.init(logging_level="warning", log_to_driver=False)
-    with handled(STOP, signal.default_int_handler):  # Ray's own way would leave replicas behind
+    with handled(STOP, signal.default_int_handler):  # Ray's own way out of SIGTERM ends in a crash report
         try:
             serve.start(http_options={"host": options.host, "port": options.port})
             serve.run(application, name=NAME, route_prefix="/")
