@@ -161,7 +161,8 @@ class Tab:
             self.press("Enter", "\r") if letter == "\n" else self.press(letter, letter)
 
     def press(self, key: str, text: str = "") -> None:
-        code = {"Enter": 13, "Tab": 9, "Escape": 27, "ArrowRight": 39, "ArrowLeft": 37, " ": 32}.get(key, 0)
+        arrows = {"ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39}
+        code = {"Enter": 13, "Tab": 9, "Escape": 27, " ": 32, **arrows}.get(key, 0)
         options = {"key": key, "windowsVirtualKeyCode": code}
         self.command("Input.dispatchKeyEvent", type="keyDown", text=text, **options)
         self.command("Input.dispatchKeyEvent", type="keyUp", **options)

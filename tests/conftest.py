@@ -1,7 +1,7 @@
 """What several tests share: tiny models, corpora made in memory, and one small prepared dataset."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import hypothesis
@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.browser import Browser, Tab, browser
 from whilst import toy
 from whilst.dataset import Dataset, Ragged, Split
 from whilst.mma import Monotone
@@ -139,3 +140,19 @@ def sources() -> list[list[int]]:
     """What the tiny models translate, where any sentences will do."""
     split = make_split(12, 21)
     return [split.source[i].tolist() for i in range(12)]
+
+
+@pytest.fixture(scope="module")
+def chrome() -> Iterator[Browser]:
+    with browser() as chrome:
+        yield chrome
+
+
+@pytest.fixture
+def tab(chrome: Browser) -> Iterator[Tab]:
+    tab = chrome.tab()
+    tab.resize(1280, 800)
+    yield tab
+    lost = ("WebSocket connection to", "ERR_CONNECTION_REFUSED")  # what a browser says of a server that has gone
+    assert [text for text in tab.complaints if not any(part in text for part in lost)] == []
+    tab.close()

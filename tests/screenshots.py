@@ -1,8 +1,9 @@
-"""Takes the pictures of the page in docs/, with a model that translates English:
+"""Takes the pictures of the page in docs/, with the model of the package or another that translates English:
 
-    python -m tests.screenshots runs/iwslt15.en-vi
+    python -m tests.screenshots
+    python -m tests.screenshots runs/iwslt15.en-vi --set data.moses=true
 
-Words after the run are options of `whilst serve`, such as --set data.moses=true for a model of tokenised text.
+Words after the model are options of `whilst serve`.
 """
 
 import sys
@@ -13,6 +14,7 @@ from PIL import Image
 
 from tests.browser import Browser, Tab, browser
 from tests.serving import serving
+from whilst.names import MODEL
 
 DOCS = Path(__file__).parent.parent / "docs"
 LARGEST = 200_000  # bytes of a picture
@@ -30,7 +32,7 @@ class Shot:
 
 SHOTS = (
     Shot("page", (1280, 760)),
-    Shot("page-dark", (1280, 760), scheme="dark", past=4),
+    Shot("page-dark", (1280, 760), scheme="dark", past=4, written=5),
     Shot("page-phone", (360, 740), past=1),
     Shot("captions", (1280, 720), "/captions?pace=4", past=3, written=10),
 )
@@ -41,6 +43,7 @@ def play(tab: Tab, shot: Shot, address: str) -> None:
     tab.resize(*shot.size, scale=2, mobile=shot.size[0] < 640)
     tab.prefer(prefers_color_scheme=shot.scheme)
     tab.open(address + shot.path)
+    tab.ask("document.activeElement.blur()")  # a caret blinks
     tab.ask("document.querySelector('#play').click()")  # not with the mouse, which would be over something
     count = "document.querySelectorAll('{}').length".format
     tab.wait(f"{count('#past .row')} >= {shot.past} && {count('#written .word')} >= {shot.written}", patience=100)
@@ -60,8 +63,8 @@ def take(chrome: Browser, shot: Shot, address: str) -> None:
     print(f"{path}: {size} bytes")
 
 
-def main(run: str, *options: str) -> None:
-    with serving(Path(run), *options) as server, browser() as chrome:
+def main(model: str = MODEL, *options: str) -> None:
+    with serving(model, *options) as server, browser() as chrome:
         for shot in SHOTS:
             take(chrome, shot, server.address)
 

@@ -39,10 +39,10 @@ def free_port() -> int:
 class Serving:
     """A server at a port of its own, which it has again when it is started again."""
 
-    def __init__(self, run: Path, *options: str) -> None:
+    def __init__(self, model: str | Path, *options: str) -> None:
         self.port = free_port()
         self.address = f"http://127.0.0.1:{self.port}"
-        self._command = command("serve", "--model", run, "--port", str(self.port), *options)
+        self._command = command("serve", "--model", model, "--port", str(self.port), *options)
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -70,8 +70,8 @@ class Serving:
 
 
 @contextlib.contextmanager
-def serving(run: Path, *options: str) -> Iterator[Serving]:
-    server = Serving(run, *options)
+def serving(model: str | Path, *options: str) -> Iterator[Serving]:
+    server = Serving(model, *options)
     try:
         server.start()
         yield server

@@ -217,7 +217,7 @@ def test_wrong_usage_is_code_2(arguments: tuple[str, ...]) -> None:
 def test_what_is_wrong_with_an_option_is_said_with_its_name() -> None:
     assert "'--port': " in one_line(whilst("serve", "--model", "x", "--port", "99999"))
     assert "'--stage': " in one_line(whilst("bench", "train", "--stage", "serach"))
-    assert "'--model'" in one_line(whilst("live"))
+    assert "'--keep': " in one_line(whilst("live", "--keep", "0"))
 
 
 def one_line(done: Done) -> str:

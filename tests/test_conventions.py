@@ -70,6 +70,7 @@ LAYERS = (
     "report",
     "evaluate",
     # live
+    "familiar",
     "boundaries",
     "live",
     "eager",

@@ -4,9 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.test_commands import whilst
 from whilst import demo
 from whilst.folders import check_bundle
 from whilst.loading import BUNDLED
+from whilst.names import MODEL
 
 MARKS = ("READ", "WRITE")
 LARGEST = 25_000_000  # bytes, of what a model adds to the repository
@@ -24,7 +26,13 @@ def test_the_talk_is_translated(
     assert any("average lagging" in row for row in rows)
 
 
+def test_live_and_serve_use_it_if_none_is_named() -> None:
+    said = whilst("live", "--engine", "torch", "--latency", "high", stdin=b"Thank you very much.")
+    assert (said.code, said.out, said.err) == (0, "Cảm ơn rất nhiều.\n", "")
+    assert f"[default: {MODEL}]" in whilst("serve", "--help").out
+
+
 def test_the_model_of_the_package_is_whole_and_small() -> None:
-    folder = BUNDLED / demo.MODEL
+    folder = BUNDLED / MODEL
     check_bundle(folder)
     assert sum(path.stat().st_size for path in folder.rglob("*")) < LARGEST

@@ -263,6 +263,16 @@ def test_a_word_that_cleaning_takes_apart_is_one_word(model: Translator) -> None
     assert [event for event in events if isinstance(event, End)] == [End(0, 2, 2), End(1, 3, 1)]
 
 
+def test_a_word_that_cleaning_leaves_nothing_of_is_counted_all_the_same(model: Translator) -> None:
+    """Who said it counts it: positions must agree, and sentences follow each other without a gap."""
+    text = replace(make_text(), clean=lambda word: word.strip("k"))
+    session = Session(Recording(model, policy("full"), text), text)
+    events = session.feed("ab k cd k") + session.finish() + session.feed("k am")
+    assert [event for event in events if isinstance(event, End)] == [End(0, 4, 4), End(1, 6, 2)]
+    heard = {(event.sentence, event.position, event.delay) for event in events if isinstance(event, Word)}
+    assert heard == {(0, 4, 4), (1, 6, 2)}
+
+
 def test_without_a_word_there_is_no_sentence(model: Translator) -> None:
     text = make_text()
     session = Session(Recording(model, policy("wait-1"), text), text)

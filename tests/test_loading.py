@@ -1,5 +1,6 @@
 """From names to models: run folders, exports, copies in the cache, the package's own; with and without PyTorch."""
 
+import dataclasses
 import errno
 import os
 import shutil
@@ -17,13 +18,13 @@ from whilst import kept as copies
 from whilst import loading
 from whilst.dataset import Dataset
 from whilst.eager import Eager
-from whilst.engine import ABOUT
+from whilst.engine import ABOUT, load_exported
 from whilst.engine_steps import OnEngine
 from whilst.errors import UserError
 from whilst.export import export
 from whilst.folders import AGENT, SEARCH
 from whilst.live import Event, Session, Word
-from whilst.loading import Opened, Wanted, open_model, resolve
+from whilst.loading import Opened, Wanted, open_exported, open_model, resolve
 from whilst.scoring import read_record, record_path
 from whilst.settings import Data, Model
 from whilst.trace import read_trace
@@ -112,6 +113,23 @@ def test_a_copy_is_made_once_for_each_content(run: Path, kept: Path, tmp_path: P
     changed = make_copy(run, tmp_path / "changed")
     (changed / "recipe.json").write_bytes((run / "recipe.json").read_bytes() + b" ")
     assert copies.key(changed) != copies.key(run) == copies.key(make_copy(run, tmp_path / "same"))
+
+
+@pytest.mark.parametrize("latency", ["agent-77", "wait-0", "mma", "agent-1.threshold-2"])
+def test_a_wrong_policy_is_said_before_an_engine_is_made(run: Path, kept: Path, latency: str) -> None:
+    with pytest.raises(UserError, match=rf"policy {latency}: "):
+        opened(Wanted(str(run), latency, "onnx"))
+    assert not kept.exists()
+
+
+def test_a_kept_copy_takes_the_pace_from_its_run(run: Path, exported: Path, lines: list[str]) -> None:
+    """The dataset may not have been there when the copy was made."""
+    copy = dataclasses.replace(load_exported(exported, "fp32"), pace=None)
+    wanted = Wanted("", "diagonal-2", "onnx", "fp32")
+    with pytest.raises(UserError, match="pace is not known"):
+        open_exported(copy, wanted)
+    model, _ = opened(Wanted(str(run), "diagonal-2", "torch"))
+    assert talk(open_exported(copy, wanted, run), lines) == talk(model, lines)
 
 
 def make_copy(run: Path, place: Path) -> Path:

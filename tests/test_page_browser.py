@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.browser import Browser, Tab, browser, chromium
+from tests.browser import Browser, Tab, chromium
 from tests.serving import Serving, serving, write_run_without_agent
 from tests.test_terminal import expected
 from whilst.dataset import Dataset
@@ -40,22 +40,6 @@ def run(toy_dataset: Dataset, toy_data: Data, tmp_path_factory: pytest.TempPathF
 def server(run: Path) -> Iterator[Serving]:
     with serving(run) as server:
         yield server
-
-
-@pytest.fixture(scope="module")
-def chrome() -> Iterator[Browser]:
-    with browser() as chrome:
-        yield chrome
-
-
-@pytest.fixture
-def tab(chrome: Browser) -> Iterator[Tab]:
-    tab = chrome.tab()
-    tab.resize(1280, 800)
-    yield tab
-    lost = ("WebSocket connection to", "ERR_CONNECTION_REFUSED")  # what a browser says of a server that has gone
-    assert [text for text in tab.complaints if not any(part in text for part in lost)] == []
-    tab.close()
 
 
 @pytest.fixture(scope="module")
@@ -154,8 +138,10 @@ def test_a_server_that_is_stopped_ends_the_sentence(tab: Tab, server: Serving, r
     tab.type(" ".join(words[:4]) + " ")
     tab.wait(LIVE)
     server.stop()
+    tab.wait("document.querySelector('#note').innerText.startsWith('The connection is lost. What you say is kept')")
     server.start()
     tab.wait(OPEN)
+    assert tab.text("#note") == ""
     tab.type(" ".join(words[4:]) + "\n")
     tab.wait(f"{PAST}.length === 2")
     parts = [" ".join(words[:4]), " ".join(words[4:])]
@@ -310,6 +296,21 @@ def test_keyboard_and_screen_reader(tab: Tab, server: Serving, lines: list[str])
             seen = tab.ask(f"{RING}.outlineStyle") != "none" or tab.ask(f"{RING}.boxShadow") != "none"
             assert seen, f"{name}: the focus is not seen"
     assert reached == wanted
+
+
+def test_tab_reaches_one_past_sentence_and_arrows_the_others(tab: Tab, server: Serving, lines: list[str]) -> None:
+    tab.open(server.address)
+    tab.wait(OPEN)
+    tab.type("".join(f"{line}\n" for line in lines[:3]))  # without a click: the text field has the focus
+    tab.wait(f"{PAST}.length === 3")
+    focus = "document.activeElement.ariaLabel ?? document.activeElement.id"
+    tab.ask("document.querySelector('#theme').focus()")
+    for key, wanted in (("Tab", "Sentence 3,"), ("ArrowUp", "Sentence 2,"), ("ArrowUp", "Sentence 1,")):
+        tab.press(key)
+        assert tab.ask(focus).startswith(wanted)
+    tab.press("Tab")
+    assert tab.ask("document.activeElement.id") == "input"
+    assert tab.ask("document.activeElement.placeholder"), "what ended is no reason not to go on"
 
 
 def test_a_token_is_asked_for(chrome: Browser, tab: Tab, run: Path) -> None:

@@ -31,10 +31,16 @@ def test_without_ray_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) ->
         deployment(Options("run"))
 
 
-def sessions(port: int) -> list[str]:
-    """The process that answers, if it has had sessions."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
-        return re.findall(r'whilst_sessions_total{process="(\d+)", kind="stream"} [1-9]', answer.read().decode())
+def ask(port: int) -> dict[str, int]:
+    """The replica that answers, and how many sessions it has had."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+            text = answer.read().decode()
+    except OSError:  # not yet
+        return {}
+    (process,) = re.findall(r'whilst_resident_bytes{process="(\d+)"}', text)
+    had = re.findall(r'whilst_sessions_total{process="\d+", kind="stream"} (\d+)', text)
+    return {process: sum(map(int, had))}
 
 
 @pytest.mark.skipif(MISSING, reason="Ray is not installed: pip install 'whilst[ray]'")
@@ -46,15 +52,15 @@ def test_two_replicas(tmp_path: Path, toy_data: Data, toy_dataset: Dataset) -> N
     line = command("serve", "--ray", "--workers", "2", "--model", run, "--port", str(port))
     process = subprocess.Popen(line, env=ENVIRONMENT | {"RAY_USAGE_STATS_ENABLED": "0"}, start_new_session=True)
 
-    def answers() -> bool:
+    replicas: dict[str, int] = {}
+
+    def both() -> bool:
         assert process.poll() is None, "it ended before it should"
-        with contextlib.suppress(OSError):
-            urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=5).close()
-            return True
-        return False
+        replicas.update(ask(port))  # each question is answered by one of them
+        return len(replicas) == 2
 
     try:
-        until(answers, "starting", 300)
+        until(both, "starting both", 300)
         with contextlib.ExitStack() as left:
             url = f"ws://127.0.0.1:{port}/v1/stream"
             clients = [left.enter_context(Client(url, {})) for _ in range(8)]
@@ -66,14 +72,14 @@ def test_two_replicas(tmp_path: Path, toy_data: Data, toy_dataset: Dataset) -> N
                 client.finish()
                 assert client.receive_until("final")["source_words"] == len(words)
                 assert client.words == expected(run, words, "agent-1")
-        replicas: set[str] = set()
 
-        def both() -> bool:
-            replicas.update(sessions(port))  # each question is answered by one of them
-            return len(replicas) == 2
+        def busy() -> bool:
+            replicas.update(ask(port))
+            return sum(replicas.values()) == len(clients)
 
-        until(both, "both have had sessions")
-        process.send_signal(signal.SIGINT)
+        until(busy, "all sessions are counted")
+        assert min(replicas.values()) > 0, "both have had sessions"
+        process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
     finally:
         with contextlib.suppress(ProcessLookupError):

@@ -2,11 +2,15 @@
 
 import itertools
 import re
+import resource
+import signal
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from whilst.errors import UserError
 from whilst.live import End, Word
 from whilst.subtitles import LEAST, LINES, LINGER, SILENCE, WIDTH, Cue, Cues, Srt, Subtitles, Vtt, clock
 
@@ -85,6 +89,24 @@ def test_files_are_valid_after_every_cue(tmp_path: Path) -> None:
     assert (tmp_path / "a.vtt").read_text(encoding="utf-8") == (
         "WEBVTT\n\n00:00:00.500 --> 00:00:02.000\na--&gt;b &lt;unk&gt;\n\n00:00:03.000 --> 00:00:04.000\nc\n\n"
     )
+
+
+def test_a_full_disk_ends_the_file_with_a_whole_cue_and_not_the_talk(tmp_path: Path) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)  # the system's own way to say that a file cannot grow
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    said: list[str] = []
+    resource.setrlimit(resource.RLIMIT_FSIZE, (60, limits[1]))
+    try:
+        file = Srt(tmp_path / "a.srt", said.append)
+        fill(file, [("one", 1.0), ("", 1.0), ("two", 5.0), ("", 5.0), ("three", 9.0), ("", 9.0)])
+        with pytest.raises(UserError, match=r"a\.srt: ends after 1 subtitles \("):
+            file.close()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, ignored)
+    assert (tmp_path / "a.srt").read_text() == "1\n00:00:01,000 --> 00:00:02,000\none\n\n"
+    assert len(said) == 1
+    assert "the translation goes on" in said[0]
 
 
 @given(spoken)

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from whilst.loading import Wanted
+from whilst.names import MODEL
 from whilst.terminal import Options, run_live
 
-MODEL = "en-vi"
 TALK = Path(__file__).with_name("talk.txt")
 LATENCY = "agent-3"  # between low and medium: as good as medium on this talk, and more to see
 PACE = 3.0  # words a second

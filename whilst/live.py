@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 from whilst.boundaries import ends_sentence, never, pauses
 from whilst.errors import UserError
+from whilst.familiar import familiar
 from whilst.settings import Recipe
 from whilst.text import cleaner
 from whilst.vocab import EOS, Language, WordBuffer
@@ -96,7 +97,7 @@ class Text:
 
     source: Language
     target: Language
-    clean: Callable[[str], str]  # as the training text was (text.cleaner)
+    clean: Callable[[str], str]  # as the training text was (text.cleaner), in characters that it had
     most: Callable[[int], int]  # units of a translation, by the units of its source with the end mark
     longest: int = LONGEST  # units of a sentence, the end mark counted
     ends: Callable[[str], bool] = ends_sentence
@@ -107,8 +108,13 @@ class Text:
         cls, recipe: Recipe, source: Language, target: Language, longest: int = LONGEST, by_lines: bool = False
     ) -> "Text":
         """That of a run; `by_lines`: only `finish` ends a sentence, or that it is the longest."""
-        clean, ends = cleaner(recipe.data, recipe.data.source), never if by_lines else ends_sentence
-        return cls(source, target, clean, recipe.evaluate.limits.of, longest, ends, recipe.evaluate.copies)
+        clean, plain = cleaner(recipe.data, recipe.data.source), familiar(source.characters())
+        ends, evaluate = never if by_lines else ends_sentence, recipe.evaluate
+
+        def both(word: str) -> str:
+            return clean(plain(word))
+
+        return cls(source, target, both, evaluate.limits.of, longest, ends, evaluate.copies)
 
     def __post_init__(self) -> None:
         if self.longest < 2:
@@ -138,7 +144,7 @@ class Sentence:
         if not self.done:  # who has written the end mark does not read on
             self.waiting.append((unit, word, name))
         if not self.known:
-            self.before = word - 1
+            self.before = min(self.before, word - 1)  # a word longer than any sentence is in several
         self.known += 1
         self.last = word
 
@@ -165,18 +171,22 @@ class Script:
         self.fed = 0  # source words
         self.sentences: deque[Sentence] = deque()
         self.number = 0  # of the next sentence
-        self._open()
+        self._open(before=0)
 
-    def _open(self) -> None:
-        self.sentences.append(Sentence(self.number, self.text.target.word_buffer(self.text.copy)))
+    def _open(self, before: int) -> None:
+        buffer = self.text.target.word_buffer(self.text.copy)
+        self.sentences.append(Sentence(self.number, buffer, before=before))
         self.number += 1
 
     def put(self, words: str) -> None:
         """More source: a word, or several."""
         for raw in words.split():
             self.fed += 1
-            for word in self.text.clean(raw).split():
+            found = self.text.clean(raw).split()
+            for word in found:
                 self._add(word)
+            if not found and self.sentences[-1].known:  # there is nothing to translate in it, but it was said
+                self.sentences[-1].last = self.fed
 
     def _add(self, word: str) -> None:
         units = self.text.source.encode([word])[0]
@@ -198,7 +208,7 @@ class Script:
         if sentence.known:
             sentence.add(EOS, sentence.last)
             sentence.over = True
-            self._open()
+            self._open(before=sentence.last)
 
     def next(self) -> Ask | None:
         return self.sentences[0].next(self.text.most)

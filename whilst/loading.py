@@ -3,15 +3,15 @@
 A name is a run folder, a folder made by `whilst export`, or a model that comes with the package (whilst/models).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
 from whilst.engine import ABOUT, PRECISIONS, Exported, load_exported, unfit
-from whilst.engine_steps import OnEngine, rule
+from whilst.engine_steps import OnEngine, Rule, rule
 from whilst.errors import UserError
-from whilst.folders import BUNDLE, check_bundle, choose_live, overridden, pace_in, read_recipe
+from whilst.folders import BUNDLE, agents_of, check_bundle, choose_live, overridden, pace_in, read_recipe
 from whilst.kept import engine_of
 from whilst.live import LONGEST, Steps, Text
 from whilst.names import LATENCIES, by_latency, check_latency
@@ -82,9 +82,8 @@ def open_model(wanted: Wanted, say: Callable[[str], None]) -> Opened:
     home, name, about = choose_live(folder, wanted.latency)
     if not _takes_engine(wanted, home, name):
         return _eager(wanted, home, name, about)
-    exported = engine_of(home, wanted.precision, say)
-    pace = pace_in(home, exported.recipe) if name.startswith("diagonal-") else None
-    return _on_engine(exported, wanted, name, about, pace)
+    rule_in(home, name, wanted.overrides)  # what is wrong with it must not wait until the engine is made
+    return open_exported(engine_of(home, wanted.precision, say), wanted, home)
 
 
 def _takes_engine(wanted: Wanted, home: Path, policy: str) -> bool:
@@ -98,20 +97,24 @@ def _takes_engine(wanted: Wanted, home: Path, policy: str) -> bool:
     return packages and wanted.device in ("auto", "cpu") and not reason and policy != "mma"
 
 
-def open_exported(exported: Exported, wanted: Wanted) -> Opened:
-    """An export that is loaded already."""
+def rule_in(run: Path, name: str, overrides: Sequence[str]) -> Rule:
+    """The policy of this name in a run folder."""
+    recipe = overridden(read_recipe(run), list(overrides), run)
+    pace = pace_in(run, recipe) if name.startswith("diagonal-") else None
+    return rule(name, agents_of(run), recipe.evaluate.threshold, pace)
+
+
+def open_exported(exported: Exported, wanted: Wanted, run: Path | None = None) -> Opened:
+    """An export that is loaded already. `run`: what it is a kept copy of, which may know more by now (the pace)."""
     name, about = wanted.latency, ""
     if name in LATENCIES:
         name, about = by_latency(name, exported.agents)
-    return _on_engine(exported, wanted, name, about, exported.pace)
-
-
-def _on_engine(
-    exported: Exported, wanted: Wanted, name: str, about: str, pace: tuple[int, int] | None
-) -> Opened:
     recipe = overridden(exported.recipe, list(wanted.overrides), exported.path)
     text = Text.of(recipe, exported.source, exported.target, wanted.longest, wanted.by_lines)
-    chosen = rule(name, exported.agents, recipe.evaluate.threshold, pace)
+    if run is None:
+        chosen = rule(name, exported.agents, recipe.evaluate.threshold, exported.pace)
+    else:
+        chosen = rule_in(run, name, wanted.overrides)
     return Opened(text, name, f"ONNX {exported.precision}", about, lambda: OnEngine(exported.engine, chosen))
 
 

@@ -1,4 +1,4 @@
-"""What the names of policies say: wait-3, diagonal-3, agent-1, or low, medium and high. Knows names only."""
+"""What names say: of policies (wait-3, diagonal-3, agent-1, or low, medium and high), and of the usual model."""
 
 import math
 from collections.abc import Sequence
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from whilst.errors import UserError
 from whilst.settings import Search
 
+MODEL = "en-vi"  # comes with the package
 LATENCIES = "low", "medium", "high"
 FIXED = "wait-1", "wait-3", "wait-5"  # for these latencies, where there is no agent
 LIVE = "full", "wait", "diagonal", "mma", "agent"  # kinds that need no reference

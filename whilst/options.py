@@ -10,6 +10,10 @@ Run = Annotated[Path, typer.Argument(help="Folder of a trained model, as `whilst
 Set = Annotated[
     list[str], typer.Option("--set", help="Change a setting, such as train.steps=100. Repeatable.", metavar="A.B=C")
 ]
+Model = Annotated[
+    str,
+    typer.Option(help="A run folder, one made by `whilst export`, or a model of the package.", metavar="MODEL"),
+]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 Policies = Annotated[
     list[str],

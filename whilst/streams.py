@@ -8,13 +8,12 @@ from typing import Annotated
 
 import typer
 
-from whilst.options import Device, Set
+from whilst.names import MODEL
+from whilst.options import Device, Model, Set
 
 
 def live(
-    model: Annotated[
-        str, typer.Option(help="A run folder, one made by `whilst export`, or a model's name.", metavar="MODEL")
-    ],
+    model: Model = MODEL,
     latency: Annotated[
         str, typer.Option(help="low, medium, high, or a policy: agent-L, wait-K, diagonal-K, full.")
     ] = "medium",
@@ -44,13 +43,15 @@ def live(
 
     Examples:
 
-        whilst live --model runs/toy --latency low
+        whilst live
 
-        recogniser | whilst live --model runs/toy --partial --srt talk.srt --vtt talk.vtt
+        echo "My father gave me an old radio." | whilst live --latency low
 
-        tail -f transcript.txt | whilst live --model runs/toy --latency wait-3 --json
+        whilst live --show --pace 3 < talk.txt
 
-        whilst live --model runs/toy --show --pace 3 < talk.txt
+        recogniser | whilst live --partial --srt talk.srt --vtt talk.vtt
+
+        tail -f transcript.txt | whilst live --model runs/mine --latency wait-3 --json
     """
     from whilst.loading import Wanted
     from whilst.terminal import Options, run_live
@@ -60,7 +61,7 @@ def live(
 
 
 def serve(
-    model: Annotated[str, typer.Option(help="A run folder, an exported one, or a model's name.", metavar="MODEL")],
+    model: Model = MODEL,
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port; 0 for any that is free.", min=0, max=65535)] = 8000,
     token: Annotated[
@@ -91,11 +92,11 @@ def serve(
 
     Examples:
 
-        whilst serve --model runs/toy
+        whilst serve
 
-        whilst serve --model runs/toy --host 0.0.0.0 --port 80 --workers 2 --origin https://example.org
+        whilst serve --host 0.0.0.0 --port 80 --workers 2 --origin https://example.org
 
-        WHILST_TOKEN=secret whilst serve --model runs/toy --sessions 50 --idle 60
+        WHILST_TOKEN=secret whilst serve --model runs/mine --sessions 50 --idle 60
     """
     from whilst.errors import UserError
 
@@ -120,7 +121,7 @@ def serve(
 
 
 def bench_serve(
-    model: Annotated[str, typer.Option(help="A run folder, an exported one, or a model's name.", metavar="MODEL")],
+    model: Model = MODEL,
     streams: Annotated[
         int | None, typer.Option(help="Measure so many; default: search for how many it carries.", min=1)
     ] = None,
@@ -141,9 +142,9 @@ def bench_serve(
 
     Examples:
 
-        whilst bench serve --model runs/toy
+        whilst bench serve
 
-        whilst bench serve --model runs/toy --streams 100 --seconds 30 --threads 2 --json serve.json
+        whilst bench serve --model runs/mine --streams 100 --seconds 30 --threads 2 --json serve.json
     """
     from whilst.serve_bench import Load, serve_bench
 

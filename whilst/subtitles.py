@@ -4,12 +4,18 @@ Times are whole milliseconds since the session began.
 """
 
 import abc
+import contextlib
+import errno
 import html
+import os
 import textwrap
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from whilst import console
 from whilst.displays import Sink
+from whilst.errors import UserError
 from whilst.live import End, Word
 
 WIDTH, LINES = 42, 2  # what a screen and an eye take
@@ -72,13 +78,19 @@ def clock(ms: int, mark: str) -> str:
 
 
 class Subtitles(Sink, abc.ABC):
-    """A file that is valid after every cue. It grows in place: who watches it wants every cue at once."""
+    """A file that is valid after every cue. It grows in place: who watches it wants every cue at once.
+
+    If it cannot grow (a full disk), that is said and the talk goes on; at the end it is an error.
+    """
 
     head = ""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, say: Callable[[str], None] = console.say) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = path.open("w", encoding="utf-8", newline="\n")
+        self._path, self._say = path, say
+        self._file = path.open("wb", buffering=0)
+        self._size = 0  # bytes, of whole cues
+        self._wrong = ""  # why nothing more is written
         self._cues = Cues()
         self._count = 0
         self._put(self.head)
@@ -87,14 +99,25 @@ class Subtitles(Sink, abc.ABC):
     def show(self, number: int, cue: Cue) -> str:
         """A cue with the empty line after it."""
 
-    def _put(self, text: str) -> None:
-        self._file.write(text)
-        self._file.flush()
+    def _put(self, text: str) -> bool:
+        if self._wrong:
+            return False
+        data = text.encode()
+        try:
+            if self._file.write(data) < len(data):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError as error:
+            self._wrong = error.strerror or str(error)
+            with contextlib.suppress(OSError):
+                self._file.truncate(self._size)  # half a cue is worse than none
+            self._say(f"{self._path}: {self._wrong}; the translation goes on without these subtitles")
+            return False
+        self._size += len(data)
+        return True
 
     def _put_cues(self, cues: list[Cue]) -> None:
         for cue in cues:
-            self._count += 1
-            self._put(self.show(self._count, cue))
+            self._count += self._put(self.show(self._count + 1, cue))
 
     def wrote(self, word: Word, arrived: float, now: float) -> None:  # noqa: ARG002
         self._put_cues(self._cues.add(word.text, round(1000 * arrived)))
@@ -105,6 +128,8 @@ class Subtitles(Sink, abc.ABC):
     def close(self) -> None:
         self._put_cues(self._cues.close())
         self._file.close()
+        if self._wrong:
+            raise UserError(f"{self._path}: ends after {self._count} subtitles ({self._wrong}); free some space")
 
 
 class Srt(Subtitles):

@@ -148,8 +148,8 @@ def run_live(wanted: Wanted, options: Options, stream: BinaryIO | None = None) -
     parser: Parser = Hypotheses(say, options.keep) if options.partial else Words(wanted.by_lines)
     model = open_model(wanted, say)
     session = Session(model.steps(), model.text)
-    sinks: list[Sink] = [Srt(options.srt)] if options.srt else []
-    sinks += [Vtt(options.vtt)] if options.vtt else []
+    sinks: list[Sink] = [Srt(options.srt, say)] if options.srt else []
+    sinks += [Vtt(options.vtt, say)] if options.vtt else []
     sinks.append(sink)  # last: if its reader has left, the subtitles have the word
     if model.about:
         say(model.about)

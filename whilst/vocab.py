@@ -89,6 +89,10 @@ class Language:
             numbers.extend([number] * len(units))
         return ids, numbers
 
+    def characters(self) -> frozenset[str]:
+        """All that its units are written with."""
+        return frozenset("".join(self.vocabulary.units[len(SPECIALS) :]))
+
     def names(self, words: Sequence[str]) -> list[tuple[int, str]]:
         """The words that no units stand for, mostly names, each with the number of units up to its end."""
         ends = itertools.accumulate(len(self._word_ids(word)) for word in words)

@@ -1,5 +1,6 @@
 """Replicas on a Ray cluster: the same app in each, behind Ray Serve's proxy. Everything else is Ray's business."""
 
+import signal
 import time
 from typing import Any
 
@@ -11,6 +12,7 @@ from whilst.server.app import make_app
 from whilst.server.meter import Meter
 from whilst.server.run import Options
 from whilst.server.talk import Hub
+from whilst.signals import STOP, handled
 
 NAME = "whilst"
 
@@ -41,20 +43,21 @@ def deployment(options: Options) -> Any:
 
 
 def serve_ray(options: Options) -> None:
-    """Until Ctrl-C. Joins the cluster that RAY_ADDRESS names, or begins one on this machine."""
+    """Until Ctrl-C or SIGTERM. Joins the cluster that RAY_ADDRESS names, or begins one on this machine."""
     application = deployment(options)
     import ray
     from ray import serve
 
     ray.init(logging_level="warning", log_to_driver=False)
-    try:
-        serve.start(http_options={"host": options.host, "port": options.port})
-        serve.run(application, name=NAME, route_prefix="/")
-        notes.print(f"Ray Serve: {options.workers} replicas at http://{options.host}:{options.port}")
-        while True:
-            time.sleep(1)
-    except KeyboardInterrupt:
-        pass
-    finally:
-        serve.shutdown()
-        ray.shutdown()
+    with handled(STOP, signal.default_int_handler):  # Ray's own way out of SIGTERM ends in a crash report
+        try:
+            serve.start(http_options={"host": options.host, "port": options.port})
+            serve.run(application, name=NAME, route_prefix="/")
+            notes.print(f"Ray Serve: {options.workers} replicas at http://{options.host}:{options.port}")
+            while True:
+                time.sleep(1)
+        except KeyboardInterrupt:
+            pass
+        finally:
+            serve.shutdown()
+            ray.shutdown()

@@ -110,13 +110,15 @@ def on_torch(folder: Path, overrides: Sequence[str], how: How) -> Served:
 
 
 def on_engine(folder: Path, overrides: Sequence[str], how: How, is_export: bool) -> Served:
-    if is_export:
+    run = None if is_export else choose_live(folder, "medium")[0]
+    if run is None:
         exported = load_exported(folder, how.weights, how.threads)
     else:
-        exported = engine_of(choose_live(folder, "medium")[0], how.weights, say, how.threads)
+        exported = engine_of(run, how.weights, say, how.threads)
 
+    @lru_cache(maxsize=64)
     def opened(name: str) -> Opened:
-        return open_exported(exported, Wanted("", name, "onnx", how.weights, tuple(overrides)))
+        return open_exported(exported, Wanted("", name, "onnx", how.weights, tuple(overrides)), run)
 
     def pool(places: int) -> Pool:
         return Single(lambda name: opened(name).steps(), places)

@@ -133,7 +133,7 @@ function connectTheme(button, theme) {
 }
 
 /** Gives a function that tells which language is spoken. */
-function connectPlayer({ node, address, player }) {
+function connectPlayer({ node, address, player, say, state }) {
   let sample = null; // until the language is known
   let wanted = false;
   const pace = node("pace");
@@ -143,16 +143,20 @@ function connectPlayer({ node, address, player }) {
   if (address.pace) pace.value = address.pace;
   player.pace = Number(pace.value);
   pace.onchange = () => (player.pace = Number(pace.value));
+  const begin = () => {
+    if (state().source.length) say(BREAK); // what was typed before is a sentence of its own
+    player.add(script(sample));
+  };
   node("play").onclick = () => {
     if (player.playing) player.pause();
     else if (player.left) player.resume();
     else if (sample === null) wanted = true;
-    else player.add(script(sample));
+    else begin();
   };
   return (language) => {
     sample = sampleIn(language);
     node("play").title = sample ? "" : `There is no sample in ${languageName(language)}: type or paste`;
-    if (wanted) player.add(script(sample));
+    if (wanted) begin();
     wanted = false;
   };
 }

@@ -78,8 +78,9 @@ function introduce({ model, latency, latencies }) {
 }
 
 function complain({ code, message, fatal }) {
+  if (code === "shutdown") return; // as any other connection that is lost
   trouble = fatal;
-  if (code !== "unauthorized") return controls.note(message);
+  if (code !== "unauthorized") return controls.note(`${message[0].toUpperCase()}${message.slice(1)}.`);
   controls.note(connection.token ? "The server does not know this token." : "");
   node("identify").hidden = false;
   node("token").focus();
@@ -115,7 +116,7 @@ function draw() {
   node("lag").textContent = meanLag(state)?.toFixed(1) ?? "–";
   const begun = state.past.length + state.source.length > 0;
   node("hint").hidden = begun || player.left > 0;
-  node("input").placeholder = begun ? "" : PLACEHOLDER;
+  node("input").placeholder = state.source.length + player.left ? "" : PLACEHOLDER;
   if (begun) shown.show({ ...captions(state), language });
   controls.draw(state);
   if (atEnd) talk.scrollTop = talk.scrollHeight;
@@ -124,7 +125,10 @@ function draw() {
 const controls = connectControls({ node, address, player, connection, shown, say, clear, state: () => state });
 // Captions alone may only follow another window: they connect when someone comes to the buttons.
 if (address.view === "captions") showState("asleep");
-else connection.connect();
+else {
+  connection.connect();
+  if (!matchMedia("(pointer: coarse)").matches) node("input").focus(); // else a keyboard may hide the rest
+}
 for (const kind of ["pointerenter", "focusin", "click"]) {
   document.querySelector("footer").addEventListener(kind, () => connection.wake());
 }

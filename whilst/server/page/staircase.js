@@ -32,8 +32,8 @@ function drawAxes(svg, end, place) {
     draw(svg, "path", { class: "grid", d: path([place([tick, 0]), place([tick, end])]) });
     draw(svg, "path", { class: "grid", d: path([place([0, tick]), place([end, tick])]) });
     const [[x, low], [near, y]] = [place([tick, 0]), place([0, tick])];
-    draw(svg, "text", { x, y: low + 15, "text-anchor": "middle" }, tick);
-    draw(svg, "text", { x: near - 6, y: y + 3.5, "text-anchor": "end" }, tick);
+    draw(svg, "text", { x, y: low + 6, "text-anchor": "middle", "dominant-baseline": "hanging" }, tick);
+    draw(svg, "text", { x: near - 6, y, "text-anchor": "end", "dominant-baseline": "central" }, tick);
   }
   const [[left, top], [right, bottom]] = [place([0, end]), place([end, 0])];
   draw(svg, "text", { class: "name", x: left + 6, y: top + 8 }, "written");

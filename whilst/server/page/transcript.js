@@ -25,6 +25,7 @@ export class Transcript {
   /** nodes: past (a list), said, upcoming, written; choose: is called when a sentence is chosen. */
   constructor({ nodes, choose }) {
     Object.assign(this, { nodes, choose });
+    nodes.past.onkeydown = (event) => this.#walk(event);
   }
 
   speak(source, target) {
@@ -39,6 +40,7 @@ export class Transcript {
     if (state.past.length > past.children.length) {
       const rows = past.children.length;
       past.append(...state.past.slice(rows).map((sentence, n) => this.#row(sentence, rows + n)));
+      if (!past.contains(document.activeElement)) this.#reach(past.lastElementChild);
       said.replaceChildren();
       written.replaceChildren();
     }
@@ -80,8 +82,24 @@ export class Transcript {
     const button = element("button", { type: "button", className: "lagged", textContent: text, title: label });
     button.setAttribute("aria-label", label);
     button.setAttribute("aria-pressed", "false");
+    button.setAttribute("tabindex", "-1");
     button.onclick = () => this.#choose(this.#chosen === number ? null : number);
     return button;
+  }
+
+  /** Tab reaches one sentence, the last or where one was; arrows the others. Else the way to the text grows. */
+  #reach(row) {
+    this.nodes.past.querySelector("button[tabindex='0']")?.setAttribute("tabindex", "-1");
+    row.querySelector("button").setAttribute("tabindex", "0");
+  }
+
+  #walk(event) {
+    const step = { ArrowUp: "previousElementSibling", ArrowDown: "nextElementSibling" }[event.key];
+    const row = step && event.target.closest(".row")[step];
+    if (!row) return;
+    event.preventDefault();
+    this.#reach(row);
+    row.querySelector("button").focus();
   }
 
   #choose(number) {
