@@ -71,6 +71,7 @@ LAYERS = (
     "evaluate",
     # live
     "familiar",
+    "casing",
     "boundaries",
     "live",
     "eager",

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from whilst.boundaries import ends_sentence, never, pauses
+from whilst.casing import Casing, caseless, casing
 from whilst.errors import UserError
 from whilst.familiar import familiar
 from whilst.settings import Recipe
@@ -102,6 +103,7 @@ class Text:
     longest: int = LONGEST  # units of a sentence, the end mark counted
     ends: Callable[[str], bool] = ends_sentence
     copy: bool = False  # whether names of the source stand in for unknown words
+    case: Casing | None = None  # for words that come without case; None: they are as they should be
 
     @classmethod
     def of(
@@ -114,7 +116,8 @@ class Text:
         def both(word: str) -> str:
             return clean(plain(word))
 
-        return cls(source, target, both, evaluate.limits.of, longest, ends, evaluate.copies)
+        case = None if recipe.data.lowercase else casing(source)
+        return cls(source, target, both, evaluate.limits.of, longest, ends, evaluate.copies, case)
 
     def __post_init__(self) -> None:
         if self.longest < 2:
@@ -139,6 +142,7 @@ class Sentence:
     begun: bool = False
     done: bool = False  # nothing more will be written
     wants: bool | None = None  # to WRITE; None until asked after an action
+    loose: bool = False  # whether its words have no case
 
     def add(self, unit: int, word: int, name: str = "") -> None:
         if not self.done:  # who has written the end mark does not read on
@@ -189,6 +193,7 @@ class Script:
                 self.sentences[-1].last = self.fed
 
     def _add(self, word: str) -> None:
+        word = self._recased(word)
         units = self.text.source.encode([word])[0]
         room = self.text.longest - 1  # without the end mark
         if self.sentences[-1].known + len(units) > room:
@@ -201,6 +206,13 @@ class Script:
         long = self.sentences[-1].known >= PAUSE * room
         if self.text.ends(word) or (long and pauses(word)):
             self.end()
+
+    def _recased(self, word: str) -> str:
+        sentence = self.sentences[-1]
+        first = not sentence.known
+        if first:
+            sentence.loose = caseless(word)
+        return self.text.case(word, first, sentence.loose) if self.text.case else word
 
     def end(self) -> None:
         """The sentence ends here; an empty one is none."""

@@ -67,7 +67,7 @@ def whole_lines(text: Text, lines: Sequence[str]) -> Text:
     """For clean lines that are sentences, however long."""
     longest = max(len(text.source.encode(line.split())[0]) for line in lines)
     # Twice as long: a sentence that is nearly too long may end at a comma.
-    return dataclasses.replace(text, clean=str, longest=2 * longest + 2, ends=never)
+    return dataclasses.replace(text, clean=str, longest=2 * longest + 2, ends=never, case=None)
 
 
 def translate_live(opened: Opened, sources: Sequence[str], references: Sequence[str]) -> Iterator[Sentence]:
