@@ -152,7 +152,7 @@ def lesson(
     before = writes.cumsum(1) - writes  # WRITEs before each step
     read = torch.arange(steps, device=path.device) - before
     states, probes = look_ahead(reader, path, read, before) if ahead else (reader.states(path), None)
-    written = model.logits(states).argmax(-1) if own_words else batch.labels
+    written = model.many_logits(states).argmax(-1) if own_words else batch.labels
     last_source = (read - 1).clamp(0, batch.source.shape[1] - 1)
     last_target = (before - 1).clamp(min=0)
     begun = before > 0

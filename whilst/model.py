@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from functools import partial
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from whilst.attention import Heads, Mask, Tokens, dense_mask
@@ -18,6 +19,7 @@ from whilst.settings import Model
 from whilst.vocab import PAD
 
 MAX_POSITIONS = 4096
+WIDTH = 64  # many logits at once are computed for a multiple of so many units
 
 
 def sinusoids(positions: int, width: int) -> Tensor:
@@ -140,8 +142,11 @@ class Translator(nn.Module):
 
     def embed(self, embedding: nn.Embedding, tokens: Tensor, positions: Tensor) -> Tensor:
         table = self.get_buffer("sinusoids")
-        states: Tensor = self.dropout(embedding(tokens) * self.settings.width**0.5 + table[positions])
-        return states
+        return self.slim(self.dropout(embedding(tokens) * self.settings.width**0.5 + table[positions]))
+
+    def slim(self, states: Tensor) -> Tensor:
+        """As bf16 where a GPU trains under autocast, which leaves the sums between layers their own type."""
+        return states.bfloat16() if self.training and torch.is_autocast_enabled("cuda") else states
 
     # Whole sentences.
 
@@ -150,8 +155,7 @@ class Translator(nn.Module):
         states = self.embed(self.source_embedding, source, positions)
         for layer in self.encoder:
             states = layer(states, mask)
-        encoded: Tensor = self.encoder_norm(states)
-        return encoded
+        return self.slim(self.encoder_norm(states))
 
     def decode(
         self,
@@ -175,6 +179,15 @@ class Translator(nn.Module):
     def logits(self, decoded: Tensor) -> Tensor:
         """(…, width) -> (…, target units); the output layer is the target embedding."""
         return decoded @ self.target_embedding.weight.T
+
+    def many_logits(self, decoded: Tensor) -> Tensor:
+        """The same for many states at once, where copying the weights is the smaller cost.
+
+        A GPU is slow to write rows that begin anywhere: here they begin at multiples of WIDTH.
+        """
+        weight = self.target_embedding.weight
+        units = len(weight)
+        return (decoded @ F.pad(weight, (0, 0, 0, -units % WIDTH)).T)[..., :units]
 
     # One token at a time.
 

@@ -123,7 +123,7 @@ class Reader:
         """(rows, target, units) in full precision: bfloat16 would blur chances by several per cent."""
         states = self.states(seen)
         with torch.autocast(states.device.type, enabled=False):
-            return self.model.logits(states.to(self.model.target_embedding.weight.dtype))
+            return self.model.many_logits(states.to(self.model.target_embedding.weight.dtype))
 
     def find(self, seen: Tensor) -> Found:
         logits = self.logits(seen)
