@@ -48,7 +48,10 @@ def test_block_mask_is_dense_mask(random_split: MakeSplit, seed: int, longest: i
     # One source block more than needed: the padding at the end may fill a tile of its own.
     batch = packed(split, np.arange(len(split.source)), SIZE + BLOCK, SIZE)
     for queries, limits, keys in views(batch, k):
-        assert torch.equal(made_dense(block_mask(queries, limits, keys)), dense_mask(queries, limits, keys))
+        made, wanted = made_dense(block_mask(queries, limits, keys)), dense_mask(queries, limits, keys)
+        real = queries.segment[0] < batch.sentences
+        assert torch.equal(made[:, :, real], wanted[:, :, real])
+        assert not bool((made & ~wanted).any()), "padding sees less of itself, and nothing else"
 
 
 def test_block_mask_visits_few_tiles(random_split: MakeSplit) -> None:
@@ -58,6 +61,10 @@ def test_block_mask_visits_few_tiles(random_split: MakeSplit) -> None:
     batch = packed(split, np.arange(130), tiles * BLOCK, tiles * BLOCK)
     mask = block_mask(batch.target_at, batch.target_at.position + 1, batch.source_at)
     assert mask.kv_num_blocks.sum() < 0.25 * tiles**2
+    # Looking back leads into a tile or two, never into the next one.
+    mask = block_mask(batch.target_at, batch.target_at.position + 1, batch.target_at)
+    assert int(mask.kv_num_blocks.max()) <= 2
+    assert not bool(mask.to_dense()[0, 0].triu(1).any())
 
 
 def test_dense_mask_is_the_obvious_loop(split: Split) -> None:
@@ -95,7 +102,9 @@ def test_flex_attention_is_sdpa(split: Split, which: int) -> None:
     dense = attend(query, key, value, dense_mask(queries, limits, keys))
     block = attend(query, key, value, block_mask(queries, limits, keys))
     assert dense.shape == (1, query.shape[2], 32)
-    torch.testing.assert_close(block, dense)
+    real = queries.segment[0] < batch.sentences
+    torch.testing.assert_close(block[:, real], dense[:, real])
+    assert bool(block.isfinite().all())
 
 
 def test_heads_are_plain_attention() -> None:

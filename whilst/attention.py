@@ -44,28 +44,38 @@ def dense_mask(queries: Tokens, limit: Tensor, keys: Tokens) -> Tensor:
     )
 
 
-def block_mask(queries: Tokens, limit: Tensor, keys: Tokens) -> BlockMask:
-    """The same for one packed row. Segments ascend along it, so tiles meet iff their segment ranges overlap.
+def spans(queries: Tokens, limit: Tensor, keys: Tokens) -> tuple[Tensor, Tensor]:
+    """(queries) each: from where and to where in a packed row of keys each query sees all there is.
 
-    Only that test decides which tiles are computed (the rule masks inside them), and it needs no host
-    synchronisation: `create_block_mask` would evaluate the rule on every pair of tokens instead.
+    The same rule, since segments ascend along the row and positions count up in each. Only padding differs: its
+    positions are all 0, and each of it would see all of it.
     """
-    query_segment, key_segment = queries.segment[0], keys.segment[0]
-    key_position, query_limit = keys.position[0], limit[0]
-    query_tiles, key_tiles = query_segment.view(-1, BLOCK), key_segment.view(-1, BLOCK)
-    meet = (query_tiles[:, :1] <= key_tiles[:, -1]) & (key_tiles[:, 0] <= query_tiles[:, -1:])
+    segment, every = queries.segment[0], keys.segment[0]
+    first = torch.searchsorted(every, segment)
+    end = torch.searchsorted(every, segment, right=True)
+    return first.to(torch.int32), torch.minimum(first + limit[0], end).to(torch.int32)
+
+
+def block_mask(queries: Tokens, limit: Tensor, keys: Tokens) -> BlockMask:
+    """The same for one packed row.
+
+    Tiles are computed where what a tile of queries sees, from the first to the last, overlaps one of keys; the rule
+    masks inside them. It needs no host synchronisation: `create_block_mask` would evaluate the rule on every pair of
+    tokens instead. Two 32-bit bounds of each query are all that a kernel has to load and compare.
+    """
+    first, end = spans(queries, limit, keys)
+    size = keys.segment.shape[1]
+    tiles = torch.arange(0, size, BLOCK, device=first.device)
+    lowest, highest = first.view(-1, BLOCK).amin(1), end.view(-1, BLOCK).amax(1)
+    meet = (lowest[:, None] < tiles + BLOCK) & (tiles < highest[:, None])
     counts = meet.sum(-1, dtype=torch.int32)[None, None]
     order = meet.to(torch.int32).argsort(dim=-1, descending=True, stable=True).to(torch.int32)[None, None]
 
     def rule(row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:  # noqa: ARG001
-        return sees(query_segment[query], query_limit[query], key_segment[key], key_position[key])
+        return (key >= first[query]) & (key < end[query])
 
     return BlockMask.from_kv_blocks(
-        counts,
-        order,
-        BLOCK_SIZE=BLOCK,
-        mask_mod=rule,
-        seq_lengths=(query_segment.shape[0], key_segment.shape[0]),
+        counts, order, BLOCK_SIZE=BLOCK, mask_mod=rule, seq_lengths=(len(first), size)
     )
 
 
