@@ -35,6 +35,8 @@ LAYERS = (
     "model",
     "objectives",
     "search",
+    "looks",
+    "packing",
     "agent",
     "draw",
     "labels",

@@ -53,30 +53,38 @@ def spans(queries: Tokens, limit: Tensor, keys: Tokens) -> tuple[Tensor, Tensor]
     segment, every = queries.segment[0], keys.segment[0]
     first = torch.searchsorted(every, segment)
     end = torch.searchsorted(every, segment, right=True)
-    return first.to(torch.int32), torch.minimum(first + limit[0], end).to(torch.int32)
+    return first, torch.minimum(first + limit[0], end)
 
 
 def block_mask(queries: Tokens, limit: Tensor, keys: Tokens) -> BlockMask:
-    """The same for one packed row.
+    """The same for one packed row."""
+    return span_mask(*spans(queries, limit, keys), keys.segment.shape[1])
+
+
+def span_mask(first: Tensor, end: Tensor, keys: int, itself: bool = False) -> BlockMask:
+    """Each query of a packed row sees the keys from `first` to before `end`; and `itself`, where it is a key too.
 
     Tiles are computed where what a tile of queries sees, from the first to the last, overlaps one of keys; the rule
-    masks inside them. It needs no host synchronisation: `create_block_mask` would evaluate the rule on every pair of
-    tokens instead. Two 32-bit bounds of each query are all that a kernel has to load and compare.
+    masks inside them. That needs no host synchronisation: `create_block_mask` would evaluate the rule on every pair
+    of tokens instead. Two 32-bit bounds of each query are all that a kernel has to load and compare.
     """
-    first, end = spans(queries, limit, keys)
-    size = keys.segment.shape[1]
-    tiles = torch.arange(0, size, BLOCK, device=first.device)
+    first, end = first.to(torch.int32), end.to(torch.int32)
+    tiles = torch.arange(0, keys, BLOCK, device=first.device)
     lowest, highest = first.view(-1, BLOCK).amin(1), end.view(-1, BLOCK).amax(1)
     meet = (lowest[:, None] < tiles + BLOCK) & (tiles < highest[:, None])
+    if itself:
+        meet |= tiles == tiles[:, None]
     counts = meet.sum(-1, dtype=torch.int32)[None, None]
     order = meet.to(torch.int32).argsort(dim=-1, descending=True, stable=True).to(torch.int32)[None, None]
 
     def rule(row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:  # noqa: ARG001
         return (key >= first[query]) & (key < end[query])
 
-    return BlockMask.from_kv_blocks(
-        counts, order, BLOCK_SIZE=BLOCK, mask_mod=rule, seq_lengths=(len(first), size)
-    )
+    def rule_and_itself(row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        return rule(row, head, query, key) | (query == key)
+
+    mod = rule_and_itself if itself else rule
+    return BlockMask.from_kv_blocks(counts, order, BLOCK_SIZE=BLOCK, mask_mod=mod, seq_lengths=(len(first), keys))
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, mask: Mask) -> Tensor:
