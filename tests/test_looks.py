@@ -88,10 +88,10 @@ def test_both_layouts_show_the_same(model: Translator, random_split: MakeSplit, 
 class Replayed:
     """Does again what a CUDA graph would replay."""
 
-    def __init__(self, work: Callable[..., Looks], _: Any) -> None:
+    def __init__(self, work: Callable[..., Tensor], _: Any) -> None:
         self.work = work
 
-    def __call__(self, inputs: tuple[Tensor, ...]) -> Looks:
+    def __call__(self, inputs: tuple[Tensor, ...]) -> Tensor:
         return self.work(*inputs)
 
 

@@ -6,12 +6,9 @@ Without it the GPU waits for the host: the packed layout has one shape, so one r
 import functools
 import gc
 from collections.abc import Callable, Sequence
-from typing import Generic, TypeVar
 
 import torch
 from torch import Tensor
-
-T = TypeVar("T")
 
 
 def warm_up(work: Callable[[], object]) -> None:
@@ -24,20 +21,20 @@ def warm_up(work: Callable[[], object]) -> None:
     torch.cuda.current_stream().wait_stream(aside)
 
 
-class Captured(Generic[T]):
+class Captured:
     """Records `work` once, on tensors of its own; a call copies new values into them and replays.
 
     The next call overwrites what a call returns.
     """
 
-    def __init__(self, work: Callable[..., T], inputs: Sequence[Tensor]) -> None:
+    def __init__(self, work: Callable[..., Tensor], inputs: Sequence[Tensor]) -> None:
         self.inputs = [tensor.clone() for tensor in inputs]
         warm_up(lambda: work(*self.inputs))
         self.graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self.graph):
             self.result = work(*self.inputs)
 
-    def __call__(self, inputs: Sequence[Tensor]) -> T:
+    def __call__(self, inputs: Sequence[Tensor]) -> Tensor:
         torch._foreach_copy_(self.inputs, list(inputs))
         self.graph.replay()
         return self.result

@@ -71,7 +71,7 @@ class Translating(Task):
         self.cross_entropy = objectives.cross_entropy
         self.agreeing, self.divergence = objectives.agreeing_cross_entropy, objectives.divergence
         self.searcher: Searcher = search
-        self.captured: Captured[Tensor] | None = None
+        self.captured: Captured | None = None
 
     def compile(self) -> None:
         """Compile the layers once each: all encoder layers share one program, all decoder layers another."""
@@ -145,7 +145,7 @@ class Deciding(Task):
 
     def __post_init__(self) -> None:
         self.looker: Looker = self.look
-        self.captured: Captured[Looks] | None = None
+        self.captured: Captured | None = None
 
     @functools.cached_property
     def labels(self) -> dict[str, Labels]:
@@ -175,14 +175,16 @@ class Deciding(Task):
         packing = Packing.of(batch, self.recipe.train.batch_tokens)
         whole = packing.pack(batch)
 
-        def work(*tensors: Tensor) -> Looks:
+        def work(*tensors: Tensor) -> Tensor:
             # Without the cache, whose copies of weights do not outlive a recording.
             with torch.no_grad(), torch.autocast("cuda", torch.bfloat16, cache_enabled=False):
-                return self.look(self.compiled, whole.with_tensors(tensors[:-1]), tensors[-1]).slim()
+                self.shown = self.look(self.compiled, whole.with_tensors(tensors[:-1]), tensors[-1]).slim()
+            return self.shown.words
 
         inputs = (*whole.tensors(), packing.pack_target(path, 1))
         self.captured = self.captured or Captured(work, inputs)
-        return packing.unpack(self.captured(inputs))
+        self.captured(inputs)
+        return packing.unpack(self.shown)  # the tensors that were recorded, filled anew
 
     def draw(self, batch: Batch, random: torch.Generator) -> Tensor:
         """(2, sentences) the interval that each sentence teaches, and the one along whose reads it is led."""

@@ -51,7 +51,7 @@ class Trainer:
         train = task.dataset.split("train")
         self.batches = Batches(train, self.settings.batch_tokens, self.settings.seed, pack and task.packs)
         self.capture = False  # whether to record the update as a CUDA graph
-        self.captured: Captured[torch.Tensor] | None = None
+        self.captured: Captured | None = None
         # Which weights the run began with: a stage does not go on when the one before it has changed.
         start = Path(recipe.start) / "model.safetensors"
         self.start = sha256(start) if recipe.start and start.is_file() else None
@@ -91,7 +91,7 @@ class Trainer:
         (loss * scale).backward()  # type: ignore[no-untyped-call]
         return loss.detach()
 
-    def record(self, batch: Batch, drawn: torch.Tensor, scale: torch.Tensor) -> Captured[torch.Tensor]:
+    def record(self, batch: Batch, drawn: torch.Tensor, scale: torch.Tensor) -> Captured:
         """`accumulate` as a CUDA graph. It adds to the very gradients that are there when it is recorded."""
         for parameter in self.model.parameters():
             parameter.grad = torch.zeros_like(parameter)
