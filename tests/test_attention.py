@@ -1,21 +1,23 @@
 """One rule of visibility: block masks, dense masks and an obvious loop agree, and nobody is left without a view."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import HealthCheck, given
 from hypothesis import settings as limit
 from hypothesis import strategies as st
 from torch import Tensor
+from torch._inductor.virtualized import V
 from torch.nn.attention.flex_attention import BlockMask, create_mask
 
 from whilst import objectives
-from whilst.attention import BLOCK, Heads, Tokens, attend, block_mask, dense_mask
+from whilst.attention import BLOCK, Heads, Tiles, Tokens, attend, block_mask, dense_mask
 from whilst.data import Batch, packed, padded
 from whilst.dataset import Split
 from whilst.settings import Objective
+from whilst.tiles import SIDE, use_small_tiles
 
 SIZE = 2 * BLOCK
 MakeSplit = Callable[..., Split]
@@ -37,12 +39,21 @@ def made_dense(mask: BlockMask) -> Tensor:
     """(1, 1, queries, keys): what FlexAttention computes, the rule inside the tiles that it visits."""
     queries, keys = mask.seq_lengths
     rule = create_mask(mask.mask_mod, 1, 1, queries, keys, device="cpu")
+    down, across = mask.BLOCK_SIZE
     tiles = mask.to_dense()
-    return rule & tiles.bool().repeat_interleave(BLOCK, -2).repeat_interleave(BLOCK, -1)
+    return rule & tiles.bool().repeat_interleave(down, -2).repeat_interleave(across, -1)
 
 
+@pytest.fixture(params=[BLOCK, SIDE])
+def side(request: pytest.FixtureRequest) -> Iterator[int]:
+    Tiles.side = request.param
+    yield request.param
+    Tiles.side = BLOCK
+
+
+@pytest.mark.usefixtures("side")
 @given(seed=st.integers(0, 999), longest=st.integers(1, 60), k=st.integers(1, 9))
-@limit(max_examples=15)
+@limit(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_block_mask_is_dense_mask(random_split: MakeSplit, seed: int, longest: int, k: int) -> None:
     split = random_split(SIZE // longest, seed, longest)
     # One source block more than needed: the padding at the end may fill a tile of its own.
@@ -105,6 +116,21 @@ def test_flex_attention_is_sdpa(split: Split, which: int) -> None:
     real = queries.segment[0] < batch.sentences
     torch.testing.assert_close(block[:, real], dense[:, real])
     assert bool(block.isfinite().all())
+
+
+@pytest.mark.usefixtures("side")
+def test_small_tiles_have_kernels_that_fit() -> None:
+    """Whatever a GPU's own defaults are."""
+    before = V.choices
+    try:
+        use_small_tiles()
+        assert Tiles.side == SIDE < BLOCK
+        (forward,) = V.choices.get_flex_attention_fwd_configs(128, torch.bfloat16, "cuda")
+        (backward,) = V.choices.get_flex_attention_bwd_configs(128, torch.bfloat16, "cuda")
+        sides = forward.block_m, forward.block_n, backward.block_m1, backward.block_n1, backward.block_n2
+        assert not any(SIDE % each for each in (*sides, backward.block_m2))
+    finally:
+        V.set_choices_handler(before)
 
 
 def test_heads_are_plain_attention() -> None:

@@ -29,9 +29,11 @@ LAYERS = (
     # batches -> model under reads
     "reads",
     "attention",
+    "tiles",
     "data",
     "mma",
     "cache",
+    "layers",
     "model",
     "objectives",
     "search",

@@ -15,6 +15,12 @@ from torch.nn.attention.flex_attention import BlockMask, flex_attention
 BLOCK = 128  # FlexAttention's default tile; packed sizes are multiples of it
 
 
+class Tiles:
+    """How FlexAttention divides packed rows. Of the whole process, as its kernels are (tiles.py)."""
+
+    side = BLOCK
+
+
 def sees(query_segment: Tensor, query_limit: Tensor, key_segment: Tensor, key_position: Tensor) -> Tensor:
     """The rule: a query sees the first `limit` positions of its own sentence, and nothing else.
 
@@ -68,10 +74,10 @@ def span_mask(first: Tensor, end: Tensor, keys: int, itself: bool = False) -> Bl
     masks inside them. That needs no host synchronisation: `create_block_mask` would evaluate the rule on every pair
     of tokens instead. Two 32-bit bounds of each query are all that a kernel has to load and compare.
     """
-    first, end = first.to(torch.int32), end.to(torch.int32)
-    tiles = torch.arange(0, keys, BLOCK, device=first.device)
-    lowest, highest = first.view(-1, BLOCK).amin(1), end.view(-1, BLOCK).amax(1)
-    meet = (lowest[:, None] < tiles + BLOCK) & (tiles < highest[:, None])
+    first, end, side = first.to(torch.int32), end.to(torch.int32), Tiles.side
+    tiles = torch.arange(0, keys, side, device=first.device)
+    lowest, highest = first.view(-1, side).amin(1), end.view(-1, side).amax(1)
+    meet = (lowest[:, None] < tiles + side) & (tiles < highest[:, None])
     if itself:
         meet |= tiles == tiles[:, None]
     counts = meet.sum(-1, dtype=torch.int32)[None, None]
@@ -84,7 +90,7 @@ def span_mask(first: Tensor, end: Tensor, keys: int, itself: bool = False) -> Bl
         return rule(row, head, query, key) | (query == key)
 
     mod = rule_and_itself if itself else rule
-    return BlockMask.from_kv_blocks(counts, order, BLOCK_SIZE=BLOCK, mask_mod=mod, seq_lengths=(len(first), keys))
+    return BlockMask.from_kv_blocks(counts, order, BLOCK_SIZE=side, mask_mod=mod, seq_lengths=(len(first), keys))
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, mask: Mask) -> Tensor:
@@ -95,6 +101,20 @@ def attend(query: Tensor, key: Tensor, value: Tensor, mask: Mask) -> Tensor:
     else:
         mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
     return mixed.transpose(1, 2).flatten(2)
+
+
+def project(linear: nn.Module, states: Tensor, norm: nn.LayerNorm | None) -> Tensor:
+    """A linear layer of states that `norm` has yet to scale and shift: it does so with its own weights.
+
+    It is the same function. But the gradients of the norm's gain and bias then come from those of the weights, and
+    not from sums over all tokens, which take longer than the norm itself.
+    """
+    if norm is None:
+        out: Tensor = linear(states)
+        return out
+    assert isinstance(linear, nn.Linear)
+    shift = (linear.weight * norm.bias).sum(1)
+    return F.linear(states, linear.weight * norm.weight, linear.bias + shift)
 
 
 class Heads(nn.Module):
@@ -117,10 +137,18 @@ class Heads(nn.Module):
         """(rows, tokens, width) -> (rows, heads, tokens, width / heads)."""
         return states.view(*states.shape[:-1], self.heads, -1).transpose(1, 2)
 
-    def keys_values(self, states: Tensor) -> tuple[Tensor, Tensor]:
-        key, value = self.key_value(states).chunk(2, dim=-1)
+    def keys_values(self, states: Tensor, norm: nn.LayerNorm | None = None) -> tuple[Tensor, Tensor]:
+        key, value = project(self.key_value, states, norm).chunk(2, dim=-1)
         return self.split(key), self.split(value)
 
-    def forward(self, states: Tensor, keys_values: tuple[Tensor, Tensor], mask: Mask) -> Tensor:
-        mixed: Tensor = self.out(attend(self.split(self.query(states)), *keys_values, mask))
+    def forward(
+        self,
+        states: Tensor,
+        keys_values: tuple[Tensor, Tensor],
+        mask: Mask,
+        norm: nn.LayerNorm | None = None,
+    ) -> Tensor:
+        """`norm`: see `project`; of the queries only."""
+        query = self.split(project(self.query, states, norm))
+        mixed: Tensor = self.out(attend(query, *keys_values, mask))
         return mixed

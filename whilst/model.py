@@ -4,17 +4,18 @@ Two ways through the same weights. Training and scoring take whole sentences wit
 Live translation takes one token at a time with explicit caches (`read`, `write`); nothing is recomputed.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from whilst.attention import Heads, Mask, Tokens, dense_mask
+from whilst.attention import Mask, Tokens, dense_mask
 from whilst.cache import Cache, KeysValues, Slot, held, lazy_zeros, numbers
 from whilst.errors import UserError
-from whilst.mma import Delays, Monotone, Stops
+from whilst.layers import DecoderLayer, EncoderLayer, Sublayer
+from whilst.mma import Delays, Stops
 from whilst.settings import Model
 from whilst.vocab import PAD
 
@@ -27,93 +28,6 @@ def sinusoids(positions: int, width: int) -> Tensor:
     rates = torch.exp(torch.arange(width // 2) * (-torch.log(torch.tensor(10_000.0)) / max(1, width // 2 - 1)))
     angles = torch.arange(positions)[:, None] * rates
     return torch.cat([angles.sin(), angles.cos()], dim=1)
-
-
-class FeedForward(nn.Sequential):
-    def __init__(self, width: int, inner: int, dropout: float) -> None:
-        super().__init__(nn.Linear(width, inner), nn.ReLU(), nn.Dropout(dropout), nn.Linear(inner, width))
-        for linear in self:
-            if isinstance(linear, nn.Linear):
-                nn.init.xavier_uniform_(linear.weight)
-                nn.init.zeros_(linear.bias)
-
-
-class Sublayer(nn.Module):
-    """Residual connection, normalisation and dropout around one part of a layer."""
-
-    def __init__(self, settings: Model) -> None:
-        super().__init__()
-        self.norm = nn.LayerNorm(settings.width)
-        self.dropout = nn.Dropout(settings.dropout)
-        self.pre = settings.norm == "pre"
-
-    def before(self, states: Tensor) -> Tensor:
-        out: Tensor = self.norm(states) if self.pre else states
-        return out
-
-    def after(self, states: Tensor, change: Tensor) -> Tensor:
-        out: Tensor = states + self.dropout(change)
-        return out if self.pre else self.norm(out)
-
-
-def look_back(attention: Heads, around: Sublayer, states: Tensor, mask: Mask, cache: Slot | None) -> Tensor:
-    """Self-attention of a layer; with a cache, to what came before this step too."""
-    inputs = around.before(states)
-    keys_values = attention.keys_values(inputs)
-    if cache is not None:
-        keys_values = cache.append(*keys_values)
-    return around.after(states, attention(inputs, keys_values, mask))
-
-
-class EncoderLayer(nn.Module):
-    def __init__(self, settings: Model) -> None:
-        super().__init__()
-        self.attention = Heads(settings.width, settings.heads)
-        self.attention_sublayer = Sublayer(settings)
-        self.feed_forward = FeedForward(settings.width, settings.feed_forward, settings.dropout)
-        self.feed_forward_sublayer = Sublayer(settings)
-
-    def forward(self, states: Tensor, mask: Mask, cache: Slot | None = None) -> Tensor:
-        states = look_back(self.attention, self.attention_sublayer, states, mask, cache)
-        around = self.feed_forward_sublayer
-        return around.after(states, self.feed_forward(around.before(states)))
-
-
-class DecoderLayer(nn.Module):
-    def __init__(self, settings: Model) -> None:
-        super().__init__()
-        self.attention = Heads(settings.width, settings.heads)
-        self.attention_sublayer = Sublayer(settings)
-        kind = Monotone if settings.cross == "monotone" else Heads
-        self.cross = kind(settings.width, settings.heads)
-        self.cross_sublayer = Sublayer(settings)
-        self.feed_forward = FeedForward(settings.width, settings.feed_forward, settings.dropout)
-        self.feed_forward_sublayer = Sublayer(settings)
-
-    def forward(
-        self, states: Tensor, encoded: Tensor, mask: Mask, cross_mask: Mask, walk: Delays | None = None
-    ) -> Tensor:
-        return self.step(states, self.cross.keys_values(encoded), mask, cross_mask, walk=walk)
-
-    def step(
-        self,
-        states: Tensor,
-        source: KeysValues,
-        mask: Mask,
-        cross_mask: Mask,
-        cache: Slot | None = None,
-        walk: Delays | Stops | None = None,
-    ) -> Tensor:
-        """The layer when the source's keys and values are there already; `walk` is for monotone heads only."""
-        states = look_back(self.attention, self.attention_sublayer, states, mask, cache)
-        around = self.cross_sublayer
-        inputs = around.before(states)
-        if isinstance(self.cross, Monotone):
-            states = around.after(states, self.cross(inputs, source, cross_mask, walk))
-        else:
-            states = around.after(states, self.cross(inputs, source, cross_mask))
-        around = self.feed_forward_sublayer
-        return around.after(states, self.feed_forward(around.before(states)))
 
 
 class Translator(nn.Module):
@@ -131,6 +45,7 @@ class Translator(nn.Module):
         self.encoder_norm = nn.LayerNorm(settings.width) if final else nn.Identity()
         self.decoder_norm = nn.LayerNorm(settings.width) if final else nn.Identity()
         self.dropout = nn.Dropout(settings.dropout)
+        self.draws_lots = False  # for dropout, see there
         self.register_buffer("sinusoids", sinusoids(MAX_POSITIONS + 1, settings.width), persistent=False)
 
     @property
@@ -148,13 +63,28 @@ class Translator(nn.Module):
         """As bf16 where a GPU trains under autocast, which leaves the sums between layers their own type."""
         return states.bfloat16() if self.training and torch.is_autocast_enabled("cuda") else states
 
+    def hasten(self, shortcuts: Collection[str]) -> None:
+        """Take these of train.shortcuts."""
+        self.draws_lots = "dropout" in shortcuts
+        for module in self.modules():
+            if isinstance(module, Sublayer):
+                module.folds = "norms" in shortcuts
+
+    def draw_lots(self, layer: nn.Module, states: Tensor) -> Tensor | None:
+        """(rows, tokens, …) 16 random bits for everything that a layer may drop, four to a word."""
+        if not (self.draws_lots and self.training and self.settings.dropout):
+            return None
+        assert isinstance(layer, EncoderLayer | DecoderLayer)
+        words = torch.empty(*states.shape[:-1], -(-sum(layer.lots) // 4), dtype=torch.int64, device=states.device)
+        return words.random_(-(1 << 63), None).view(torch.int16)[..., : sum(layer.lots)]
+
     # Whole sentences.
 
     def encode(self, source: Tensor, positions: Tensor, mask: Mask) -> Tensor:
         """(rows, source) -> (rows, source, width)."""
         states = self.embed(self.source_embedding, source, positions)
         for layer in self.encoder:
-            states = layer(states, mask)
+            states = layer(states, mask, lots=self.draw_lots(layer, states))
         return self.slim(self.encoder_norm(states))
 
     def decode(
@@ -172,7 +102,7 @@ class Translator(nn.Module):
         """
         states = self.embed(self.target_embedding, target, positions)
         for layer in self.decoder:
-            states = layer(states, encoded, mask, cross, walk)
+            states = layer(states, encoded, mask, cross, walk, self.draw_lots(layer, states))
         decoded: Tensor = self.decoder_norm(states)
         return decoded
 

@@ -28,6 +28,7 @@ from whilst.prefixes import find_agreement
 from whilst.reads import Action
 from whilst.search import search
 from whilst.settings import Recipe, Search
+from whilst.tiles import use_small_tiles
 from whilst.validate import Validation, validate
 
 Looker = Callable[[Translator, Batch, Tensor], Looks]
@@ -77,6 +78,9 @@ class Translating(Task):
         """Compile the layers once each: all encoder layers share one program, all decoder layers another."""
         if not self.packs:
             return  # padded batches have many shapes, and each would be compiled anew
+        self.module.hasten(self.recipe.train.shortcuts)
+        if "tiles" in self.recipe.train.shortcuts:
+            use_small_tiles()
         for layer in (*self.module.encoder, *self.module.decoder):
             layer.compile(dynamic=False)
         self.cross_entropy = torch.compile(objectives.cross_entropy, dynamic=False)
@@ -161,6 +165,8 @@ class Deciding(Task):
     def compile(self) -> None:
         """cuDNN's LSTM is fast as it is. What it is shown comes from a copy of the translator, on packed batches:
         the padded ones of validation have many shapes."""
+        if "tiles" in self.recipe.train.shortcuts:
+            use_small_tiles()
         self.compiled = copy.deepcopy(self.translator)
         for layer in (*self.compiled.encoder, *self.compiled.decoder):
             layer.compile(dynamic=False)
