@@ -26,7 +26,7 @@ from whilst.model import Translator
 from whilst.packing import Packing
 from whilst.prefixes import find_agreement
 from whilst.reads import Action
-from whilst.search import search
+from whilst.search import Weigh, search, weigh
 from whilst.settings import Recipe, Search
 from whilst.tiles import use_small_tiles
 from whilst.validate import Validation, validate
@@ -72,6 +72,7 @@ class Translating(Task):
         self.cross_entropy = objectives.cross_entropy
         self.agreeing, self.divergence = objectives.agreeing_cross_entropy, objectives.divergence
         self.searcher: Searcher = search
+        self.weigher: Weigh = weigh
         self.captured: Captured | None = None
 
     def compile(self) -> None:
@@ -86,6 +87,7 @@ class Translating(Task):
         self.cross_entropy = torch.compile(objectives.cross_entropy, dynamic=False)
         self.agreeing = torch.compile(objectives.agreeing_cross_entropy, dynamic=False)
         self.divergence = torch.compile(objectives.divergence, dynamic=False)
+        self.weigher = torch.compile(weigh, dynamic=False)
         self.searcher = self.search_captured
 
     def search_captured(self, model: Translator, batch: Batch, settings: Search, first: Tensor) -> Tensor:
@@ -96,7 +98,7 @@ class Translating(Task):
         def work(*tensors: Tensor) -> Tensor:
             # Without the cache, which would keep weights as they were when this was recorded.
             with torch.autocast("cuda", torch.bfloat16, cache_enabled=False):
-                return search(model, batch.with_tensors(tensors[:-1]), settings, tensors[-1])
+                return search(model, batch.with_tensors(tensors[:-1]), settings, tensors[-1], self.weigher)
 
         inputs = (*batch.tensors(), first)
         self.captured = self.captured or Captured(work, inputs)
