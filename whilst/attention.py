@@ -86,8 +86,8 @@ def span_mask(first: Tensor, end: Tensor, keys: int, itself: bool = False) -> Bl
     def rule(row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:  # noqa: ARG001
         return (key >= first[query]) & (key < end[query])
 
-    def rule_and_itself(row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-        return rule(row, head, query, key) | (query == key)
+    def rule_and_itself(row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:  # noqa: ARG001
+        return ((key >= first[query]) & (key < end[query])) | (query == key)
 
     mod = rule_and_itself if itself else rule
     return BlockMask.from_kv_blocks(counts, order, BLOCK_SIZE=side, mask_mod=mod, seq_lengths=(len(first), keys))
