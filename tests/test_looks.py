@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.runs import CPU, short_recipe
+from tests.runs import CPU, Replayed, short_recipe
 from whilst import tasks
 from whilst.agent import Agent
 from whilst.attention import BLOCK
@@ -83,16 +83,6 @@ def test_both_layouts_show_the_same(model: Translator, random_split: MakeSplit, 
         torch.testing.assert_close(one, other)
     plain = look(model, packing.pack(batch), packing.pack_target(path, 1), own_words, ahead=False)
     torch.testing.assert_close(packing.unpack(plain).states[batch.labels != PAD], parts(ways[1], batch, path)[1])
-
-
-class Replayed:
-    """Does again what a CUDA graph would replay."""
-
-    def __init__(self, work: Callable[..., Tensor], _: Any) -> None:
-        self.work = work
-
-    def __call__(self, inputs: tuple[Tensor, ...]) -> Tensor:
-        return self.work(*inputs)
 
 
 @uncompiled
