@@ -67,8 +67,8 @@ class Translator(nn.Module):
         """Take these of train.shortcuts."""
         self.draws_lots = "dropout" in shortcuts
         for module in self.modules():
-            if isinstance(module, Sublayer):
-                module.folds = "norms" in shortcuts
+            if isinstance(module, Sublayer):  # monotone heads take what is normalised already
+                module.folds = "norms" in shortcuts and self.settings.cross != "monotone"
 
     def draw_lots(self, layer: nn.Module, states: Tensor) -> Tensor | None:
         """(rows, tokens, …) 16 random bits for everything that a layer may drop, four to a word."""
