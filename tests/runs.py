@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -106,3 +106,14 @@ def assert_same(left: dict[str, Tensor], right: dict[str, Tensor]) -> None:
     for name, tensor in left.items():
         assert tensor.dtype == right[name].dtype, name
         assert torch.equal(tensor, right[name]), name
+
+
+class Replayed:
+    """Stands for capture.Captured on a CPU: what a CUDA graph would replay is done again."""
+
+    def __init__(self, work: Callable[..., Tensor], inputs: Sequence[Tensor], *_: Any) -> None:
+        self.work = work
+        work(*inputs)  # recording runs it too
+
+    def __call__(self, inputs: Sequence[Tensor]) -> Tensor:
+        return self.work(*inputs)

@@ -5,10 +5,13 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
-from whilst.agent import Agent, Observation, lesson, loss
-from whilst.data import padded
+from whilst.agent import Agent, Lesson, Observation, loss
+from whilst.agent import lesson as lesson_of
+from whilst.data import Batch, padded
 from whilst.dataset import Split
+from whilst.looks import look
 from whilst.model import Translator
 from whilst.reads import Action, to_actions
 from whilst.search import Reader, search
@@ -24,6 +27,17 @@ AGENTS = (
     Settings(kind="lstm", hidden=8, inputs="embeddings"),
     Settings(kind="lstm", hidden=8, inputs="ahead"),
 )
+
+
+def lesson(
+    model: Translator,
+    batch: Batch,
+    path: Tensor,
+    own_words: bool,
+    ahead: bool = False,
+    wanted: Tensor | None = None,
+) -> Lesson:
+    return lesson_of(batch, path, look(model, batch, path, own_words, ahead), wanted)
 
 
 @pytest.mark.parametrize("own_words", [True, False])

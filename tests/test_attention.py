@@ -1,21 +1,23 @@
 """One rule of visibility: block masks, dense masks and an obvious loop agree, and nobody is left without a view."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import HealthCheck, given
 from hypothesis import settings as limit
 from hypothesis import strategies as st
 from torch import Tensor
+from torch._inductor.virtualized import V
 from torch.nn.attention.flex_attention import BlockMask, create_mask
 
 from whilst import objectives
-from whilst.attention import BLOCK, Heads, Tokens, attend, block_mask, dense_mask
+from whilst.attention import BLOCK, Heads, Tiles, Tokens, attend, block_mask, dense_mask
 from whilst.data import Batch, packed, padded
 from whilst.dataset import Split
 from whilst.settings import Objective
+from whilst.tiles import SIDE, use_small_tiles
 
 SIZE = 2 * BLOCK
 MakeSplit = Callable[..., Split]
@@ -37,18 +39,30 @@ def made_dense(mask: BlockMask) -> Tensor:
     """(1, 1, queries, keys): what FlexAttention computes, the rule inside the tiles that it visits."""
     queries, keys = mask.seq_lengths
     rule = create_mask(mask.mask_mod, 1, 1, queries, keys, device="cpu")
+    down, across = mask.BLOCK_SIZE
     tiles = mask.to_dense()
-    return rule & tiles.bool().repeat_interleave(BLOCK, -2).repeat_interleave(BLOCK, -1)
+    return rule & tiles.bool().repeat_interleave(down, -2).repeat_interleave(across, -1)
 
 
+@pytest.fixture(params=[BLOCK, SIDE])
+def side(request: pytest.FixtureRequest) -> Iterator[int]:
+    Tiles.side = request.param
+    yield request.param
+    Tiles.side = BLOCK
+
+
+@pytest.mark.usefixtures("side")
 @given(seed=st.integers(0, 999), longest=st.integers(1, 60), k=st.integers(1, 9))
-@limit(max_examples=15)
+@limit(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_block_mask_is_dense_mask(random_split: MakeSplit, seed: int, longest: int, k: int) -> None:
     split = random_split(SIZE // longest, seed, longest)
     # One source block more than needed: the padding at the end may fill a tile of its own.
     batch = packed(split, np.arange(len(split.source)), SIZE + BLOCK, SIZE)
     for queries, limits, keys in views(batch, k):
-        assert torch.equal(made_dense(block_mask(queries, limits, keys)), dense_mask(queries, limits, keys))
+        made, wanted = made_dense(block_mask(queries, limits, keys)), dense_mask(queries, limits, keys)
+        real = queries.segment[0] < batch.sentences
+        assert torch.equal(made[:, :, real], wanted[:, :, real])
+        assert not bool((made & ~wanted).any()), "padding sees less of itself, and nothing else"
 
 
 def test_block_mask_visits_few_tiles(random_split: MakeSplit) -> None:
@@ -58,6 +72,10 @@ def test_block_mask_visits_few_tiles(random_split: MakeSplit) -> None:
     batch = packed(split, np.arange(130), tiles * BLOCK, tiles * BLOCK)
     mask = block_mask(batch.target_at, batch.target_at.position + 1, batch.source_at)
     assert mask.kv_num_blocks.sum() < 0.25 * tiles**2
+    # Looking back leads into a tile or two, never into the next one.
+    mask = block_mask(batch.target_at, batch.target_at.position + 1, batch.target_at)
+    assert int(mask.kv_num_blocks.max()) <= 2
+    assert not bool(mask.to_dense()[0, 0].triu(1).any())
 
 
 def test_dense_mask_is_the_obvious_loop(split: Split) -> None:
@@ -95,7 +113,24 @@ def test_flex_attention_is_sdpa(split: Split, which: int) -> None:
     dense = attend(query, key, value, dense_mask(queries, limits, keys))
     block = attend(query, key, value, block_mask(queries, limits, keys))
     assert dense.shape == (1, query.shape[2], 32)
-    torch.testing.assert_close(block, dense)
+    real = queries.segment[0] < batch.sentences
+    torch.testing.assert_close(block[:, real], dense[:, real])
+    assert bool(block.isfinite().all())
+
+
+@pytest.mark.usefixtures("side")
+def test_small_tiles_have_kernels_that_fit() -> None:
+    """Whatever a GPU's own defaults are."""
+    before = V.choices
+    try:
+        use_small_tiles()
+        assert Tiles.side == SIDE < BLOCK
+        (forward,) = V.choices.get_flex_attention_fwd_configs(128, torch.bfloat16, "cuda")
+        (backward,) = V.choices.get_flex_attention_bwd_configs(128, torch.bfloat16, "cuda")
+        sides = forward.block_m, forward.block_n, backward.block_m1, backward.block_n1, backward.block_n2
+        assert not any(SIDE % each for each in (*sides, backward.block_m2))
+    finally:
+        V.set_choices_handler(before)
 
 
 def test_heads_are_plain_attention() -> None:

@@ -189,7 +189,7 @@ def values(hint: Any) -> st.SearchStrategy[Any]:
     if typing.get_origin(hint) is typing.Literal:
         return st.sampled_from(typing.get_args(hint))
     if typing.get_origin(hint) is tuple:
-        return st.lists(st.text(max_size=5), max_size=2).map(tuple)
+        return st.lists(values(typing.get_args(hint)[0]), max_size=2).map(tuple)
     if typing.get_origin(hint) is not None:  # X | None
         return st.none() | values(typing.get_args(hint)[0])
     known: dict[Any, st.SearchStrategy[Any]] = {

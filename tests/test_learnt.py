@@ -11,6 +11,7 @@ from whilst.agent import Agent, lesson
 from whilst.data import padded
 from whilst.dataset import Split
 from whilst.decode import Loops, Output, translate, translate_batch
+from whilst.looks import look
 from whilst.model import Translator
 from whilst.policy import Policy
 from whilst.policy.agent import Learnt
@@ -35,7 +36,8 @@ def learnt(model: Translator, settings: Settings) -> Learnt:
     torch.manual_seed(3)
     agent = Agent(settings, model.settings.width, 2).double().eval()
     batch = padded(make_split(20, 20), np.arange(20))
-    seen = lesson(model, batch, search(model, batch, FOUR, 1), True, ahead=True).seen
+    path = search(model, batch, FOUR, 1)
+    seen = lesson(batch, path, look(model, batch, path, own_words=True, ahead=True)).seen
     with torch.no_grad():
         agent.tokens.weight.mul_(5)
         agent.action.weight.mul_(0.1)  # or it would do for ever what it did last

@@ -15,7 +15,7 @@ from torch import Tensor
 from whilst.attention import Tokens, dense_mask
 from whilst.cache import Cache
 from whilst.errors import UserError
-from whilst.model import MAX_POSITIONS, Translator, sinusoids
+from whilst.model import MAX_POSITIONS, WIDTH, Translator, sinusoids
 from whilst.reference import masked_logits
 from whilst.settings import Model
 from whilst.vocab import BOS, EOS
@@ -209,3 +209,16 @@ def test_every_position_has_its_own_signature(width: int) -> None:
     assert bool(table.isfinite().all())
     assert torch.cdist(table, table).fill_diagonal_(1).min() > 1e-3
     torch.testing.assert_close(table.square().sum(1), torch.full((50,), width / 2))
+
+
+@pytest.mark.parametrize("units", [13, WIDTH, WIDTH + 1])
+def test_many_logits_are_logits(tiny: Model, translator: Callable[..., Translator], units: int) -> None:
+    """And have the same gradients."""
+    model = translator(tiny, (17, units))
+    states = torch.randn(3, 5, tiny.width, dtype=torch.float64, requires_grad=True)
+    taught, results = torch.randn(3, 5, units, dtype=torch.float64), []
+    for logits in (model.logits(states), model.many_logits(states)):
+        assert logits.shape == (3, 5, units)
+        results.append([logits, *torch.autograd.grad(logits, [states, model.target_embedding.weight], taught)])
+    for one, other in zip(*results, strict=True):
+        torch.testing.assert_close(one, other)

@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
@@ -27,7 +28,7 @@ from whilst.objectives import (
     divergence,
     encoder_mask,
 )
-from whilst.settings import Objective
+from whilst.settings import Model, Objective
 from whilst.vocab import PAD
 
 
@@ -235,3 +236,26 @@ def test_padding_costs_nothing(split: Split, model: Translator) -> None:
     alone = [loss(model, padded(split, np.array([i])), Objective("full")).item() for i in (short, long)]
     both = loss(model, padded(split, np.array([short, long])), Objective("full")).item()
     assert both == pytest.approx(sum(alone), rel=1e-6)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_half_precision_is_for_training_under_autocast(
+    split: Split, tiny: Model, translator: Callable[..., Translator], training: bool
+) -> None:
+    """There the states between layers are bf16 too, and the loss is nearly the same."""
+    batch = padded(split, np.arange(20))
+    model = translator(dataclasses.replace(tiny, dropout=0.0)).float().train(training)
+    exact = loss(model, batch, Objective("full"))
+    seen = []
+    watch = model.encoder[1].register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].dtype))
+    before = torch.is_autocast_enabled("cuda")
+    torch.set_autocast_enabled("cuda", True)  # what a GPU's autocast sets; that of the CPU does the work
+    try:
+        with torch.autocast("cpu", torch.bfloat16):
+            rough = loss(model, batch, Objective("full"))
+    finally:
+        torch.set_autocast_enabled("cuda", before)
+        watch.remove()
+    assert seen == [torch.bfloat16 if training else torch.float32]
+    torch.testing.assert_close(rough, exact, rtol=0.02, atol=0.0)
+    assert not torch.equal(rough, exact)

@@ -1,5 +1,6 @@
 """The learning rate of both presets, what is decayed and what not, and the moving average."""
 
+import copy
 import math
 
 import pytest
@@ -102,3 +103,25 @@ def test_without_decay_the_average_is_the_model(model: Translator) -> None:
     average_into(other.double(), model, 0.0)
     for name, tensor in model.state_dict().items():
         assert torch.equal(other.state_dict()[name], tensor), name
+
+
+def test_gradients_are_added_as_backward_does(model: Translator) -> None:
+    """And those of weights that had no part in the loss stay."""
+    one, other = copy.deepcopy(model), copy.deepcopy(model)
+    tokens = torch.tensor([[4, 5, 6]])
+    for each in (one, other):
+        for number, parameter in enumerate(each.parameters()):
+            parameter.grad = torch.full_like(parameter, number)
+        mask = torch.ones(1, 1, 3, 3, dtype=torch.bool)
+        loss = each.encode(tokens, torch.arange(3)[None], mask).square().sum()
+        if each is one:
+            loss.backward()  # type: ignore[no-untyped-call]
+        else:
+            optim.add_gradients(each, loss)
+    unused = 0
+    for number, (ours, theirs) in enumerate(zip(one.parameters(), other.parameters(), strict=True)):
+        assert ours.grad is not None
+        assert theirs.grad is not None
+        assert torch.equal(ours.grad, theirs.grad)
+        unused += bool((ours.grad == number).all())
+    assert 0 < unused < number

@@ -11,11 +11,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from whilst.attention import Tokens, dense_mask
 from whilst.data import Batch
+from whilst.looks import Looks
 from whilst.model import Translator
 from whilst.reads import Action
-from whilst.search import Reader
 from whilst.settings import Agent as Settings
 from whilst.vocab import BOS, PAD
 
@@ -62,7 +61,8 @@ class Agent(nn.Module):
     def forward(self, model: Translator, seen: Observation, interval: Tensor, state: State) -> tuple[Tensor, State]:
         """(rows, steps) log-odds of WRITE, and what is remembered; `interval` (rows) is a number, not reads."""
         parts = [model.source_embedding(seen.source), model.target_embedding(seen.target)]
-        parts = [part * model.settings.width**0.5 for part in parts]  # as the model itself uses them
+        # As the model itself uses them, and of the states' type.
+        parts = [(part * model.settings.width**0.5).to(seen.source_state.dtype) for part in parts]
         if self.settings.inputs != "embeddings":
             parts += [seen.source_state, seen.target_state]
         if self.settings.inputs == "ahead":
@@ -102,57 +102,21 @@ class Lesson:
     counts: Tensor  # (rows, steps) whether the step is the agent's to decide
 
 
-def look_ahead(reader: Reader, path: Tensor, read: Tensor, before: Tensor) -> tuple[Tensor, Tensor]:
-    """(rows, target, width) decoder states of the path's tokens, and (rows, steps, width) at each of its steps the
-    state that would write the next token.
-
-    One pass for all: after the path's tokens come those of the steps, which see what the path wrote before them,
-    and themselves.
-    """
-    model, batch = reader.model, reader.batch
-    position = batch.target_at.position
-    count = position.shape[1]
-    place = before.clamp(max=count - 1)
-    limit = torch.cat([position + 1, place], 1)  # of the path's tokens, how many each may see
-    column = torch.arange(limit.shape[1], device=path.device)
-    on_path = (column < count) & (column < limit[..., None])
-    mask = (on_path | ((column == column[:, None]) & (column >= count)))[:, None]
-    segment = batch.target_at.segment
-    positions = torch.cat([position, place], 1)
-    every = Tokens(torch.cat([segment, segment[:, :1].expand_as(place)], 1), positions)
-    cross = dense_mask(every, torch.cat([path, read.clamp(min=1)], 1), batch.source_at)
-    tokens = torch.cat([batch.target, batch.target.gather(1, place)], 1)
-    states = model.decode(tokens, positions, reader.encoded, mask, cross)
-    return states[:, :count], states[:, count:]
-
-
 @torch.no_grad()
-def lesson(
-    model: Translator,
-    batch: Batch,
-    path: Tensor,
-    own_words: bool,
-    ahead: bool = False,
-    wanted: Tensor | None = None,
-) -> Lesson:
+def lesson(batch: Batch, path: Tensor, shown: Looks, wanted: Tensor | None = None) -> Lesson:
     """What the agent should do at each step of the way through a padded batch: the reads `path`.
 
-    `wanted`: the reads that it is to learn, those of the path if not given. `own_words`: it sees what the model
-    would write (after the reference's prefix), else the reference. `ahead`: whether it looks ahead.
-    WRITEs forced by the end of the source are not its doing, and nothing comes after the last WRITE.
+    `shown`: what the translator shows on the way. `wanted`: the reads that it is to learn, those of the path if not
+    given. WRITEs forced by the end of the source are not its doing, and nothing comes after the last WRITE.
     """
-    reader = Reader(model, batch)
     real = batch.labels != PAD
-    steps = int((path + batch.target_at.position)[real].max()) + 1
-    # Step of each WRITE; those of padding go past the end.
-    step = torch.where(real, path + batch.target_at.position, steps)
+    step, steps = path + batch.target_at.position, step_count(batch, path)
+    step = torch.where(real, step, steps)  # of each WRITE; those of padding go past the end
     writes = torch.zeros(len(path), steps + 1, dtype=torch.long, device=path.device)
     writes.scatter_(1, step, 1)
     writes = writes[:, :steps]
     before = writes.cumsum(1) - writes  # WRITEs before each step
     read = torch.arange(steps, device=path.device) - before
-    states, probes = look_ahead(reader, path, read, before) if ahead else (reader.states(path), None)
-    written = model.logits(states).argmax(-1) if own_words else batch.labels
     last_source = (read - 1).clamp(0, batch.source.shape[1] - 1)
     last_target = (before - 1).clamp(min=0)
     begun = before > 0
@@ -160,19 +124,31 @@ def lesson(
     def at(values: Tensor, index: Tensor) -> Tensor:
         return values.gather(1, index[..., None].expand(-1, -1, values.shape[-1]))
 
+    ahead = None
+    if shown.ahead is not None:
+        count = path.shape[1]
+        upcoming = torch.where(writes > 0, before.clamp(max=count - 1), count + last_source)
+        ahead = at(torch.cat([shown.states, shown.ahead], 1), upcoming)[:, 1:]
     seen = Observation(
         source=batch.source.gather(1, last_source)[:, 1:],
-        target=torch.where(begun, written.gather(1, last_target), BOS)[:, 1:],
+        target=torch.where(begun, shown.words.gather(1, last_target), BOS)[:, 1:],
         action=writes[:, :-1],
-        source_state=at(reader.encoded, last_source)[:, 1:],
-        target_state=(at(states, last_target) * begun[..., None])[:, 1:],
-        ahead=None if probes is None else probes[:, 1:],
+        source_state=at(shown.encoded, last_source)[:, 1:],
+        target_state=(at(shown.states, last_target) * begun[..., None])[:, 1:],
+        ahead=ahead,
     )
     needed = (path if wanted is None else wanted).gather(1, before.clamp(max=path.shape[1] - 1))
     last = step.masked_fill(~real, 0).max(1, keepdim=True).values
     inside = torch.arange(steps, device=path.device) <= last
     counts = inside & (read < batch.source_lengths[:, :1])
     return Lesson(seen, (read >= needed).long()[:, 1:], counts[:, 1:])
+
+
+def step_count(batch: Batch, path: Tensor) -> int:
+    """The steps of the longest way; on a GPU as many as there could be, since it would have to be waited for."""
+    if path.device.type == "cuda":
+        return batch.source.shape[1] + batch.target.shape[1]
+    return int((path + batch.target_at.position)[batch.labels != PAD].max()) + 1
 
 
 def loss(odds: Tensor, given: Lesson, smoothing: float) -> Tensor:

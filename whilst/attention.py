@@ -15,6 +15,12 @@ from torch.nn.attention.flex_attention import BlockMask, flex_attention
 BLOCK = 128  # FlexAttention's default tile; packed sizes are multiples of it
 
 
+class Tiles:
+    """How FlexAttention divides packed rows. Of the whole process, as its kernels are (tiles.py)."""
+
+    side = BLOCK
+
+
 def sees(query_segment: Tensor, query_limit: Tensor, key_segment: Tensor, key_position: Tensor) -> Tensor:
     """The rule: a query sees the first `limit` positions of its own sentence, and nothing else.
 
@@ -44,29 +50,47 @@ def dense_mask(queries: Tokens, limit: Tensor, keys: Tokens) -> Tensor:
     )
 
 
-def block_mask(queries: Tokens, limit: Tensor, keys: Tokens) -> BlockMask:
-    """The same for one packed row. Segments ascend along it, so tiles meet iff their segment ranges overlap.
+def spans(queries: Tokens, limit: Tensor, keys: Tokens) -> tuple[Tensor, Tensor]:
+    """(queries) each: from where and to where in a packed row of keys each query sees all there is.
 
-    Only that test decides which tiles are computed (the rule masks inside them), and it needs no host
-    synchronisation: `create_block_mask` would evaluate the rule on every pair of tokens instead.
+    The same rule, since segments ascend along the row and positions count up in each. Only padding differs: its
+    positions are all 0, and each of it would see all of it.
     """
-    query_segment, key_segment = queries.segment[0], keys.segment[0]
-    key_position, query_limit = keys.position[0], limit[0]
-    query_tiles, key_tiles = query_segment.view(-1, BLOCK), key_segment.view(-1, BLOCK)
-    meet = (query_tiles[:, :1] <= key_tiles[:, -1]) & (key_tiles[:, 0] <= query_tiles[:, -1:])
+    segment, every = queries.segment[0], keys.segment[0]
+    first = torch.searchsorted(every, segment)
+    end = torch.searchsorted(every, segment, right=True)
+    return first, torch.minimum(first + limit[0], end)
+
+
+def block_mask(queries: Tokens, limit: Tensor, keys: Tokens) -> BlockMask:
+    """The same for one packed row."""
+    return span_mask(*spans(queries, limit, keys), keys.segment.shape[1])
+
+
+def span_mask(first: Tensor, end: Tensor, keys: int, itself: bool = False) -> BlockMask:
+    """Each query of a packed row sees the keys from `first` to before `end`; and `itself`, where it is a key too.
+
+    Tiles are computed where what a tile of queries sees, from the first to the last, overlaps one of keys; the rule
+    masks inside them. That needs no host synchronisation: `create_block_mask` would evaluate the rule on every pair
+    of tokens instead. Two 32-bit bounds of each query are all that a kernel has to load and compare.
+    """
+    first, end, side = first.to(torch.int32), end.to(torch.int32), Tiles.side
+    tiles = torch.arange(0, keys, side, device=first.device)
+    lowest, highest = first.view(-1, side).amin(1), end.view(-1, side).amax(1)
+    meet = (lowest[:, None] < tiles + side) & (tiles < highest[:, None])
+    if itself:
+        meet |= tiles == tiles[:, None]
     counts = meet.sum(-1, dtype=torch.int32)[None, None]
     order = meet.to(torch.int32).argsort(dim=-1, descending=True, stable=True).to(torch.int32)[None, None]
 
     def rule(row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:  # noqa: ARG001
-        return sees(query_segment[query], query_limit[query], key_segment[key], key_position[key])
+        return (key >= first[query]) & (key < end[query])
 
-    return BlockMask.from_kv_blocks(
-        counts,
-        order,
-        BLOCK_SIZE=BLOCK,
-        mask_mod=rule,
-        seq_lengths=(query_segment.shape[0], key_segment.shape[0]),
-    )
+    def rule_and_itself(row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:  # noqa: ARG001
+        return ((key >= first[query]) & (key < end[query])) | (query == key)
+
+    mod = rule_and_itself if itself else rule
+    return BlockMask.from_kv_blocks(counts, order, BLOCK_SIZE=side, mask_mod=mod, seq_lengths=(len(first), keys))
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, mask: Mask) -> Tensor:
@@ -77,6 +101,20 @@ def attend(query: Tensor, key: Tensor, value: Tensor, mask: Mask) -> Tensor:
     else:
         mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
     return mixed.transpose(1, 2).flatten(2)
+
+
+def project(linear: nn.Module, states: Tensor, norm: nn.LayerNorm | None) -> Tensor:
+    """A linear layer of states that `norm` has yet to scale and shift: it does so with its own weights.
+
+    It is the same function. But the gradients of the norm's gain and bias then come from those of the weights, and
+    not from sums over all tokens, which take longer than the norm itself.
+    """
+    if norm is None:
+        out: Tensor = linear(states)
+        return out
+    assert isinstance(linear, nn.Linear)
+    shift = (linear.weight * norm.bias).sum(1)
+    return F.linear(states, linear.weight * norm.weight, linear.bias + shift)
 
 
 class Heads(nn.Module):
@@ -99,10 +137,18 @@ class Heads(nn.Module):
         """(rows, tokens, width) -> (rows, heads, tokens, width / heads)."""
         return states.view(*states.shape[:-1], self.heads, -1).transpose(1, 2)
 
-    def keys_values(self, states: Tensor) -> tuple[Tensor, Tensor]:
-        key, value = self.key_value(states).chunk(2, dim=-1)
+    def keys_values(self, states: Tensor, norm: nn.LayerNorm | None = None) -> tuple[Tensor, Tensor]:
+        key, value = project(self.key_value, states, norm).chunk(2, dim=-1)
         return self.split(key), self.split(value)
 
-    def forward(self, states: Tensor, keys_values: tuple[Tensor, Tensor], mask: Mask) -> Tensor:
-        mixed: Tensor = self.out(attend(self.split(self.query(states)), *keys_values, mask))
+    def forward(
+        self,
+        states: Tensor,
+        keys_values: tuple[Tensor, Tensor],
+        mask: Mask,
+        norm: nn.LayerNorm | None = None,
+    ) -> Tensor:
+        """`norm`: see `project`; of the queries only."""
+        query = self.split(project(self.query, states, norm))
+        mixed: Tensor = self.out(attend(query, *keys_values, mask))
         return mixed

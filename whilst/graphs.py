@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from whilst.agent import Agent
 from whilst.attention import Heads
 from whilst.graph import Floats, Graph
-from whilst.model import DecoderLayer, EncoderLayer, Sublayer, Translator
+from whilst.layers import DecoderLayer, EncoderLayer, Sublayer
+from whilst.model import Translator
 
 
 def floats(tensor: Tensor) -> Floats:

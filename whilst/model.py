@@ -4,20 +4,23 @@ Two ways through the same weights. Training and scoring take whole sentences wit
 Live translation takes one token at a time with explicit caches (`read`, `write`); nothing is recomputed.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from whilst.attention import Heads, Mask, Tokens, dense_mask
+from whilst.attention import Mask, Tokens, dense_mask
 from whilst.cache import Cache, KeysValues, Slot, held, lazy_zeros, numbers
 from whilst.errors import UserError
-from whilst.mma import Delays, Monotone, Stops
+from whilst.layers import DecoderLayer, EncoderLayer, Sublayer
+from whilst.mma import Delays, Stops
 from whilst.settings import Model
 from whilst.vocab import PAD
 
 MAX_POSITIONS = 4096
+WIDTH = 64  # many logits at once are computed for a multiple of so many units
 
 
 def sinusoids(positions: int, width: int) -> Tensor:
@@ -25,93 +28,6 @@ def sinusoids(positions: int, width: int) -> Tensor:
     rates = torch.exp(torch.arange(width // 2) * (-torch.log(torch.tensor(10_000.0)) / max(1, width // 2 - 1)))
     angles = torch.arange(positions)[:, None] * rates
     return torch.cat([angles.sin(), angles.cos()], dim=1)
-
-
-class FeedForward(nn.Sequential):
-    def __init__(self, width: int, inner: int, dropout: float) -> None:
-        super().__init__(nn.Linear(width, inner), nn.ReLU(), nn.Dropout(dropout), nn.Linear(inner, width))
-        for linear in self:
-            if isinstance(linear, nn.Linear):
-                nn.init.xavier_uniform_(linear.weight)
-                nn.init.zeros_(linear.bias)
-
-
-class Sublayer(nn.Module):
-    """Residual connection, normalisation and dropout around one part of a layer."""
-
-    def __init__(self, settings: Model) -> None:
-        super().__init__()
-        self.norm = nn.LayerNorm(settings.width)
-        self.dropout = nn.Dropout(settings.dropout)
-        self.pre = settings.norm == "pre"
-
-    def before(self, states: Tensor) -> Tensor:
-        out: Tensor = self.norm(states) if self.pre else states
-        return out
-
-    def after(self, states: Tensor, change: Tensor) -> Tensor:
-        out: Tensor = states + self.dropout(change)
-        return out if self.pre else self.norm(out)
-
-
-def look_back(attention: Heads, around: Sublayer, states: Tensor, mask: Mask, cache: Slot | None) -> Tensor:
-    """Self-attention of a layer; with a cache, to what came before this step too."""
-    inputs = around.before(states)
-    keys_values = attention.keys_values(inputs)
-    if cache is not None:
-        keys_values = cache.append(*keys_values)
-    return around.after(states, attention(inputs, keys_values, mask))
-
-
-class EncoderLayer(nn.Module):
-    def __init__(self, settings: Model) -> None:
-        super().__init__()
-        self.attention = Heads(settings.width, settings.heads)
-        self.attention_sublayer = Sublayer(settings)
-        self.feed_forward = FeedForward(settings.width, settings.feed_forward, settings.dropout)
-        self.feed_forward_sublayer = Sublayer(settings)
-
-    def forward(self, states: Tensor, mask: Mask, cache: Slot | None = None) -> Tensor:
-        states = look_back(self.attention, self.attention_sublayer, states, mask, cache)
-        around = self.feed_forward_sublayer
-        return around.after(states, self.feed_forward(around.before(states)))
-
-
-class DecoderLayer(nn.Module):
-    def __init__(self, settings: Model) -> None:
-        super().__init__()
-        self.attention = Heads(settings.width, settings.heads)
-        self.attention_sublayer = Sublayer(settings)
-        kind = Monotone if settings.cross == "monotone" else Heads
-        self.cross = kind(settings.width, settings.heads)
-        self.cross_sublayer = Sublayer(settings)
-        self.feed_forward = FeedForward(settings.width, settings.feed_forward, settings.dropout)
-        self.feed_forward_sublayer = Sublayer(settings)
-
-    def forward(
-        self, states: Tensor, encoded: Tensor, mask: Mask, cross_mask: Mask, walk: Delays | None = None
-    ) -> Tensor:
-        return self.step(states, self.cross.keys_values(encoded), mask, cross_mask, walk=walk)
-
-    def step(
-        self,
-        states: Tensor,
-        source: KeysValues,
-        mask: Mask,
-        cross_mask: Mask,
-        cache: Slot | None = None,
-        walk: Delays | Stops | None = None,
-    ) -> Tensor:
-        """The layer when the source's keys and values are there already; `walk` is for monotone heads only."""
-        states = look_back(self.attention, self.attention_sublayer, states, mask, cache)
-        around = self.cross_sublayer
-        inputs = around.before(states)
-        if isinstance(self.cross, Monotone):
-            states = around.after(states, self.cross(inputs, source, cross_mask, walk))
-        else:
-            states = around.after(states, self.cross(inputs, source, cross_mask))
-        around = self.feed_forward_sublayer
-        return around.after(states, self.feed_forward(around.before(states)))
 
 
 class Translator(nn.Module):
@@ -129,6 +45,7 @@ class Translator(nn.Module):
         self.encoder_norm = nn.LayerNorm(settings.width) if final else nn.Identity()
         self.decoder_norm = nn.LayerNorm(settings.width) if final else nn.Identity()
         self.dropout = nn.Dropout(settings.dropout)
+        self.draws_lots = False  # for dropout, see there
         self.register_buffer("sinusoids", sinusoids(MAX_POSITIONS + 1, settings.width), persistent=False)
 
     @property
@@ -140,8 +57,26 @@ class Translator(nn.Module):
 
     def embed(self, embedding: nn.Embedding, tokens: Tensor, positions: Tensor) -> Tensor:
         table = self.get_buffer("sinusoids")
-        states: Tensor = self.dropout(embedding(tokens) * self.settings.width**0.5 + table[positions])
-        return states
+        return self.slim(self.dropout(embedding(tokens) * self.settings.width**0.5 + table[positions]))
+
+    def slim(self, states: Tensor) -> Tensor:
+        """As bf16 where a GPU trains under autocast, which leaves the sums between layers their own type."""
+        return states.bfloat16() if self.training and torch.is_autocast_enabled("cuda") else states
+
+    def hasten(self, shortcuts: Collection[str]) -> None:
+        """Take these of train.shortcuts."""
+        self.draws_lots = "dropout" in shortcuts
+        for module in self.modules():
+            if isinstance(module, Sublayer):  # monotone heads take what is normalised already
+                module.folds = "norms" in shortcuts and self.settings.cross != "monotone"
+
+    def draw_lots(self, layer: nn.Module, states: Tensor) -> Tensor | None:
+        """(rows, tokens, …) 16 random bits for everything that a layer may drop, four to a word."""
+        if not (self.draws_lots and self.training and self.settings.dropout):
+            return None
+        assert isinstance(layer, EncoderLayer | DecoderLayer)
+        words = torch.empty(*states.shape[:-1], -(-sum(layer.lots) // 4), dtype=torch.int64, device=states.device)
+        return words.random_(-(1 << 63), None).view(torch.int16)[..., : sum(layer.lots)]
 
     # Whole sentences.
 
@@ -149,9 +84,8 @@ class Translator(nn.Module):
         """(rows, source) -> (rows, source, width)."""
         states = self.embed(self.source_embedding, source, positions)
         for layer in self.encoder:
-            states = layer(states, mask)
-        encoded: Tensor = self.encoder_norm(states)
-        return encoded
+            states = layer(states, mask, lots=self.draw_lots(layer, states))
+        return self.slim(self.encoder_norm(states))
 
     def decode(
         self,
@@ -168,13 +102,22 @@ class Translator(nn.Module):
         """
         states = self.embed(self.target_embedding, target, positions)
         for layer in self.decoder:
-            states = layer(states, encoded, mask, cross, walk)
+            states = layer(states, encoded, mask, cross, walk, self.draw_lots(layer, states))
         decoded: Tensor = self.decoder_norm(states)
         return decoded
 
     def logits(self, decoded: Tensor) -> Tensor:
         """(…, width) -> (…, target units); the output layer is the target embedding."""
         return decoded @ self.target_embedding.weight.T
+
+    def many_logits(self, decoded: Tensor) -> Tensor:
+        """The same for many states at once, where copying the weights is the smaller cost.
+
+        A GPU is slow to write rows that begin anywhere: here they begin at multiples of WIDTH.
+        """
+        weight = self.target_embedding.weight
+        units = len(weight)
+        return (decoded @ F.pad(weight, (0, 0, 0, -units % WIDTH)).T)[..., :units]
 
     # One token at a time.
 

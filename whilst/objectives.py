@@ -85,7 +85,7 @@ def decoded(model: Translator, batch: Batch, seen: Tensor, walk: Delays | None =
 def cross_entropy(model: Translator, states: Tensor, labels: Tensor, smoothing: float) -> Tensor:
     """Summed over all tokens that are not padding."""
     return F.cross_entropy(
-        model.logits(states).flatten(0, 1).float(),
+        model.many_logits(states).flatten(0, 1).float(),
         labels.flatten(),
         ignore_index=PAD,
         label_smoothing=smoothing,
@@ -101,7 +101,7 @@ def waiting(objective: Objective, batch: Batch, walk: Delays) -> Tensor:
 
 def divergence(model: Translator, states: Tensor, belief: Tensor, labels: Tensor) -> Tensor:
     """KL from what the states of a belief predict to what others do, summed; the belief is given, not taught."""
-    p, q = (model.logits(one).flatten(0, 1).float().log_softmax(-1) for one in (belief, states))
+    p, q = (model.many_logits(one).flatten(0, 1).float().log_softmax(-1) for one in (belief, states))
     p = p.detach()
     return ((p.exp() * (p - q)).sum(-1) * (labels.flatten() != PAD)).sum()
 
@@ -114,6 +114,6 @@ def agreeing_cross_entropy(
     R-Drop (Liang et al., 2021); the quarter keeps its scale of weights, where 5 suits small corpora.
     """
     first, second = (cross_entropy(model, one, labels, smoothing) for one in states)
-    p, q = (model.logits(one).flatten(0, 1).float().log_softmax(-1) for one in states)
+    p, q = (model.many_logits(one).flatten(0, 1).float().log_softmax(-1) for one in states)
     apart = ((p.exp() - q.exp()) * (p - q)).sum(-1)  # KL(p, q) + KL(q, p)
     return (first + second) / 2 + weight / 4 * (apart * (labels.flatten() != PAD)).sum()

@@ -59,6 +59,18 @@ def adam(model: nn.Module, preset: Preset) -> torch.optim.AdamW:
     return torch.optim.AdamW(groups, lr=preset.lr, betas=(0.9, 0.98), eps=1e-8, fused=fused)
 
 
+def add_gradients(model: nn.Module, loss: Tensor) -> None:
+    """`loss.backward()` where all gradients exist already.
+
+    That adds them one by one, which for many small ones is nothing but launches of kernels; this adds all at once.
+    """
+    found = torch.autograd.grad(loss, list(model.parameters()), allow_unused=True)
+    kept = [(p.grad, new) for p, new in zip(model.parameters(), found, strict=True) if new is not None]
+    sums, parts = [old for old, _ in kept if old is not None], [new for _, new in kept]
+    assert len(sums) == len(parts), "gradients are added to those that are there"
+    torch._foreach_add_(sums, parts)
+
+
 @torch.no_grad()
 def average_into(averaged: nn.Module, model: nn.Module, decay: float) -> None:
     """averaged <- decay * averaged + (1 - decay) * model, for every weight at once."""

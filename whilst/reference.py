@@ -6,8 +6,9 @@ import torch
 
 from whilst.attention import Mask, Tokens, dense_mask
 from whilst.decode import Output, likeliest
+from whilst.layers import DecoderLayer, look_back
 from whilst.mma import Monotone
-from whilst.model import DecoderLayer, Translator, look_back
+from whilst.model import Translator
 from whilst.policy import Policy, View
 from whilst.settings import Limits
 from whilst.vocab import BOS, EOS
@@ -58,10 +59,10 @@ def walked(
     for layer in model.decoder:
         assert isinstance(layer, DecoderLayer)
         assert isinstance(layer.cross, Monotone)
-        states = look_back(layer.attention, layer.attention_sublayer, states, causal, None)
+        states = look_back(layer.attention, layer.attention_sublayer, states, causal, None, None)
         around = layer.cross_sublayer
         keys, values = layer.cross.keys_values(encoded)
-        attend, stop = layer.cross.energies(around.before(states), keys)
+        attend, stop = layer.cross.energies(around.before(states)[0], keys)
         mixed = torch.zeros_like(states).view(len(reads), layer.cross.heads, -1)
         for head in range(layer.cross.heads):
             place = 0
@@ -73,7 +74,7 @@ def walked(
             stopped &= bool(stop[0, head, -1, place] >= 0)
         states = around.after(states, layer.cross.out(mixed.flatten(1)[None]))
         around = layer.feed_forward_sublayer
-        states = around.after(states, layer.feed_forward(around.before(states)))
+        states = around.after(states, layer.feed_forward(around.before(states)[0]))
     return model.decoder_norm(states), torch.tensor([stopped], device=states.device)
 
 

@@ -105,11 +105,25 @@ def bisect(
     return low
 
 
+def weigh(logits: Tensor, labels: Tensor, belief: Tensor | None) -> tuple[Tensor, Tensor]:
+    """(rows, target) the chance of the belief, or of the labels if there is none, and the most probable tokens."""
+    if belief is None:
+        label = logits.gather(-1, labels[..., None])[..., 0]
+        return (label - logits.logsumexp(-1)).exp(), logits.argmax(-1)
+    apart = (belief.exp() * (belief - logits.log_softmax(-1))).sum(-1)
+    return (-apart).exp(), logits.argmax(-1)
+
+
+Weigh = Callable[[Tensor, Tensor, Tensor | None], tuple[Tensor, Tensor]]  # such as `weigh`, or it compiled
+
+
 class Reader:
     """Runs the decoder under any reads; the encoder has run once."""
 
-    def __init__(self, model: Translator, batch: Batch, target: Target = "reference") -> None:
-        self.model, self.batch = model, batch
+    def __init__(
+        self, model: Translator, batch: Batch, target: Target = "reference", weigher: Weigh = weigh
+    ) -> None:
+        self.model, self.batch, self.weigher = model, batch, weigher
         self.encoded, self.causal = encoded(model, batch), causal_mask(batch)
         self.belief = self.logits(reads.full(batch.source_lengths)).log_softmax(-1) if target == "belief" else None
 
@@ -123,15 +137,10 @@ class Reader:
         """(rows, target, units) in full precision: bfloat16 would blur chances by several per cent."""
         states = self.states(seen)
         with torch.autocast(states.device.type, enabled=False):
-            return self.model.logits(states.to(self.model.target_embedding.weight.dtype))
+            return self.model.many_logits(states.to(self.model.target_embedding.weight.dtype))
 
     def find(self, seen: Tensor) -> Found:
-        logits = self.logits(seen)
-        if self.belief is None:
-            label = logits.gather(-1, self.batch.labels[..., None])[..., 0]
-            return Found((label - logits.logsumexp(-1)).exp(), logits.argmax(-1))
-        apart = (self.belief.exp() * (self.belief - logits.log_softmax(-1))).sum(-1)
-        return Found((-apart).exp(), logits.argmax(-1))
+        return Found(*self.weigher(self.logits(seen), self.batch.labels, self.belief))
 
 
 class Table:
@@ -157,13 +166,16 @@ def search_in(look: Look, batch: Batch, interval: Interval, settings: Search) ->
 
 
 @torch.no_grad()
-def search(model: Translator, batch: Batch, settings: Search, first: int | Tensor) -> Tensor:
+def search(
+    model: Translator, batch: Batch, settings: Search, first: int | Tensor, weigher: Weigh = weigh
+) -> Tensor:
     """(rows, target) monotone reads by a table. `first`: where intervals begin, or (rows, target) each sentence's.
 
     The model must be in eval mode.
     """
     interval = Interval(first, settings.size, settings.slope)
-    return search_in(Table(Reader(model, batch, settings.target), interval).look, batch, interval, settings)
+    reader = Reader(model, batch, settings.target, weigher)
+    return search_in(Table(reader, interval).look, batch, interval, settings)
 
 
 @torch.no_grad()

@@ -134,6 +134,9 @@ class Train:
     seed: int = 1
     layout: Literal["auto", "padded", "packed"] = "auto"  # auto: packed on a GPU, padded elsewhere
     compile: bool = True  # GPU only
+    # With it, the same but for rounding and chance: dropout by 16 random bits that are drawn ahead; norms that
+    # leave gain and bias to the next layer; attention in tiles of 64 tokens in place of 128.
+    shortcuts: tuple[Literal["dropout", "norms", "tiles"], ...] = ()
     tensorboard: bool = True
 
     def __post_init__(self) -> None:

@@ -4,7 +4,9 @@ A task owns its module, says what a batch costs, and how good the module is on t
 """
 
 import abc
+import copy
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -18,13 +20,18 @@ from whilst.data import Batch, in_order
 from whilst.dataset import Dataset, Split
 from whilst.draw import Searcher, draw_interval, draw_reads
 from whilst.labels import Labels, find_labels
+from whilst.looks import Looks, look
 from whilst.mma import Delays
 from whilst.model import Translator
+from whilst.packing import Packing
 from whilst.prefixes import find_agreement
 from whilst.reads import Action
-from whilst.search import search
+from whilst.search import Weigh, search, weigh
 from whilst.settings import Recipe, Search
+from whilst.tiles import use_small_tiles
 from whilst.validate import Validation, validate
+
+Looker = Callable[[Translator, Batch, Tensor], Looks]
 
 
 class Task(abc.ABC):
@@ -65,17 +72,22 @@ class Translating(Task):
         self.cross_entropy = objectives.cross_entropy
         self.agreeing, self.divergence = objectives.agreeing_cross_entropy, objectives.divergence
         self.searcher: Searcher = search
+        self.weigher: Weigh = weigh
         self.captured: Captured | None = None
 
     def compile(self) -> None:
         """Compile the layers once each: all encoder layers share one program, all decoder layers another."""
         if not self.packs:
             return  # padded batches have many shapes, and each would be compiled anew
+        self.module.hasten(self.recipe.train.shortcuts)
+        if "tiles" in self.recipe.train.shortcuts:
+            use_small_tiles()
         for layer in (*self.module.encoder, *self.module.decoder):
             layer.compile(dynamic=False)
         self.cross_entropy = torch.compile(objectives.cross_entropy, dynamic=False)
         self.agreeing = torch.compile(objectives.agreeing_cross_entropy, dynamic=False)
         self.divergence = torch.compile(objectives.divergence, dynamic=False)
+        self.weigher = torch.compile(weigh, dynamic=False)
         self.searcher = self.search_captured
 
     def search_captured(self, model: Translator, batch: Batch, settings: Search, first: Tensor) -> Tensor:
@@ -86,7 +98,7 @@ class Translating(Task):
         def work(*tensors: Tensor) -> Tensor:
             # Without the cache, which would keep weights as they were when this was recorded.
             with torch.autocast("cuda", torch.bfloat16, cache_enabled=False):
-                return search(model, batch.with_tensors(tensors[:-1]), settings, tensors[-1])
+                return search(model, batch.with_tensors(tensors[:-1]), settings, tensors[-1], self.weigher)
 
         inputs = (*batch.tensors(), first)
         self.captured = self.captured or Captured(work, inputs)
@@ -137,6 +149,10 @@ class Deciding(Task):
     device: torch.device
     packs: bool = False  # an LSTM runs along a row
 
+    def __post_init__(self) -> None:
+        self.looker: Looker = self.look
+        self.captured: Captured | None = None
+
     @functools.cached_property
     def labels(self) -> dict[str, Labels]:
         """The reads of both splits, found when they are first needed."""
@@ -149,7 +165,34 @@ class Deciding(Task):
         return find_agreement(self.translator, agent.agreement, split, tokens)
 
     def compile(self) -> None:
-        """Nothing to do: cuDNN's LSTM is what takes the time."""
+        """cuDNN's LSTM is fast as it is. What it is shown comes from a copy of the translator, on packed batches:
+        the padded ones of validation have many shapes."""
+        if "tiles" in self.recipe.train.shortcuts:
+            use_small_tiles()
+        self.compiled = copy.deepcopy(self.translator)
+        for layer in (*self.compiled.encoder, *self.compiled.decoder):
+            layer.compile(dynamic=False)
+        self.looker = self.look_captured
+
+    def look(self, model: Translator, batch: Batch, path: Tensor) -> Looks:
+        agent = self.recipe.agent
+        return look(model, batch, path, agent.reference == "translation", agent.inputs == "ahead")
+
+    def look_captured(self, _: Translator, batch: Batch, path: Tensor) -> Looks:
+        """The same as a CUDA graph of one packed shape."""
+        packing = Packing.of(batch, self.recipe.train.batch_tokens)
+        whole = packing.pack(batch)
+
+        def work(*tensors: Tensor) -> Tensor:
+            # Without the cache, whose copies of weights do not outlive a recording.
+            with torch.no_grad(), torch.autocast("cuda", torch.bfloat16, cache_enabled=False):
+                self.shown = self.look(self.compiled, whole.with_tensors(tensors[:-1]), tensors[-1]).slim()
+            return self.shown.words
+
+        inputs = (*whole.tensors(), packing.pack_target(path, 1))
+        self.captured = self.captured or Captured(work, inputs)
+        self.captured(inputs)
+        return packing.unpack(self.shown)  # the tensors that were recorded, filled anew
 
     def draw(self, batch: Batch, random: torch.Generator) -> Tensor:
         """(2, sentences) the interval that each sentence teaches, and the one along whose reads it is led."""
@@ -157,13 +200,12 @@ class Deciding(Task):
         stray = torch.rand(batch.sentences, generator=random) < self.recipe.agent.stray
         return torch.stack([taught, torch.where(stray, other, taught)]).to(self.device)
 
-    def lesson(self, batch: Batch, labels: Labels, drawn: Tensor) -> agents.Lesson:
+    def lesson(self, batch: Batch, labels: Labels, drawn: Tensor, looker: Looker) -> agents.Lesson:
         wanted, path = (labels.of(batch, numbers) for numbers in drawn)
-        own_words, ahead = self.recipe.agent.reference == "translation", self.recipe.agent.inputs == "ahead"
-        return agents.lesson(self.translator, batch, path, own_words, ahead, wanted)
+        return agents.lesson(batch, path, looker(self.translator, batch, path), wanted)
 
     def loss(self, batch: Batch, drawn: Tensor) -> Tensor:
-        given = self.lesson(batch, self.labels["train"], drawn)
+        given = self.lesson(batch, self.labels["train"], drawn, self.looker)
         odds, _ = self.module(self.translator, given.seen, drawn[0], self.module.start(batch.sentences))
         return agents.loss(odds, given, self.recipe.agent.label_smoothing)
 
@@ -177,7 +219,7 @@ class Deciding(Task):
             batch = batch.to(self.device)
             for number in range(self.recipe.latencies):
                 numbers = torch.full((batch.sentences,), number, device=self.device)
-                given = self.lesson(batch, self.labels["valid"], torch.stack([numbers, numbers]))
+                given = self.lesson(batch, self.labels["valid"], torch.stack([numbers, numbers]), self.look)
                 odds, _ = module(self.translator, given.seen, numbers, module.start(batch.sentences))
                 total += float(agents.loss(odds, given, 0.0))
                 pairs = (2 * given.action + (odds >= 0).long())[given.counts]

@@ -29,6 +29,7 @@ from whilst.validate import Validation
 
 # Changing these in a run that has begun is fine: training goes on from the same weights.
 FREE = {"steps", "validate_every", "save_every", "log_every", "patience", "tensorboard", "keep", "average"}
+FREE |= {"shortcuts"}
 # What each stage does not depend on: where things lie, how they are shown, and the stages after it.
 PLACES = {"run", "start", "stages", "evaluate", "data.folder", "data.train", "data.valid", "data.test"}
 LATER = {

@@ -88,7 +88,10 @@ class Trainer:
         """Add the gradient of `scale` times the summed loss; returns that loss."""
         with self.precision():
             loss = self.task.loss(batch, drawn)
-        (loss * scale).backward()  # type: ignore[no-untyped-call]
+        if self.capture:
+            optim.add_gradients(self.model, loss * scale)
+        else:
+            (loss * scale).backward()  # type: ignore[no-untyped-call]
         return loss.detach()
 
     def record(self, batch: Batch, drawn: torch.Tensor, scale: torch.Tensor) -> Captured:

@@ -1,0 +1,28 @@
+"""Smaller tiles for FlexAttention. A sentence is shorter than its default ones, most of which are then masked."""
+
+from types import SimpleNamespace
+from typing import Any
+
+from whilst.attention import Tiles
+
+SIDE = 64
+
+
+def use_small_tiles() -> None:
+    """From now on, in the whole process: what is compiled already stays as it is."""
+    from torch._inductor.choices import InductorChoices
+    from torch._inductor.virtualized import V
+
+    class Choices(InductorChoices):
+        """The defaults of some GPUs are too large for a mask of such tiles, and kernel options of flex_attention
+        come too late to change that: by then it has found that none fits."""
+
+        def get_flex_attention_fwd_configs(self, *_: Any) -> list[Any]:
+            return [SimpleNamespace(block_m=SIDE, block_n=SIDE, num_stages=2, num_warps=4)]
+
+        def get_flex_attention_bwd_configs(self, *_: Any) -> list[Any]:
+            sides = dict.fromkeys(("block_m", "block_n", "block_m1", "block_n1", "block_m2", "block_n2"), SIDE)
+            return [SimpleNamespace(**sides, num_stages=2, num_warps=4)]
+
+    V.set_choices_handler(Choices())
+    Tiles.side = SIDE
