@@ -29,7 +29,9 @@ LAYERS = (
     # batches -> model under reads
     "reads",
     "attention",
+    "shapes",
     "data",
+    "chances",
     "mma",
     "cache",
     "model",

@@ -15,6 +15,7 @@ from tests.runs import CPU, assert_same, changed, elsewhere, short_recipe, tenso
 from tests.test_learnt import LIMITS, essence, three_ways
 from whilst import objectives
 from whilst.attention import Tokens, dense_mask
+from whilst.chances import alignment, lookback
 from whilst.checkpoint import load_run
 from whilst.data import packed, padded
 from whilst.dataset import Dataset, Split
@@ -23,7 +24,7 @@ from whilst.errors import UserError
 from whilst.evaluate import evaluate_run
 from whilst.files import read_json
 from whilst.metrics import differentiable_average_lagging
-from whilst.mma import Delays, alignment, latency, lookback
+from whilst.mma import Delays, latency
 from whilst.model import Translator
 from whilst.policy import policy
 from whilst.reference import masked_logits, translate_recomputed

@@ -2,23 +2,22 @@
 
 For every target token each head walks on along the source from where it stopped for the token before, and stops at
 each source token with a chance of its own; then it attends to all up to there. Training follows all walks at once,
-weighted by their chances (`alignment`, `lookback`); live translation stops where the chance reaches a half. The
-tokens that a mask leaves visible are all there are: at the last of them a head stops. Knows no policy and no loop.
+weighted by their chances (chances.py); live translation stops where the chance reaches a half. The tokens that a
+mask leaves visible are all there are: at the last of them a head stops. Knows no policy and no loop.
 """
 
 from dataclasses import dataclass, field
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.attention.flex_attention import BlockMask
 
 from whilst.attention import Mask
+from whilst.chances import Follow, follow
 from whilst.errors import UserError
 
 NOISE = 1.0  # deviation of what is added to energies in training: only chances near 0 or 1 withstand it
 BIAS = -2.0  # of a fresh head's energy: it reads on at first, and learns to translate before it learns to hurry
-LEAST = 1e-30  # a chance below this is none; its logarithm must exist
 
 
 @dataclass
@@ -55,77 +54,6 @@ class Stops:
         self.past, self.now, self.done = self.past[rows], self.now[rows], self.done[rows]
 
 
-def last_of(visible: Tensor) -> Tensor:
-    """(…, source) True at the last visible token."""
-    return visible & ~F.pad(visible[..., 1:], (0, 1))
-
-
-def alignment(energy: Tensor, visible: Tensor) -> Tensor:
-    """(rows, heads, target, source) energies of stopping -> the chance that a head stops there for that token.
-
-    A head's way leads through the grid of (target, source) pairs: on to the next source token with the chance 1 - p
-    of a pair, or down to the next target token with p. So it stops with p times the chance that it comes by. The
-    energies may be bf16; from here on everything has at least 32 bits.
-    """
-    with torch.autocast(energy.device.type, enabled=False):
-        energy = energy.to(torch.promote_types(energy.dtype, torch.float32))
-        last = last_of(visible)
-        stop = energy.sigmoid().masked_fill(last, 1.0).masked_fill(~visible, 0.0)
-        go_on = (-energy).sigmoid().masked_fill(last | ~visible, 0.0)
-        # Where a head comes from, left or above, does not matter to where it goes.
-        pairs = torch.stack([go_on, stop], -1)[..., None, :].expand(*stop.shape, 2, 2)
-        return arrivals(pairs, 1).sum(-1) * stop
-
-
-def arrivals(tiles: Tensor, side: int) -> Tensor:
-    """(…, down, across, size, size) a grid of tiles -> (…, down, across, size) the chance that a walk from the
-    upper left corner enters each of them, by each of its entrances.
-
-    A tile is a rectangle and a matrix: the chance to leave by an exit after entering by an entrance. The first
-    `side` entrances are on the left, the others above; exits are on the right and below. Two tiles side by
-    side make one, so this halves the grid, across and down in turn, down to a single tile: no loop over positions,
-    but as many rounds as the lengths have binary digits. Every number is a chance, a sum of products of chances:
-    nothing is divided (the usual closed form does), so nothing can overflow, and logarithms are not needed.
-    """
-    down, across, size = tiles.shape[-4], tiles.shape[-3], tiles.shape[-1]
-    above = size - side
-    if across == 1:
-        if down == 1:
-            return F.pad(tiles.new_ones(*tiles.shape[:-2], 1), (0, size - 1))
-        turned = tiles.roll((-side, -side), (-2, -1)).transpose(-4, -3)
-        return arrivals(turned, above).transpose(-3, -2).roll(side, -1)
-    if across % 2:
-        tiles = F.pad(tiles, (0, 0, 0, 0, 0, 1))  # whoever enters this one never leaves
-    left, right = tiles[..., 0::2, :, :], tiles[..., 1::2, :, :]
-    # The two as one, turned (what was above is on its left) for the next round: it halves the other direction.
-    if down == 1 and across == 2:
-        entered = F.pad(left.new_ones(*left.shape[:-2], 1), (0, size + above - 1))
-    else:
-        from_left, to_right = left[..., :side], right[..., :side, :]
-        through = from_left * to_right if side == 1 else from_left @ to_right
-        upper = torch.cat([left[..., side:], through[..., side:], through[..., :side]], -1)
-        lower = F.pad(right[..., side:, :].roll(-side, -1), (above, 0))
-        both = torch.cat([upper[..., side:, :], lower, upper[..., :side, :]], -2)
-        entered = arrivals(both.transpose(-4, -3), 2 * above).transpose(-3, -2)
-    first, second, edge = torch.split(entered, [above, above, side], -1)
-    into_left = torch.cat([edge, first], -1)
-    passed = (into_left[..., None, :] @ left[..., :side]).squeeze(-2)
-    into_right = torch.cat([passed, second], -1)
-    return torch.stack([into_left, into_right], -2).flatten(-3, -2)[..., :across, :]
-
-
-def lookback(energy: Tensor, aligned: Tensor, visible: Tensor) -> Tensor:
-    """(rows, heads, target, source) the expected attention: softmax over all tokens up to where a head stops.
-
-    Token j gets exp(u_j) times the sum, over the stops k from j on, of the chance of k / (exp(u_1) + … + exp(u_k));
-    the sums are running ones, of logarithms.
-    """
-    with torch.autocast(energy.device.type, enabled=False):
-        energy = energy.to(aligned.dtype).masked_fill(~visible, -1e9)
-        share = (aligned + LEAST).log() - energy.logcumsumexp(-1)
-        return (energy + share.flip(-1).logcumsumexp(-1).flip(-1)).exp()
-
-
 def latency(
     delays: Delays, source_lengths: Tensor, target_lengths: Tensor, real: Tensor, average: float, variance: float
 ) -> Tensor:
@@ -149,6 +77,7 @@ class Monotone(nn.Module):
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
         self.heads = heads
+        self.follow: Follow = follow  # or a faster one
         self.query = nn.Linear(width, 2 * width)  # to attend, to stop
         self.key_value = nn.Linear(width, 3 * width)
         self.out = nn.Linear(width, width)
@@ -188,11 +117,9 @@ class Monotone(nn.Module):
         else:
             if self.training:
                 stop = stop + NOISE * torch.randn_like(stop)
-            aligned = alignment(stop, mask)
-            weights = lookback(attend, aligned, mask)
+            weights, delays = self.follow(stop, attend, mask)
             if walk is not None:
-                count = torch.arange(1, aligned.shape[-1] + 1, device=aligned.device, dtype=aligned.dtype)
-                walk.layers.append((aligned * count).sum(-1))
+                walk.layers.append(delays)
         mixed: Tensor = self.out((weights.to(values.dtype) @ values).transpose(1, 2).flatten(2))
         return mixed
 

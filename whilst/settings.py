@@ -132,7 +132,8 @@ class Train:
     save_every: int = 500
     log_every: int = 50
     seed: int = 1
-    layout: Literal["auto", "padded", "packed"] = "auto"  # auto: packed on a GPU, padded elsewhere
+    # auto: packed on a GPU (mma: boxed, which is padded to few shapes), padded elsewhere
+    layout: Literal["auto", "padded", "boxed", "packed"] = "auto"
     compile: bool = True  # GPU only
     tensorboard: bool = True
 

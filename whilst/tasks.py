@@ -31,6 +31,7 @@ class Task(abc.ABC):
     module: nn.Module  # what is trained
     dataset: Dataset
     packs: bool  # whether batches may be packed on a GPU
+    boxes: bool = False  # or, if not, whether they are padded to few shapes there
     device: torch.device
 
     @abc.abstractmethod
@@ -61,7 +62,8 @@ class Translating(Task):
     packs: bool = True
 
     def __post_init__(self) -> None:
-        self.packs = self.recipe.model.cross != "monotone"
+        self.boxes = self.recipe.model.cross == "monotone"
+        self.packs = not self.boxes
         self.cross_entropy = objectives.cross_entropy
         self.agreeing, self.divergence = objectives.agreeing_cross_entropy, objectives.divergence
         self.searcher: Searcher = search
