@@ -32,6 +32,7 @@ LAYERS = (
     "shapes",
     "data",
     "chances",
+    "chances_triton",
     "mma",
     "cache",
     "model",

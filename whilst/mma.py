@@ -14,6 +14,7 @@ from torch.nn.attention.flex_attention import BlockMask
 
 from whilst.attention import Mask
 from whilst.chances import Follow, follow
+from whilst.console import notes
 from whilst.errors import UserError
 
 NOISE = 1.0  # deviation of what is added to energies in training: only chances near 0 or 1 withstand it
@@ -69,6 +70,35 @@ def latency(
     lag = (late - place * source_lengths / target_lengths).cummax(1).values
     apart = reads.var(1, correction=0)
     return ((average * lag + variance * apart) * real / target_lengths).sum()
+
+
+def from_soft(model: nn.Module, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The weights of a translator without monotone heads, for one that has them: both energies begin as the one
+    there is. What has no counterpart stays as it is; tensors that fit already are left alone."""
+    own, made = model.state_dict(), dict(tensors)
+    for name, tensor in tensors.items():
+        if ".cross." in name and name in own and 2 * len(own[name]) in (4 * len(tensor), 3 * len(tensor)):
+            parts = tensor.chunk(len(own[name]) // (len(own[name]) - len(tensor)) - 1)
+            made[name] = torch.cat([parts[0], *parts])
+    return {name: tensor for name, tensor in own.items() if name.endswith(".cross.bias")} | made
+
+
+def hasten(model: nn.Module) -> None:
+    """Let the heads of a model on a GPU follow their walks in kernels of their own, if these work there."""
+    try:
+        from whilst.chances_triton import agrees
+        from whilst.chances_triton import follow as fast
+
+        device = next(model.parameters()).device
+        reason = "" if agrees(device) else "they do not agree with the plain way"
+    except Exception as error:  # whatever a compiler may say: there is another way
+        reason = str(error).partition("\n")[0]
+    if reason:
+        notes.print(f"the kernels of monotone heads are left out, which is slower: {reason}")
+        return
+    for module in model.modules():
+        if isinstance(module, Monotone):
+            module.follow = fast
 
 
 class Monotone(nn.Module):

@@ -18,7 +18,7 @@ from whilst.data import Batch, in_order
 from whilst.dataset import Dataset, Split
 from whilst.draw import Searcher, draw_interval, draw_reads
 from whilst.labels import Labels, find_labels
-from whilst.mma import Delays
+from whilst.mma import Delays, hasten
 from whilst.model import Translator
 from whilst.prefixes import find_agreement
 from whilst.reads import Action
@@ -37,6 +37,10 @@ class Task(abc.ABC):
     @abc.abstractmethod
     def compile(self) -> None:
         """Make it fast on a GPU."""
+
+    @abc.abstractmethod
+    def at(self, step: int) -> None:
+        """Set what depends on how many updates have been done. Not part of a recorded update."""
 
     @abc.abstractmethod
     def draw(self, batch: Batch, random: torch.Generator) -> Tensor:
@@ -68,11 +72,13 @@ class Translating(Task):
         self.agreeing, self.divergence = objectives.agreeing_cross_entropy, objectives.divergence
         self.searcher: Searcher = search
         self.captured: Captured | None = None
+        self.haste = torch.ones((), device=self.device)  # of the full weight of latency, see `at`
 
     def compile(self) -> None:
         """Compile the layers once each: all encoder layers share one program, all decoder layers another."""
-        if not self.packs:
-            return  # padded batches have many shapes, and each would be compiled anew
+        if self.boxes:
+            hasten(self.module)
+            return  # each of the shapes would be compiled anew
         for layer in (*self.module.encoder, *self.module.decoder):
             layer.compile(dynamic=False)
         self.cross_entropy = torch.compile(objectives.cross_entropy, dynamic=False)
@@ -94,6 +100,10 @@ class Translating(Task):
         self.captured = self.captured or Captured(work, inputs)
         return self.captured(inputs)
 
+    def at(self, step: int) -> None:
+        after, rise = self.recipe.objective.latency_after, self.recipe.objective.latency_rise
+        self.haste.fill_(min(1.0, max(0, step - after) / rise) if rise else float(step >= after))
+
     def draw(self, batch: Batch, random: torch.Generator) -> Tensor:
         return draw_reads(self.module, self.recipe, batch, random, self.searcher)
 
@@ -112,7 +122,7 @@ class Translating(Task):
             apart = self.divergence(self.module, states, self.belief(batch), batch.labels)
             loss = (1 - objective.distil) * loss + objective.distil * apart
         if walk is not None:
-            loss = loss + objectives.waiting(objective, batch, walk)
+            loss = loss + self.haste * objectives.waiting(objective, batch, walk)
         return loss
 
     @torch.no_grad()
@@ -152,6 +162,9 @@ class Deciding(Task):
 
     def compile(self) -> None:
         """Nothing to do: cuDNN's LSTM is what takes the time."""
+
+    def at(self, step: int) -> None:
+        """Nothing to do: every update is like the first."""
 
     def draw(self, batch: Batch, random: torch.Generator) -> Tensor:
         """(2, sentences) the interval that each sentence teaches, and the one along whose reads it is led."""

@@ -111,6 +111,7 @@ class Trainer:
     def update(self, micros: list[tuple[int, Batch]], tokens: int) -> torch.Tensor:
         """One step of Adam on these micro-batches; returns this process's summed loss."""
         self.model.train()
+        self.task.at(self.step)
         total = torch.zeros((), device=self.device)
         # Dividing by the tokens of all processes makes the summed gradient their mean (the agent decides about
         # twice for each token; Adam does not mind).
