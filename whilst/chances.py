@@ -67,7 +67,7 @@ class Alignment(torch.autograd.Function):
         to_stop, worth = skew(given), torch.empty_like(stop)
         worth[-1] = to_stop[-1] * stop[-1]
         for n in range(len(stop) - 2, -1, -1):
-            to_stop[n, ..., :-1] += worth[n + 1, ..., 1:]
+            to_stop[n, ..., :-1].add_(worth[n + 1, ..., 1:])
             torch.mul(to_stop[n], stop[n], out=worth[n])
             worth[n].addcmul_(go_on[n], worth[n + 1])
         change = aligned * unskew(to_stop.sub_(worth), energy.shape[-1])

@@ -73,14 +73,19 @@ def latency(
 
 
 def from_soft(model: nn.Module, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The weights of a translator without monotone heads, for one that has them: both energies begin as the one
-    there is. What has no counterpart stays as it is; tensors that fit already are left alone."""
-    own, made = model.state_dict(), dict(tensors)
-    for name, tensor in tensors.items():
-        if ".cross." in name and name in own and 2 * len(own[name]) in (4 * len(tensor), 3 * len(tensor)):
-            parts = tensor.chunk(len(own[name]) // (len(own[name]) - len(tensor)) - 1)
-            made[name] = torch.cat([parts[0], *parts])
-    return {name: tensor for name, tensor in own.items() if name.endswith(".cross.bias")} | made
+    """The weights of a translator without monotone heads, for a model that has them: its heads attend as they did,
+    and have to learn where to stop. Weights of monotone heads stay as they are."""
+    made = dict(tensors)
+    for name, own in model.state_dict().items():
+        given = tensors.get(name, own)
+        if ".cross.query." in name and len(own) == 2 * len(given):
+            made[name] = torch.cat([given, own.chunk(2)[1]])
+        elif ".cross.key_value." in name and 2 * len(own) == 3 * len(given):
+            key, value = given.chunk(2)
+            made[name] = torch.cat([key, own.chunk(3)[1], value])
+        elif name.endswith(".cross.bias"):
+            made[name] = given
+    return made
 
 
 def hasten(model: nn.Module) -> None:
