@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from tests.runs import CPU, assert_same, changed, elsewhere, short_recipe, tensors
-from whilst import mma, objectives, trainer
+from whilst import objectives, trainer
 from whilst.data import Batch, Batches, padded
 from whilst.dataset import Dataset, Split
 from whilst.errors import UserError
@@ -151,12 +151,10 @@ def test_recorded_updates_are_the_plain_ones(recipe: Recipe, monkeypatch: pytest
     assert_same(tensors(plain), tensors(recorded))
 
 
-def test_boxed_and_padded_batches_train_alike(
-    recipe: Recipe, toy_dataset: Dataset, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_boxed_and_padded_batches_train_alike(recipe: Recipe, toy_dataset: Dataset) -> None:
     """The same sentences have the same loss and gradients but for rounding, once nothing random is left."""
-    monkeypatch.setattr(mma, "NOISE", 0.0)
-    recipe = replace(recipe, model=replace(recipe.model, dropout=0.0))
+    objective = replace(recipe.objective, stop_noise=0.0)
+    recipe = replace(recipe, model=replace(recipe.model, dropout=0.0), objective=objective)
     found = []
     for layout in ("boxed", "padded"):
         one = trainer.Trainer(changed(recipe, layout=layout), make_task(recipe, toy_dataset, CPU))

@@ -17,7 +17,6 @@ from whilst.chances import Follow, follow
 from whilst.console import notes
 from whilst.errors import UserError
 
-NOISE = 1.0  # deviation of what is added to energies in training: only chances near 0 or 1 withstand it
 BIAS = -2.0  # of a fresh head's energy: it reads on at first, and learns to translate before it learns to hurry
 
 
@@ -26,6 +25,7 @@ class Delays:
     """Where the heads stop on average in a whole pass."""
 
     layers: list[Tensor] = field(default_factory=list)  # (rows, heads, target) expected reads, from 1
+    noise: float = 0.0  # deviation of what is added to energies in training: only chances near 0 or 1 withstand it
 
 
 @dataclass
@@ -150,8 +150,8 @@ class Monotone(nn.Module):
         if isinstance(walk, Stops):
             weights = self.step(attend, stop, mask, walk)
         else:
-            if self.training:
-                stop = stop + NOISE * torch.randn_like(stop)
+            if self.training and walk is not None and walk.noise:
+                stop = stop + walk.noise * torch.randn_like(stop)
             weights, delays = self.follow(stop, attend, mask)
             if walk is not None:
                 walk.layers.append(delays)

@@ -97,8 +97,9 @@ class Objective:
     distil: float = 0.0
     latency_average: float = 0.1  # mma: weight (lambda) of the heads' average lagging, late heads counting more
     latency_variance: float = 0.0  # mma: weight of the variance between heads
-    latency_after: int = 0  # mma: updates with neither of them; the heads learn to translate before they hurry
-    latency_rise: int = 0  # mma: updates after those, over which both weights rise to what they are
+    latency_rise: int = 0  # mma: updates over which both weights rise from 0 to what they are
+    # mma: deviation of what is added to energies of stopping in training: only a head that is sure withstands it.
+    stop_noise: float = 1.0
 
     def __post_init__(self) -> None:
         _require(self.k >= 1, "objective.k: must be at least 1")
@@ -107,9 +108,8 @@ class Objective:
         _require(0 <= self.label_smoothing < 1, "objective.label_smoothing: must be in [0, 1)")
         _require(self.r_drop >= 0, "objective.r_drop: must not be negative")
         _require(0 <= self.distil <= 1, "objective.distil: must be in [0, 1]")
-        for name in ("latency_after", "latency_rise"):
-            _require(getattr(self, name) >= 0, f"objective.{name}: must not be negative")
-        for name in ("latency_average", "latency_variance"):
+        _require(self.latency_rise >= 0, "objective.latency_rise: must not be negative")
+        for name in ("latency_average", "latency_variance", "stop_noise"):
             value = getattr(self, name)
             _require(0 <= value < math.inf, f"objective.{name}: must be 0 or more, not {value}")
 

@@ -101,8 +101,8 @@ class Translating(Task):
         return self.captured(inputs)
 
     def at(self, step: int) -> None:
-        after, rise = self.recipe.objective.latency_after, self.recipe.objective.latency_rise
-        self.haste.fill_(min(1.0, max(0, step - after) / rise) if rise else float(step >= after))
+        rise = self.recipe.objective.latency_rise
+        self.haste.fill_(min(1.0, step / rise) if rise else 1.0)
 
     def draw(self, batch: Batch, random: torch.Generator) -> Tensor:
         return draw_reads(self.module, self.recipe, batch, random, self.searcher)
@@ -111,10 +111,10 @@ class Translating(Task):
         objective = self.recipe.objective
         given = batch.labels, objective.label_smoothing
         # Compiled layers need not know of it where nobody walks.
-        walk = Delays() if self.recipe.model.cross == "monotone" else None
+        walk = Delays(noise=objective.stop_noise) if self.recipe.model.cross == "monotone" else None
         states = objectives.decoded(self.module, batch, drawn, walk)
         if objective.r_drop:
-            both = states, objectives.decoded(self.module, batch, drawn)
+            both = states, objectives.decoded(self.module, batch, drawn, walk and Delays(noise=walk.noise))
             loss = self.agreeing(self.module, both, *given, objective.r_drop)
         else:
             loss = self.cross_entropy(self.module, states, *given)
