@@ -180,11 +180,18 @@ def test_heads_that_are_sure_make_one_walk(monotone: Translator) -> None:
             width = model.settings.width
             cross.query.weight[width:] *= 1e4
             cross.query.bias[width:] *= 1e4
+    assert_live(model, Delays())
+
+
+def test_validation_follows_one_walk_as_live_translation_does(monotone: Translator) -> None:
+    assert_live(monotone, Delays(live=True))
+
+
+def assert_live(model: Translator, walk: Delays) -> None:
     source, target, reads = [5, 9, 4, 12, 7, EOS], [6, 4, 11], [6, 6, 6, 6]
     at, to = (Tokens(torch.zeros(1, n, dtype=torch.long), torch.arange(n)[None]) for n in (6, 4))
     encoded = model.encode(torch.tensor([source]), at.position, dense_mask(at, at.position + 1, at))
     causal, across = dense_mask(to, to.position + 1, to), dense_mask(to, torch.tensor([reads]), at)
-    walk = Delays()
     states = model.decode(torch.tensor([[BOS, *target]]), to.position, encoded, causal, across, walk)
     torch.testing.assert_close(model.logits(states)[0, -1], masked_logits(model, source, target, reads))
     delays = torch.cat(walk.layers)

@@ -17,6 +17,7 @@ from torch.autograd.function import once_differentiable
 
 from whilst import chances
 
+SIZES = ["heads", "target", "source"]  # one program for all of them: compiling takes longer than it would save
 NOTHING = tl.constexpr(-1e30)  # energy of what is not visible; the difference of two is still a number
 
 
@@ -41,7 +42,7 @@ def decide(energy, place, limit):
     return stop, tl.where(place < limit - 1, tl.sigmoid(-energy), 0.0)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=SIZES)
 def forward_kernel(stop, attend, limits, aligned, weights, delays, heads, target, source, block: tl.constexpr):
     program = tl.program_id(0)
     place = tl.arange(0, block)
@@ -68,7 +69,7 @@ def forward_kernel(stop, attend, limits, aligned, weights, delays, heads, target
         tl.store(weights + row + place, weight.to(weights.dtype.element_ty), mask=inside)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=SIZES)
 def backward_kernel(
     stop, attend, limits, aligned, to_weights, to_delays, to_stop, to_attend, heads, target, source,
     block: tl.constexpr,

@@ -17,6 +17,7 @@ from whilst.chances import Follow, follow
 from whilst.console import notes
 from whilst.errors import UserError
 
+SURE = 1e4  # energy of a head that stops for sure
 BIAS = -2.0  # of a fresh head's energy: it reads on at first, and learns to translate before it learns to hurry
 
 
@@ -26,6 +27,7 @@ class Delays:
 
     layers: list[Tensor] = field(default_factory=list)  # (rows, heads, target) expected reads, from 1
     noise: float = 0.0  # deviation of what is added to energies in training: only chances near 0 or 1 withstand it
+    live: bool = False  # whether heads make one walk, as in live translation, in place of all at once
 
 
 @dataclass
@@ -150,7 +152,9 @@ class Monotone(nn.Module):
         if isinstance(walk, Stops):
             weights = self.step(attend, stop, mask, walk)
         else:
-            if self.training and walk is not None and walk.noise:
+            if walk is not None and walk.live:
+                stop = torch.where(stop >= 0, SURE, -SURE)
+            elif walk is not None and self.training:
                 stop = stop + walk.noise * torch.randn_like(stop)
             weights, delays = self.follow(stop, attend, mask)
             if walk is not None:
