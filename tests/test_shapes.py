@@ -18,9 +18,9 @@ from whilst.dataset import Dataset, Split
 from whilst.errors import UserError
 from whilst.mma import Delays
 from whilst.model import Translator
-from whilst.settings import Agent, Data, Model, Objective, Recipe
+from whilst.settings import Data, Model, Objective, Recipe
 from whilst.shapes import MOST, STEP, Shapes, choose_lengths
-from whilst.stages import make_task, stages
+from whilst.stages import make_task
 from whilst.tasks import Task
 from whilst.train import train
 
@@ -165,12 +165,7 @@ def test_boxed_and_padded_batches_train_alike(recipe: Recipe, toy_dataset: Datas
     torch.testing.assert_close(*found, atol=1e-5, rtol=1e-4)
 
 
-def test_the_agent_has_no_boxes(recipe: Recipe, toy_dataset: Dataset) -> None:
-    boxed = replace(
-        short_recipe(recipe.data, Path(recipe.run)),
-        stages=("translate", "agent"),
-        agent=Agent(train=recipe.train),
-    )
-    train(replace(boxed, stages=("translate",)), CPU)
-    with pytest.raises(UserError, match=r'train.layout: "boxed" is for translators'):
-        trainer.Trainer(stages(boxed)[1], make_task(stages(boxed)[1], toy_dataset, CPU))
+def test_other_heads_have_no_boxes(recipe: Recipe, toy_dataset: Dataset) -> None:
+    other = changed(short_recipe(recipe.data, Path(recipe.run)), layout="boxed")
+    with pytest.raises(UserError, match=r'train.layout: "boxed" is for model.cross = "monotone"'):
+        trainer.Trainer(other, make_task(other, toy_dataset, CPU))

@@ -48,8 +48,8 @@ class Trainer:
         pack = self.settings.layout == "packed" or (self.settings.layout == "auto" and self.device.type == "cuda")
         if self.settings.layout == "packed" and (self.device.type != "cuda" or not task.packs):
             raise UserError('train.layout: "packed" is for translators on a GPU; write "auto"')
-        if self.settings.layout == "boxed" and not (task.packs or task.boxes):
-            raise UserError('train.layout: "boxed" is for translators; write "auto"')
+        if self.settings.layout == "boxed" and not task.boxes:
+            raise UserError('train.layout: "boxed" is for model.cross = "monotone"; write "auto"')
         box = self.settings.layout == "boxed" or (pack and task.boxes)
         train = task.dataset.split("train")
         self.batches = Batches(train, self.settings.batch_tokens, self.settings.seed, pack and task.packs, box)
