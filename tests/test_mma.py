@@ -15,6 +15,7 @@ from tests.runs import CPU, assert_same, changed, elsewhere, short_recipe, tenso
 from tests.test_learnt import LIMITS, essence, three_ways
 from whilst import objectives
 from whilst.attention import Tokens, dense_mask
+from whilst.chances import alignment, lookback
 from whilst.checkpoint import load_run
 from whilst.data import packed, padded
 from whilst.dataset import Dataset, Split
@@ -23,7 +24,7 @@ from whilst.errors import UserError
 from whilst.evaluate import evaluate_run
 from whilst.files import read_json
 from whilst.metrics import differentiable_average_lagging
-from whilst.mma import Delays, alignment, latency, lookback
+from whilst.mma import Delays, latency
 from whilst.model import Translator
 from whilst.policy import policy
 from whilst.reference import masked_logits, translate_recomputed
@@ -179,11 +180,18 @@ def test_heads_that_are_sure_make_one_walk(monotone: Translator) -> None:
             width = model.settings.width
             cross.query.weight[width:] *= 1e4
             cross.query.bias[width:] *= 1e4
+    assert_live(model, Delays())
+
+
+def test_validation_follows_one_walk_as_live_translation_does(monotone: Translator) -> None:
+    assert_live(monotone, Delays(live=True))
+
+
+def assert_live(model: Translator, walk: Delays) -> None:
     source, target, reads = [5, 9, 4, 12, 7, EOS], [6, 4, 11], [6, 6, 6, 6]
     at, to = (Tokens(torch.zeros(1, n, dtype=torch.long), torch.arange(n)[None]) for n in (6, 4))
     encoded = model.encode(torch.tensor([source]), at.position, dense_mask(at, at.position + 1, at))
     causal, across = dense_mask(to, to.position + 1, to), dense_mask(to, torch.tensor([reads]), at)
-    walk = Delays()
     states = model.decode(torch.tensor([[BOS, *target]]), to.position, encoded, causal, across, walk)
     torch.testing.assert_close(model.logits(states)[0, -1], masked_logits(model, source, target, reads))
     delays = torch.cat(walk.layers)

@@ -1,6 +1,7 @@
 """Work on tensors of fixed shapes as a CUDA graph: hundreds of kernels, one launch.
 
-Without it the GPU waits for the host: the packed layout has one shape, so one recording serves every batch.
+Without it the GPU waits for the host: the packed layout has one shape, so one recording serves every batch. Padded
+batches can have few shapes (shapes.py), with a recording for each.
 """
 
 import functools
@@ -24,14 +25,19 @@ def warm_up(work: Callable[[], object]) -> None:
 class Captured:
     """Records `work` once, on tensors of its own; a call copies new values into them and replays.
 
-    The next call overwrites what a call returns.
+    The next call overwrites what a call returns. So does the next call of another one that shares its memory:
+    with `beside` it does, which suits recordings of the same work in several shapes.
     """
 
-    def __init__(self, work: Callable[..., Tensor], inputs: Sequence[Tensor]) -> None:
+    def __init__(
+        self, work: Callable[..., Tensor], inputs: Sequence[Tensor], beside: "Captured | None" = None
+    ) -> None:
         self.inputs = [tensor.clone() for tensor in inputs]
         warm_up(lambda: work(*self.inputs))
         self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph):
+        pool = beside.graph.pool() if beside else None
+        # Only this thread must not wait for the GPU meanwhile; another may be at work on the next batch.
+        with torch.cuda.graph(self.graph, pool=pool, capture_error_mode="thread_local"):
             self.result = work(*self.inputs)
 
     def __call__(self, inputs: Sequence[Tensor]) -> Tensor:

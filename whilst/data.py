@@ -1,7 +1,7 @@
 """Batches: which sentences go together, and how they lie in tensors. Order and content follow from the seed.
 
-Two layouts of the same batch: padded (a sentence a row) and packed (all sentences in one row of a fixed size,
-so that a GPU compiles one shape). The model only sees tokens, segments and positions.
+Two layouts of the same batch: padded (a sentence a row; to any size, or to one of few) and packed (all sentences
+in one row of a fixed size, so that a GPU compiles one shape). The model only sees tokens, segments and positions.
 """
 
 import functools
@@ -19,6 +19,7 @@ from torch import Tensor
 from whilst.attention import BLOCK, Tokens
 from whilst.dataset import Ragged, Split
 from whilst.errors import UserError
+from whilst.shapes import Shapes, choose_lengths
 from whilst.vocab import BOS, PAD
 
 Ints = npt.NDArray[np.int64]
@@ -87,16 +88,25 @@ def gather(side: Ragged, chosen: Ints) -> tuple[Ints, Ints, Ints, Ints]:
     return tokens, sentence, position, lengths
 
 
-def padded(split: Split, chosen: Ints) -> Batch:
-    """A sentence a row. Padding of the source hides behind segment -1; of the target, behind causality."""
+def padded(split: Split, chosen: Ints, box: tuple[int, int] | None = None) -> Batch:
+    """A sentence a row. Padding of the source hides behind segment -1; of the target, behind causality.
+
+    With a `box` of (rows, length) it has this size on both sides. A row without a sentence has one source token,
+    so that its target has something to look at, and nothing that counts: all its labels are padding.
+    """
     source, source_row, source_place, source_lengths = gather(split.source, chosen)
     target, target_row, target_place, target_lengths = gather(split.target, chosen)
-    count, width, height = len(chosen), int(source_lengths.max()), int(target_lengths.max())
+    tokens, longest = int(target_lengths.sum()), (int(source_lengths.max()), int(target_lengths.max()))
+    count, width, height = (box[0], box[1], box[1]) if box else (len(chosen), *longest)
+    source_lengths, target_lengths = (
+        np.concatenate([lengths, np.ones(count - len(chosen), np.int64)])
+        for lengths in (source_lengths, target_lengths)
+    )
     sources = np.full((count, width), PAD)
     sources[source_row, source_place] = source
     labels = np.full((count, height), PAD)
     labels[target_row, target_place] = target
-    rows = np.arange(count)[:, None]
+    rows = np.minimum(np.arange(count), len(chosen))[:, None]
     segment = np.where(np.arange(width) < source_lengths[:, None], rows, -1)
     return _batch(
         sources,
@@ -107,7 +117,7 @@ def padded(split: Split, chosen: Ints) -> Batch:
         np.broadcast_to(source_lengths[:, None], (count, height)),
         np.broadcast_to(target_lengths[:, None], (count, height)),
         chosen,
-        target_lengths,
+        tokens,
         packed=False,
     )
 
@@ -131,7 +141,7 @@ def packed(split: Split, chosen: Ints, source_size: int, target_size: int) -> Ba
         fill(source_lengths[target_row], target_size, 1),
         fill(target_lengths[target_row], target_size, 1),
         chosen,
-        target_lengths,
+        int(target_lengths.sum()),
         packed=True,
     )
 
@@ -151,7 +161,7 @@ def _batch(
     source_lengths: Ints,
     target_lengths: Ints,
     numbers: Ints,
-    lengths: Ints,
+    target_tokens: int,
     packed: bool,
 ) -> Batch:
     def tensor(values: Ints) -> Tensor:
@@ -167,7 +177,7 @@ def _batch(
         tensor(source_lengths),
         tensor(target_lengths),
         numbers,
-        int(lengths.sum()),
+        target_tokens,
         packed,
     )
 
@@ -180,6 +190,7 @@ class Batches:
     tokens: int  # target tokens in a batch, padding counted
     seed: int
     pack: bool
+    boxed: bool = False  # padded, in few shapes
 
     def __post_init__(self) -> None:
         # One packed source slot stays free, so that padding always has something to look at.
@@ -196,9 +207,22 @@ class Batches:
         if self.pack and self.tokens % BLOCK:
             raise UserError(f"train.batch_tokens: must be a multiple of {BLOCK} in the packed layout")
 
+    @property
+    def layout(self) -> str:
+        return "packed" if self.pack else "boxed" if self.boxed else "padded"
+
     @functools.cached_property
     def target_lengths(self) -> Ints:
         return self.split.target.lengths
+
+    @functools.cached_property
+    def sizes(self) -> Ints:
+        """The longer side of each pair."""
+        return np.maximum(self.split.source.lengths, self.split.target.lengths)
+
+    @functools.cached_property
+    def shapes(self) -> Shapes:
+        return Shapes(choose_lengths(self.sizes), self.tokens)
 
     @functools.cached_property
     def source_size(self) -> int:
@@ -212,9 +236,12 @@ class Batches:
         order = random.permutation(len(self.split.source))
         if self.pack:
             return cut(self.split, order, self.source_size - 1, self.tokens)
+        if self.boxed:
+            batches = self.shapes.cut(order, self.sizes[order])
+            return [batches[i] for i in random.permutation(len(batches))]
         # Sorting by length within large random pools: little padding, and still a random order.
         pool = max(1, 50 * self.tokens // int(self.split.target.lengths.mean() + 1))
-        batches: list[Ints] = []
+        batches = []
         for start in range(0, len(order), pool):
             part = order[start : start + pool]
             part = part[np.lexsort((self.split.source.lengths[part], self.split.target.lengths[part]))]
@@ -224,7 +251,7 @@ class Batches:
     def make(self, chosen: Ints) -> Batch:
         if self.pack:
             return packed(self.split, chosen, self.source_size, self.tokens)
-        return padded(self.split, chosen)
+        return padded(self.split, chosen, self.shapes.of(self.sizes[chosen]) if self.boxed else None)
 
     def since(self, epoch: int, index: int) -> Iterator[tuple[int, int, Ints]]:
         """Every (epoch, place in the epoch, sentences) from there on, without end."""

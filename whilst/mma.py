@@ -2,23 +2,23 @@
 
 For every target token each head walks on along the source from where it stopped for the token before, and stops at
 each source token with a chance of its own; then it attends to all up to there. Training follows all walks at once,
-weighted by their chances (`alignment`, `lookback`); live translation stops where the chance reaches a half. The
-tokens that a mask leaves visible are all there are: at the last of them a head stops. Knows no policy and no loop.
+weighted by their chances (chances.py); live translation stops where the chance reaches a half. The tokens that a
+mask leaves visible are all there are: at the last of them a head stops. Knows no policy and no loop.
 """
 
 from dataclasses import dataclass, field
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.attention.flex_attention import BlockMask
 
 from whilst.attention import Mask
+from whilst.chances import Follow, follow
+from whilst.console import notes
 from whilst.errors import UserError
 
-NOISE = 1.0  # deviation of what is added to energies in training: only chances near 0 or 1 withstand it
+SURE = 1e4  # energy of a head that stops for sure
 BIAS = -2.0  # of a fresh head's energy: it reads on at first, and learns to translate before it learns to hurry
-LEAST = 1e-30  # a chance below this is none; its logarithm must exist
 
 
 @dataclass
@@ -26,6 +26,8 @@ class Delays:
     """Where the heads stop on average in a whole pass."""
 
     layers: list[Tensor] = field(default_factory=list)  # (rows, heads, target) expected reads, from 1
+    noise: float = 0.0  # deviation of what is added to energies in training: only chances near 0 or 1 withstand it
+    live: bool = False  # whether heads make one walk, as in live translation, in place of all at once
 
 
 @dataclass
@@ -55,77 +57,6 @@ class Stops:
         self.past, self.now, self.done = self.past[rows], self.now[rows], self.done[rows]
 
 
-def last_of(visible: Tensor) -> Tensor:
-    """(…, source) True at the last visible token."""
-    return visible & ~F.pad(visible[..., 1:], (0, 1))
-
-
-def alignment(energy: Tensor, visible: Tensor) -> Tensor:
-    """(rows, heads, target, source) energies of stopping -> the chance that a head stops there for that token.
-
-    A head's way leads through the grid of (target, source) pairs: on to the next source token with the chance 1 - p
-    of a pair, or down to the next target token with p. So it stops with p times the chance that it comes by. The
-    energies may be bf16; from here on everything has at least 32 bits.
-    """
-    with torch.autocast(energy.device.type, enabled=False):
-        energy = energy.to(torch.promote_types(energy.dtype, torch.float32))
-        last = last_of(visible)
-        stop = energy.sigmoid().masked_fill(last, 1.0).masked_fill(~visible, 0.0)
-        go_on = (-energy).sigmoid().masked_fill(last | ~visible, 0.0)
-        # Where a head comes from, left or above, does not matter to where it goes.
-        pairs = torch.stack([go_on, stop], -1)[..., None, :].expand(*stop.shape, 2, 2)
-        return arrivals(pairs, 1).sum(-1) * stop
-
-
-def arrivals(tiles: Tensor, side: int) -> Tensor:
-    """(…, down, across, size, size) a grid of tiles -> (…, down, across, size) the chance that a walk from the
-    upper left corner enters each of them, by each of its entrances.
-
-    A tile is a rectangle and a matrix: the chance to leave by an exit after entering by an entrance. The first
-    `side` entrances are on the left, the others above; exits are on the right and below. Two tiles side by
-    side make one, so this halves the grid, across and down in turn, down to a single tile: no loop over positions,
-    but as many rounds as the lengths have binary digits. Every number is a chance, a sum of products of chances:
-    nothing is divided (the usual closed form does), so nothing can overflow, and logarithms are not needed.
-    """
-    down, across, size = tiles.shape[-4], tiles.shape[-3], tiles.shape[-1]
-    above = size - side
-    if across == 1:
-        if down == 1:
-            return F.pad(tiles.new_ones(*tiles.shape[:-2], 1), (0, size - 1))
-        turned = tiles.roll((-side, -side), (-2, -1)).transpose(-4, -3)
-        return arrivals(turned, above).transpose(-3, -2).roll(side, -1)
-    if across % 2:
-        tiles = F.pad(tiles, (0, 0, 0, 0, 0, 1))  # whoever enters this one never leaves
-    left, right = tiles[..., 0::2, :, :], tiles[..., 1::2, :, :]
-    # The two as one, turned (what was above is on its left) for the next round: it halves the other direction.
-    if down == 1 and across == 2:
-        entered = F.pad(left.new_ones(*left.shape[:-2], 1), (0, size + above - 1))
-    else:
-        from_left, to_right = left[..., :side], right[..., :side, :]
-        through = from_left * to_right if side == 1 else from_left @ to_right
-        upper = torch.cat([left[..., side:], through[..., side:], through[..., :side]], -1)
-        lower = F.pad(right[..., side:, :].roll(-side, -1), (above, 0))
-        both = torch.cat([upper[..., side:, :], lower, upper[..., :side, :]], -2)
-        entered = arrivals(both.transpose(-4, -3), 2 * above).transpose(-3, -2)
-    first, second, edge = torch.split(entered, [above, above, side], -1)
-    into_left = torch.cat([edge, first], -1)
-    passed = (into_left[..., None, :] @ left[..., :side]).squeeze(-2)
-    into_right = torch.cat([passed, second], -1)
-    return torch.stack([into_left, into_right], -2).flatten(-3, -2)[..., :across, :]
-
-
-def lookback(energy: Tensor, aligned: Tensor, visible: Tensor) -> Tensor:
-    """(rows, heads, target, source) the expected attention: softmax over all tokens up to where a head stops.
-
-    Token j gets exp(u_j) times the sum, over the stops k from j on, of the chance of k / (exp(u_1) + … + exp(u_k));
-    the sums are running ones, of logarithms.
-    """
-    with torch.autocast(energy.device.type, enabled=False):
-        energy = energy.to(aligned.dtype).masked_fill(~visible, -1e9)
-        share = (aligned + LEAST).log() - energy.logcumsumexp(-1)
-        return (energy + share.flip(-1).logcumsumexp(-1).flip(-1)).exp()
-
-
 def latency(
     delays: Delays, source_lengths: Tensor, target_lengths: Tensor, real: Tensor, average: float, variance: float
 ) -> Tensor:
@@ -143,12 +74,47 @@ def latency(
     return ((average * lag + variance * apart) * real / target_lengths).sum()
 
 
+def from_soft(model: nn.Module, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The weights of a translator without monotone heads, for a model that has them: its heads attend as they did,
+    and have to learn where to stop. Weights of monotone heads stay as they are."""
+    made = dict(tensors)
+    for name, own in model.state_dict().items():
+        given = tensors.get(name, own)
+        if ".cross.query." in name and len(own) == 2 * len(given):
+            made[name] = torch.cat([given, own.chunk(2)[1]])
+        elif ".cross.key_value." in name and 2 * len(own) == 3 * len(given):
+            key, value = given.chunk(2)
+            made[name] = torch.cat([key, own.chunk(3)[1], value])
+        elif name.endswith(".cross.bias"):
+            made[name] = given
+    return made
+
+
+def hasten(model: nn.Module) -> None:
+    """Let the heads of a model on a GPU follow their walks in kernels of their own, if these work there."""
+    try:
+        from whilst.chances_triton import agrees
+        from whilst.chances_triton import follow as fast
+
+        device = next(model.parameters()).device
+        reason = "" if agrees(device) else "they do not agree with the plain way"
+    except Exception as error:  # whatever a compiler may say: there is another way
+        reason = str(error).partition("\n")[0]
+    if reason:
+        notes.print(f"the kernels of monotone heads are left out, which is slower: {reason}")
+        return
+    for module in model.modules():
+        if isinstance(module, Monotone):
+            module.follow = fast
+
+
 class Monotone(nn.Module):
     """Cross-attention whose heads have two energies: one to stop, one to attend. Otherwise like attention.Heads."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
         self.heads = heads
+        self.follow: Follow = follow  # or a faster one
         self.query = nn.Linear(width, 2 * width)  # to attend, to stop
         self.key_value = nn.Linear(width, 3 * width)
         self.out = nn.Linear(width, width)
@@ -186,13 +152,13 @@ class Monotone(nn.Module):
         if isinstance(walk, Stops):
             weights = self.step(attend, stop, mask, walk)
         else:
-            if self.training:
-                stop = stop + NOISE * torch.randn_like(stop)
-            aligned = alignment(stop, mask)
-            weights = lookback(attend, aligned, mask)
+            if walk is not None and walk.live:
+                stop = torch.where(stop >= 0, SURE, -SURE)
+            elif walk is not None and self.training:
+                stop = stop + walk.noise * torch.randn_like(stop)
+            weights, delays = self.follow(stop, attend, mask)
             if walk is not None:
-                count = torch.arange(1, aligned.shape[-1] + 1, device=aligned.device, dtype=aligned.dtype)
-                walk.layers.append((aligned * count).sum(-1))
+                walk.layers.append(delays)
         mixed: Tensor = self.out((weights.to(values.dtype) @ values).transpose(1, 2).flatten(2))
         return mixed
 

@@ -97,6 +97,9 @@ class Objective:
     distil: float = 0.0
     latency_average: float = 0.1  # mma: weight (lambda) of the heads' average lagging, late heads counting more
     latency_variance: float = 0.0  # mma: weight of the variance between heads
+    latency_rise: int = 0  # mma: updates over which both weights rise from 0 to what they are
+    # mma: deviation of what is added to energies of stopping in training: only a head that is sure withstands it.
+    stop_noise: float = 1.0
 
     def __post_init__(self) -> None:
         _require(self.k >= 1, "objective.k: must be at least 1")
@@ -105,7 +108,8 @@ class Objective:
         _require(0 <= self.label_smoothing < 1, "objective.label_smoothing: must be in [0, 1)")
         _require(self.r_drop >= 0, "objective.r_drop: must not be negative")
         _require(0 <= self.distil <= 1, "objective.distil: must be in [0, 1]")
-        for name in ("latency_average", "latency_variance"):
+        _require(self.latency_rise >= 0, "objective.latency_rise: must not be negative")
+        for name in ("latency_average", "latency_variance", "stop_noise"):
             value = getattr(self, name)
             _require(0 <= value < math.inf, f"objective.{name}: must be 0 or more, not {value}")
 
@@ -132,11 +136,13 @@ class Train:
     save_every: int = 500
     log_every: int = 50
     seed: int = 1
-    layout: Literal["auto", "padded", "packed"] = "auto"  # auto: packed on a GPU, padded elsewhere
+    # auto: packed on a GPU (mma: boxed, which is padded to few shapes), padded elsewhere
+    layout: Literal["auto", "padded", "boxed", "packed"] = "auto"
     compile: bool = True  # GPU only
     # With it, the same but for rounding and chance: dropout by 16 random bits that are drawn ahead; norms that
-    # leave gain and bias to the next layer; attention in tiles of 64 tokens in place of 128.
-    shortcuts: tuple[Literal["dropout", "norms", "tiles"], ...] = ()
+    # leave gain and bias to the next layer; attention in tiles of 64 tokens in place of 128; what agents look at
+    # recorded on packed batches. None of them has been measured on a GPU.
+    shortcuts: tuple[Literal["dropout", "norms", "tiles", "looks"], ...] = ()
     tensorboard: bool = True
 
     def __post_init__(self) -> None:

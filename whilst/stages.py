@@ -19,6 +19,7 @@ from whilst.dataset import Dataset, Split
 from whilst.distil import translated, with_teacher
 from whilst.errors import UserError
 from whilst.folders import AGENT, SEARCH
+from whilst.mma import from_soft
 from whilst.model import Translator
 from whilst.settings import Recipe
 from whilst.tasks import Deciding, Task, Translating
@@ -120,5 +121,6 @@ def make_task(recipe: Recipe, dataset: Dataset, device: torch.device) -> Task:
         weights = Path(recipe.start) / "model.safetensors"
         if not weights.is_file():
             raise UserError(f"{recipe.start}: no model.safetensors there to start from; train that run first")
-        load_weights(weights, model, load_tensors(weights, device)[0])
+        tensors = load_tensors(weights, device)[0]
+        load_weights(weights, model, from_soft(model, tensors) if recipe.model.cross == "monotone" else tensors)
     return Translating(recipe, dataset, model, device)

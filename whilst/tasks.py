@@ -21,7 +21,7 @@ from whilst.dataset import Dataset, Split
 from whilst.draw import Searcher, draw_interval, draw_reads
 from whilst.labels import Labels, find_labels
 from whilst.looks import Looks, look
-from whilst.mma import Delays
+from whilst.mma import Delays, hasten
 from whilst.model import Translator
 from whilst.packing import Packing
 from whilst.prefixes import find_agreement
@@ -38,11 +38,16 @@ class Task(abc.ABC):
     module: nn.Module  # what is trained
     dataset: Dataset
     packs: bool  # whether batches may be packed on a GPU
+    boxes: bool = False  # or, if not, whether they are padded to few shapes there
     device: torch.device
 
     @abc.abstractmethod
     def compile(self) -> None:
         """Make it fast on a GPU."""
+
+    @abc.abstractmethod
+    def at(self, step: int) -> None:
+        """Set what depends on how many updates have been done. Not part of a recorded update."""
 
     @abc.abstractmethod
     def draw(self, batch: Batch, random: torch.Generator) -> Tensor:
@@ -68,17 +73,20 @@ class Translating(Task):
     packs: bool = True
 
     def __post_init__(self) -> None:
-        self.packs = self.recipe.model.cross != "monotone"
+        self.boxes = self.recipe.model.cross == "monotone"
+        self.packs = not self.boxes
         self.cross_entropy = objectives.cross_entropy
         self.agreeing, self.divergence = objectives.agreeing_cross_entropy, objectives.divergence
         self.searcher: Searcher = search
         self.weigher: Weigh = weigh
         self.captured: Captured | None = None
+        self.haste = torch.ones((), device=self.device)  # of the full weight of latency, see `at`
 
     def compile(self) -> None:
         """Compile the layers once each: all encoder layers share one program, all decoder layers another."""
-        if not self.packs:
-            return  # padded batches have many shapes, and each would be compiled anew
+        if self.boxes:
+            hasten(self.module)
+            return  # each of the shapes would be compiled anew
         self.module.hasten(self.recipe.train.shortcuts)
         if "tiles" in self.recipe.train.shortcuts:
             use_small_tiles()
@@ -104,6 +112,10 @@ class Translating(Task):
         self.captured = self.captured or Captured(work, inputs)
         return self.captured(inputs)
 
+    def at(self, step: int) -> None:
+        rise = self.recipe.objective.latency_rise
+        self.haste.fill_(min(1.0, step / rise) if rise else 1.0)
+
     def draw(self, batch: Batch, random: torch.Generator) -> Tensor:
         return draw_reads(self.module, self.recipe, batch, random, self.searcher)
 
@@ -111,10 +123,10 @@ class Translating(Task):
         objective = self.recipe.objective
         given = batch.labels, objective.label_smoothing
         # Compiled layers need not know of it where nobody walks.
-        walk = Delays() if self.recipe.model.cross == "monotone" else None
+        walk = Delays(noise=objective.stop_noise) if self.recipe.model.cross == "monotone" else None
         states = objectives.decoded(self.module, batch, drawn, walk)
         if objective.r_drop:
-            both = states, objectives.decoded(self.module, batch, drawn)
+            both = states, objectives.decoded(self.module, batch, drawn, walk and Delays(noise=walk.noise))
             loss = self.agreeing(self.module, both, *given, objective.r_drop)
         else:
             loss = self.cross_entropy(self.module, states, *given)
@@ -122,7 +134,7 @@ class Translating(Task):
             apart = self.divergence(self.module, states, self.belief(batch), batch.labels)
             loss = (1 - objective.distil) * loss + objective.distil * apart
         if walk is not None:
-            loss = loss + objectives.waiting(objective, batch, walk)
+            loss = loss + self.haste * objectives.waiting(objective, batch, walk)
         return loss
 
     @torch.no_grad()
@@ -165,8 +177,10 @@ class Deciding(Task):
         return find_agreement(self.translator, agent.agreement, split, tokens)
 
     def compile(self) -> None:
-        """cuDNN's LSTM is fast as it is. What it is shown comes from a copy of the translator, on packed batches:
+        """cuDNN's LSTM is fast as it is. What it is shown can come from a copy of the translator, on packed batches:
         the padded ones of validation have many shapes."""
+        if "looks" not in self.recipe.train.shortcuts:
+            return
         if "tiles" in self.recipe.train.shortcuts:
             use_small_tiles()
         self.compiled = copy.deepcopy(self.translator)
@@ -193,6 +207,9 @@ class Deciding(Task):
         self.captured = self.captured or Captured(work, inputs)
         self.captured(inputs)
         return packing.unpack(self.shown)  # the tensors that were recorded, filled anew
+
+    def at(self, step: int) -> None:
+        """Nothing to do: every update is like the first."""
 
     def draw(self, batch: Batch, random: torch.Generator) -> Tensor:
         """(2, sentences) the interval that each sentence teaches, and the one along whose reads it is led."""

@@ -132,7 +132,7 @@ def run(trainer: Trainer) -> None:
     if trainer.processes.first:
         notes.print(
             f"{trainer.folder}: {trainer.parameters / 1e6:.1f} M parameters, {device},"
-            f" {'packed' if trainer.batches.pack else 'padded'} batches of {settings.batch_tokens} tokens,"
+            f" {trainer.batches.layout} batches of {settings.batch_tokens} tokens,"
             f" {settings.steps} steps" + (f", going on from step {trainer.step}" if trainer.step else "")
         )
     updates = prefetch(trainer.work())

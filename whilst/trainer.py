@@ -48,10 +48,13 @@ class Trainer:
         pack = self.settings.layout == "packed" or (self.settings.layout == "auto" and self.device.type == "cuda")
         if self.settings.layout == "packed" and (self.device.type != "cuda" or not task.packs):
             raise UserError('train.layout: "packed" is for translators on a GPU; write "auto"')
+        if self.settings.layout == "boxed" and not task.boxes:
+            raise UserError('train.layout: "boxed" is for model.cross = "monotone"; write "auto"')
+        box = self.settings.layout == "boxed" or (pack and task.boxes)
         train = task.dataset.split("train")
-        self.batches = Batches(train, self.settings.batch_tokens, self.settings.seed, pack and task.packs)
+        self.batches = Batches(train, self.settings.batch_tokens, self.settings.seed, pack and task.packs, box)
         self.capture = False  # whether to record the update as a CUDA graph
-        self.captured: Captured | None = None
+        self.captured: dict[torch.Size, Captured] = {}  # one for each shape of source
         # Which weights the run began with: a stage does not go on when the one before it has changed.
         start = Path(recipe.start) / "model.safetensors"
         self.start = sha256(start) if recipe.start and start.is_file() else None
@@ -71,7 +74,7 @@ class Trainer:
     def compile(self) -> None:
         torch.set_float32_matmul_precision("high")
         self.task.compile()
-        self.capture = self.batches.pack
+        self.capture = self.batches.pack or self.batches.boxed
 
     def draw(self, batch: Batch, micro: int) -> torch.Tensor:
         """What is random about one micro-batch; it and its dropout are seeded by its place in the run."""
@@ -97,18 +100,21 @@ class Trainer:
     def record(self, batch: Batch, drawn: torch.Tensor, scale: torch.Tensor) -> Captured:
         """`accumulate` as a CUDA graph. It adds to the very gradients that are there when it is recorded."""
         for parameter in self.model.parameters():
-            parameter.grad = torch.zeros_like(parameter)
+            parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+        gradients = [parameter.grad for parameter in self.model.parameters() if parameter.grad is not None]
+        kept = [gradient.clone() for gradient in gradients]  # of micro-batches before this one
 
         def work(*tensors: torch.Tensor) -> torch.Tensor:
             return self.accumulate(batch.with_tensors(tensors[:-2]), *tensors[-2:])
 
-        captured = Captured(work, (*batch.tensors(), drawn, scale))
-        self.adam.zero_grad(set_to_none=False)
+        captured = Captured(work, (*batch.tensors(), drawn, scale), next(iter(self.captured.values()), None))
+        torch._foreach_copy_(gradients, kept)
         return captured
 
     def update(self, micros: list[tuple[int, Batch]], tokens: int) -> torch.Tensor:
         """One step of Adam on these micro-batches; returns this process's summed loss."""
         self.model.train()
+        self.task.at(self.step)
         total = torch.zeros((), device=self.device)
         # Dividing by the tokens of all processes makes the summed gradient their mean (the agent decides about
         # twice for each token; Adam does not mind).
@@ -116,13 +122,14 @@ class Trainer:
         for micro, batch in micros:
             batch = batch.to(self.device)
             drawn = self.draw(batch, micro)
-            if self.capture and self.captured is None:
-                self.captured = self.record(batch, drawn, scale)
+            shape = batch.source.shape
+            if self.capture and shape not in self.captured:
+                self.captured[shape] = self.record(batch, drawn, scale)
                 drawn = self.draw(batch, micro)  # recording used up random numbers
-            if self.captured is None:
-                total += self.accumulate(batch, drawn, scale)
+            if self.capture:
+                total += self.captured[shape]((*batch.tensors(), drawn, scale))
             else:
-                total += self.captured((*batch.tensors(), drawn, scale))
+                total += self.accumulate(batch, drawn, scale)
         self.processes.sum_gradients(self.model)
         if self.preset.clip:
             torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.preset.clip)
@@ -130,7 +137,7 @@ class Trainer:
         for group in self.adam.param_groups:
             group["lr"] = optim.learning_rate(self.preset, self.step, self.settings.steps)
         self.adam.step()
-        self.adam.zero_grad(set_to_none=self.captured is None)
+        self.adam.zero_grad(set_to_none=not self.capture)
         # A young average forgets faster, or it would remember the first random weights for long.
         decay = min(self.settings.ema, (1 + self.step) / (10 + self.step)) if self.settings.ema else 0.0
         optim.average_into(self.averaged, self.model, decay)

@@ -47,7 +47,10 @@ def choose(recipe: Recipe) -> Policy:
 
 @torch.inference_mode()
 def validate(model: Translator, recipe: Recipe, dataset: Dataset) -> Validation:
-    """The training objective without smoothing and with the same draws every time, and greedy BLEU."""
+    """The training objective without smoothing and with the same draws every time, and greedy BLEU.
+
+    Monotone heads make the walk here that they make live: what they learn on all walks at once may not hold there.
+    """
     model.eval()
     device = model.target_embedding.weight.device
     split = dataset.split("valid")
@@ -56,7 +59,7 @@ def validate(model: Translator, recipe: Recipe, dataset: Dataset) -> Validation:
     for batch in in_order(split, recipe.train.batch_tokens):
         batch = batch.to(device)
         seen = draw_reads(model, recipe, batch, random)
-        walk = Delays()
+        walk = Delays(live=True)
         states = objectives.decoded(model, batch, seen, walk)
         total += objectives.cross_entropy(model, states, batch.labels, 0.0)
         if walk.layers:
