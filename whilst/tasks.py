@@ -177,8 +177,8 @@ class Deciding(Task):
         return find_agreement(self.translator, agent.agreement, split, tokens)
 
     def compile(self) -> None:
-        """cuDNN's LSTM is fast as it is. What it is shown can come from a copy of the translator, on packed batches:
-        the padded ones of validation have many shapes."""
+        """cuDNN's LSTM is fast as it is. What it is shown can come from a copy of the translator, on packed batches
+        (the padded ones of validation have many shapes)."""
         if "looks" not in self.recipe.train.shortcuts:
             return
         if "tiles" in self.recipe.train.shortcuts:
