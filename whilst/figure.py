@@ -30,7 +30,7 @@ MUTED = ("#8c8c8c", "#b39b6d", "#7fa894", "#7f9bb0", "#c08e85", "#a78bb5")
 DASHES = ((4, 2), (1, 1.5), (6, 2, 1, 2), (3, 1, 1, 1, 1, 1), (8, 3), (2, 2))
 REFERENCE_MARKERS = ("x", "s", "^", "v", "D", "P")
 GREY = "#6b6b6b"
-ENDS = ((1, 1), (1, -1))  # the value of a height stands at the left end, where curves are low
+ENDS = ((1, 1), (1, -1), (4, 1), (4, -1))  # at the left end, above or below, or a label further to the right
 MARKER = np.array([(-4, 0), (0, 4), (4, 0), (0, -4), (-4, 0)])  # pixels
 HALO = [withStroke(linewidth=2.5, foreground="white")]
 
