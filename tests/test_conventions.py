@@ -121,6 +121,7 @@ LAYERS = (
     "engine_bench",
     "serve_bench",
     "walkthrough",
+    "flicker",
     "demo",
     "options",
     "studies",

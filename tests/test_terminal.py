@@ -161,7 +161,7 @@ def test_showing_marks_every_action(run: Path, lines: list[str]) -> None:
     assert [word for row in read for word in row.split()[1:]] == lines[0].split()
     (wanted,) = expected(run, lines[:1], "wait-2")
     assert [word for row in wrote for word in row.split()[1:]] == wanted.split()
-    assert "words taken back" in said.out
+    assert "words read, written" in said.out
 
 
 def test_latencies(run: Path, toy_dataset: Dataset, tmp_path: Path) -> None:

@@ -240,6 +240,7 @@ def report(
 
 
 app.command()(streams.demo)
+app.command()(streams.flicker)
 app.command()(studies.toy)
 
 

@@ -99,5 +99,4 @@ class Marks(Drawn):
         late = quantiles(self._delays, n=20)[-1] if len(self._delays) > 1 else self._delays[0]
         spread = f"{1000 * median(self._delays):.0f} ms, {1000 * late:.0f} ms"
         table.add_row("written after its source word: median, 95 %", spread)
-        table.add_row("words taken back", "none, ever")
         self.console.print(table)

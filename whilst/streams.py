@@ -158,3 +158,24 @@ def demo() -> None:
     from whilst.demo import demo
 
     demo()
+
+
+def flicker(
+    file: Annotated[Path | None, typer.Argument(help="Sentences, one a line. Default: the demo's talk.")] = None,
+    model: Model = MODEL,
+    latency: Annotated[str, typer.Option(help="As of `whilst live`.")] = "medium",
+    json: Annotated[Path | None, typer.Option(help="Write the figures to this file too.")] = None,
+) -> None:
+    """Measure how many words are taken back after they were shown: live, and if every beginning is translated anew.
+
+    Examples:
+
+        whilst flicker
+
+        whilst flicker data/live.en-vi/test.source.txt --latency low --json flicker.json
+    """
+    from whilst.demo import TALK
+    from whilst.flicker import flicker
+    from whilst.loading import Wanted
+
+    flicker(Wanted(model, latency, by_lines=True), file or TALK, json)
