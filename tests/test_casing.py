@@ -49,11 +49,11 @@ def test_only_case_changes_and_only_once(word: str, first: bool, loose: bool) ->
     assert CASE(found, first, loose) == found
 
 
-def read(words: str) -> list[str]:
+def read(words: str, longest: int = 60) -> list[str]:
     """What a session makes of them, as the package's model would."""
     language = Language.load(BUNDLED / "en-vi", "source")
     text = dataclasses.replace(
-        make_text(), source=language, longest=60, ends=lambda word: word.endswith("."), case=casing(language)
+        make_text(), source=language, longest=longest, ends=lambda word: word.endswith("."), case=casing(language)
     )
     script = Script(text)
     script.put(words)
@@ -72,3 +72,11 @@ def test_a_text_that_has_its_case_stays() -> None:
     text = "Bill paid the bill of the USA in May."
     assert read(text) == [text]
     assert read("THANK YOU FROM NASA.") == ["Thank you from NASA."]
+
+
+def test_a_sentence_that_is_cut_goes_on_without_case() -> None:
+    found = read("last monday i went to london and john came from vietnam and i said so to john", longest=9)
+    assert len(found) > 1
+    assert all(sentence[0].isupper() for sentence in found)
+    assert " ".join(found).split().count("I") == 2
+    assert {"Monday", "London", "John", "Vietnam"} <= set(" ".join(found).split())

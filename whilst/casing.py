@@ -32,9 +32,9 @@ def casing(language: Language) -> Casing:
 
     def better(one: str, other: str) -> bool:
         """Whether one way of writing is so much more usual than another."""
-        (unknown, count, place), (_, other_count, other_place) = cost(one), cost(other)
+        (unknown, count, place), (other_unknown, other_count, other_place) = cost(one), cost(other)
         rarer = count == other_count == 1 and other_place > RARER * place
-        return not unknown and (cost(other)[0] or count < other_count or rarer)
+        return not unknown and (other_unknown or count < other_count or rarer)
 
     @lru_cache(maxsize=1 << 14)
     def recased(word: str, first: bool, loose: bool) -> str:

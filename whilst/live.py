@@ -193,11 +193,13 @@ class Script:
                 self.sentences[-1].last = self.fed
 
     def _add(self, word: str) -> None:
-        word = self._recased(word)
+        given, word = word, self._recased(word)
         units = self.text.source.encode([word])[0]
         room = self.text.longest - 1  # without the end mark
         if self.sentences[-1].known + len(units) > room:
             self.end()
+            word = self._recased(given)  # the first word of a sentence now
+            units = self.text.source.encode([word])[0]
         ends = dict(self.text.source.names([word]))
         for place, unit in enumerate(units):
             if place and place % room == 0:  # a word longer than any sentence
