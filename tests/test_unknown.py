@@ -89,9 +89,9 @@ def test_live_writes_the_same(lines: list[list[str]], name: str, seed: int) -> N
 
 
 def test_another_way_is_another_point() -> None:
-    settings = Evaluate(unknown="copy")
-    settings = dataclasses.replace(settings, threshold=0.6)
-    assert policy_name("agent-1", settings) == "agent-1.threshold-0.6.unknown-copy"
+    assert policy_name("agent-1", Evaluate()) == "agent-1"
+    settings = Evaluate(unknown="keep", threshold=0.6)
+    assert policy_name("agent-1", settings) == "agent-1.threshold-0.6.unknown-keep"
 
 
 def test_a_mistyped_way_is_told(tmp_path: Path) -> None:

@@ -240,7 +240,7 @@ class Evaluate:
     beam: int = 1  # full-sentence only
     # Words outside of the target vocabulary. keep: write <unk>. copy: write the first word that was read, was not
     # used so yet, and is outside of the source vocabulary; nothing where there is none.
-    unknown: Literal["keep", "copy"] = "keep"
+    unknown: Literal["keep", "copy"] = "copy"
     max_ratio: float = 2.0  # a translation is cut at max_ratio * source length + max_extra units
     max_extra: int = 20
 
