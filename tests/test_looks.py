@@ -86,6 +86,21 @@ def test_both_layouts_show_the_same(model: Translator, random_split: MakeSplit, 
 
 
 @uncompiled
+def test_padding_has_no_place_beyond_those_that_are_known(
+    model: Translator, random_split: MakeSplit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Counted from where padding begins it would have."""
+    monkeypatch.setattr(model, "sinusoids", model.get_buffer("sinusoids")[:BLOCK])
+    batch = padded(random_split(2, 6), np.arange(2))
+    path = search(model, batch, FOUR, 1)
+    packing = Packing.of(batch, 4 * BLOCK)
+    whole = packing.unpack(look(model, packing.pack(batch), packing.pack_target(path, 1), False, ahead=True))
+    ways = whole, look(model, batch, path, False, ahead=True)
+    for one, other in zip(*(parts(way, batch, path) for way in ways), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+@uncompiled
 @pytest.mark.filterwarnings("ignore:.*CUDA is not available.*:UserWarning")
 @pytest.mark.parametrize("inputs", ["embeddings", "states", "ahead"])
 def test_a_recorded_look_gives_the_same_loss(

@@ -1,6 +1,5 @@
 """Unknown words: names of the source stand in for them, only those that were read, each once, in their order."""
 
-import dataclasses
 from pathlib import Path
 
 import pytest

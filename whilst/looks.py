@@ -63,7 +63,7 @@ def look_ahead(model: Translator, batch: Batch, path: Tensor, source: Tensor) ->
     """(rows, target + source, width) decoder states of the tokens, and of the looks after each source token."""
     upcoming = next_tokens(batch, path)
     target, read = batch.target_at, batch.source_at
-    positions = torch.cat([target.position, (upcoming.place - upcoming.first).clamp(min=0)], 1)
+    positions = torch.cat([target.position, target.position.gather(1, upcoming.place)], 1)
     every = Tokens(torch.cat([target.segment, read.segment], 1), positions)
     cross = mask(batch, every, torch.cat([path, read.position + 1], 1), read)
     tokens = torch.cat([batch.target, batch.target.gather(1, upcoming.place)], 1)
