@@ -22,7 +22,8 @@ PATIENCE = 100.0  # seconds: a shared machine is slow at times
 
 def write_run_without_agent(folder: Path, dataset: Dataset, data: Data) -> Path:
     """A run that was never trained: it says nonsense, but other nonsense for another source, and not too much."""
-    recipe = dataclasses.replace(short_recipe(data, folder), evaluate=Evaluate(max_ratio=1.0, max_extra=3))
+    evaluate = Evaluate(max_ratio=1.0, max_extra=3, unknown="keep")  # every unit is a word, and can be counted
+    recipe = dataclasses.replace(short_recipe(data, folder), evaluate=evaluate)
     write_run(folder, recipe, dataset.source, dataset.target)
     model = make_model(recipe.model, (len(dataset.source), len(dataset.target)), seed=8).float()
     save_tensors(folder / "model.safetensors", model.state_dict(), {})
