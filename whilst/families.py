@@ -21,7 +21,7 @@ TRIED = "tried"
 # Where things lie, how training is watched, and what only changes its speed.
 UNIMPORTANT = {"run", "start", "stages", "evaluate.policies", "evaluate.batch", "data.dataset", "data.folder"}
 UNIMPORTANT |= {"data.train", "data.valid", "data.test"}
-WATCHING = ("save_every", "log_every", "tensorboard", "layout", "compile")
+WATCHING = ("save_every", "log_every", "tensorboard", "layout", "compile", "shortcuts")
 # What makes a point of a system's curve, where each point is a model.
 POINT = {"wait-k": ("objective.k", "train.validate_k"), "mma": ("objective.latency_average",)}
 # What the paper varies, and its own choice.
