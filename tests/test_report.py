@@ -13,7 +13,7 @@ from whilst import figure, paper
 from whilst.__main__ import app
 from whilst.console import console
 from whilst.errors import UserError
-from whilst.figure import _limits, draw
+from whilst.figure import VARIANT, _by_system, _limits, _text, draw
 from whilst.lines import COLOURS, Line, pale
 from whilst.placing import Array, Box, Label, dots, place
 from whilst.report import our_lines, print_comparisons, print_table, report, select
@@ -220,6 +220,17 @@ def test_the_figure_names_variants_under_their_system_and_labels_none_of_their_p
     assert legend[:3] == ["multi-path", "bs-simt", "… threshold-0.6"]
     assert legend[3:6] == ["… threshold-0.7", "… threshold-0.7.unknown-keep", "bs-simt oracle"]
     assert svg.count(pale(COLOURS[1], 0.4)) > 6, "three lines and their keys"
+
+
+def test_without_references_each_system_has_a_column_of_the_legend(tmp_path: Path) -> None:
+    variants = [Line(f"v{number}", [("", 2.0, 3.0), ("", 3.0, 3.0)]) for number in range(2)]
+    points = [("", 1.0, 2.0), ("", 2.0, 3.0)]
+    ours = [Line(f"s{number}", points, variants[: 2 - number]) for number in range(3)]
+    draw(ours, [], "title", "paper", tmp_path / "curve")
+    texts = [text.strip() for text in re.findall("<!-- (.*?) -->", (tmp_path / "curve.svg").read_text())]
+    assert texts[texts.index("s0") :] == ["s0", "… v0", "… v1", "s1", "… v0", "s2"]
+    keys = [_text(name) for name in ("s0", f"{VARIANT}v0", f"{VARIANT}v1", "s1", "s2")]
+    assert _by_system(keys) == [keys[:3], keys[3:4], keys[4:]]
 
 
 def test_variants_keep_the_tables_readable(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 Draws what it is given; where the numbers come from is report.py's business, and where labels go is placing.py's.
 """
 
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -94,6 +95,8 @@ def _draw_ours(axes: Axes, line: Line, stroke: Stroke) -> Line2D:
     for artist in (drawn, key):
         artist.set(color=colour, linewidth=stroke.width, marker=stroke.marker if curve else "")
         artist.set(markersize=stroke.size, markeredgecolor=colour if stroke.is_variant else "white")
+    if stroke.is_variant and not curve:
+        key.set_linestyle("--")
     return key
 
 
@@ -191,18 +194,19 @@ def _obstacles(
 
 def _legends(figure: Figure, ours: list[Line2D], references: list[Line2D], reference_title: str) -> None:
     """Below the axes, so that no curve is covered."""
-    columns, handles = min(4, len(ours)), list(ours)
     if references:  # one column of ours, two of theirs, each group under its name
         middle = -(-len(references) // 2)
-        rows, half = max(len(ours), middle), (references[:middle], references[middle:])
-        handles = [_text("whilst"), *ours, *[_text("")] * (rows - len(ours))] if ours else []
-        columns = 3 if ours else 2
-        handles += [_text(reference_title), *half[0], *[_text("")] * (rows - len(half[0]))]
-        handles += [_text(""), *half[1], *[_text("")] * (rows - len(half[1]))]
+        columns = [[_text(reference_title), *references[:middle]], [_text(""), *references[middle:]]]
+        columns = [[_text("whilst"), *ours], *columns] if ours else columns
+    else:
+        systems = _by_system(ours)
+        columns = [list(itertools.chain(*systems[place::4])) for place in range(min(4, len(systems)))]
+    rows = max(map(len, columns))
+    handles = [key for column in columns for key in (*column, *[_text("")] * (rows - len(column)))]
     legend = figure.legend(
         handles=handles,
         loc="outside lower center",
-        ncols=columns,
+        ncols=len(columns),
         frameon=False,
         fontsize=10,
         handlelength=2.6,
@@ -213,6 +217,17 @@ def _legends(figure: Figure, ours: list[Line2D], references: list[Line2D], refer
             text.set_fontweight("bold")
         elif text.get_text().startswith(VARIANT):
             text.set_fontsize(9)
+
+
+def _by_system(keys: Sequence[Line2D]) -> list[list[Line2D]]:
+    """Each system's key, with those of its variants after it."""
+    found: list[list[Line2D]] = []
+    for key in keys:
+        if str(key.get_label()).startswith(VARIANT):
+            found[-1].append(key)
+        else:
+            found.append([key])
+    return found
 
 
 def _text(label: str) -> Line2D:
