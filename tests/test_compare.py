@@ -111,6 +111,22 @@ def test_another_threshold_is_another_curve() -> None:
     assert at == pytest.approx({"bs-simt": 28.2, "bs-simt, threshold-0.4": 20.0})
 
 
+def test_of_a_variant_only_what_can_be_compared_is_kept() -> None:
+    bolder = [make("bs-simt", f"agent-{n}.threshold-0.4", al, 20) for n, al in ((1, 2.5), (5, 6.0), (9, 8.0))]
+    results = over_seeds(AGENT + bolder + ORACLE)
+    rows = at_equal_latency(results)
+    usual = [row.label for row in rows if row.system == "bs-simt"]
+    assert usual == ["[1,5]", "[3,7]", "[5,9]", "[7,11]", "[9,13]"]
+    assert [row.label for row in rows if row.system != "bs-simt"] == ["[3,7]", "[5,9]", "[7,11]"]
+    # Beyond the oracle's points, and it has none under that interval: the usual agent's row would stay.
+    assert [gap.agent.policy for gap in gaps(results) if gap.agent.variant] == [
+        "agent-1.threshold-0.4",
+        "agent-5.threshold-0.4",
+    ]
+    lonely = make("bs-simt", "agent-9", 9, 20)
+    assert gaps(over_seeds([*AGENT, lonely, *ORACLE]))[-1].bleu is None
+
+
 def test_the_same_policy_of_two_recipes_is_no_curve() -> None:
     other = make("bs-simt", "agent-1", 3.1, 25, steps=7)
     assert all(row.ours is None for row in at_equal_latency(over_seeds([*AGENT, other, *WAIT])))

@@ -71,6 +71,7 @@ LAYERS = (
     "seeds",
     "compare",
     "tables",
+    "lines",
     "placing",
     "figure",
     "chart",

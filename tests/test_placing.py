@@ -54,3 +54,15 @@ def test_a_line_is_dense_in_dots_and_a_point_is_one() -> None:
     assert np.allclose(found[:, 0] * 4, found[:, 1] * 3)
     assert dots(np.array([(1.0, 2.0)])).tolist() == [[1.0, 2.0]]
     assert len(dots(EMPTY)) == 0
+
+
+@pytest.mark.parametrize(("far", "gap"), [(22, GAPS[1]), (42, GAPS[2])])
+def test_a_label_goes_no_further_than_it_must(far: float, gap: float) -> None:
+    """Thick lines up to this far around the point: the nearest place beyond is taken."""
+    label = Label(200, 150, 40, 12)
+    rows = [line((200 - far, y), (200 + far, y)) for y in np.arange(150 - far / 2, 150 + far / 2, 2)]
+    heavy = [(points, 3.0) for points, _ in rows]
+    (box,) = place([label], heavy, FRAME)
+    assert box in [label.at(side, gap) for side in AROUND]
+    (box,) = place([label], heavy[:1], FRAME)
+    assert box in [label.at(side, GAPS[0]) for side in AROUND]

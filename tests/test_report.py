@@ -1,6 +1,7 @@
 """Reports: the paper's numbers, tables in Markdown, JSON and the terminal, and the figure."""
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,7 +13,8 @@ from whilst import figure, paper
 from whilst.__main__ import app
 from whilst.console import console
 from whilst.errors import UserError
-from whilst.figure import Line, _limits, draw
+from whilst.figure import VARIANT, _by_system, _limits, _text, draw
+from whilst.lines import COLOURS, Line, pale
 from whilst.placing import Array, Box, Label, dots, place
 from whilst.report import our_lines, print_comparisons, print_table, report, select
 from whilst.scoring import Record, write_record
@@ -31,6 +33,14 @@ BOTH = [  # agent and oracle, with two seeds of the agent under the first interv
     make("bs-simt", "agent-5", 5.6, 29.4),
     make("bs-simt oracle", "oracle-3", 3.2, 29.5),
     make("bs-simt oracle", "oracle-5", 5.5, 30.5),
+]
+VARIED = [  # another threshold of the agent, one of them with more changed
+    *BOTH,
+    make("bs-simt", "agent-3.threshold-0.7", 4.1, 29.0),
+    make("bs-simt", "agent-5.threshold-0.7", 6.2, 29.6),
+    make("bs-simt", "agent-3.threshold-0.6", 3.9, 28.9),
+    make("bs-simt", "agent-5.threshold-0.6", 5.9, 29.5),
+    make("bs-simt", "agent-5.threshold-0.7.unknown-keep", 6.3, 29.1),
 ]
 
 
@@ -174,6 +184,75 @@ def test_seeds_share_a_row_with_mean_and_deviation(tmp_path: Path) -> None:
     assert len(found["traces"]) == 2
     line = next(line for line in our_lines(over_seeds(BOTH)) if line.name == "bs-simt")
     assert [(label, round(al or 0, 2)) for label, al, _ in line.points] == [("[3,7]", 3.3), ("[5,9]", 5.6)]
+
+
+def test_variants_are_lines_of_their_system() -> None:
+    lines = our_lines(over_seeds(select(VARIED, None)))
+    names = ["multi-path", "bs-simt", "bs-simt oracle", "full-sentence"]
+    assert [line.name for line in lines] == names, "systems keep their order"
+    variants = lines[1].variants
+    assert [line.name for line in variants] == ["threshold-0.6", "threshold-0.7", "threshold-0.7.unknown-keep"]
+    assert variants[1].points == [("[3,7]", 4.1, 29.0), ("[5,9]", 6.2, 29.6)]
+    assert not any(line.variants for line in lines if line.name != "bs-simt")
+    alone = [make("bs-simt", f"agent-3.threshold-0.{n}", 4.1, 29.0) for n in (6, 7)]
+    lines = our_lines(over_seeds(alone))
+    assert [line.name for line in lines] == ["bs-simt, threshold-0.6", "bs-simt, threshold-0.7"]
+
+
+def test_the_figure_names_variants_under_their_system_and_labels_none_of_their_points(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[int] = []
+
+    def watched(labels: Sequence[Label], lines: Sequence[tuple[Array, float]], frame: Box) -> list[Box]:
+        seen.append(len(labels))
+        return place(labels, lines, frame)
+
+    monkeypatch.setattr(figure, "place", watched)
+    for out in ("one", "two"):
+        report(VARIED, tmp_path / out)
+    assert seen == [2 + 3 * 2] * 2, "two heights; multi-path, agent and oracle"
+    for name in ("curve.svg", "curve.png"):
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
+    svg = (tmp_path / "one" / "curve.svg").read_text()
+    texts = [text.strip() for text in re.findall("<!-- (.*?) -->", svg)]
+    legend = texts[texts.index("whilst") + 1 :]
+    assert legend[:3] == ["multi-path", "bs-simt", "… threshold-0.6"]
+    assert legend[3:6] == ["… threshold-0.7", "… threshold-0.7.unknown-keep", "bs-simt oracle"]
+    assert svg.count(pale(COLOURS[1], 0.4)) > 6, "three lines and their keys"
+
+
+def test_without_references_each_system_has_a_column_of_the_legend(tmp_path: Path) -> None:
+    variants = [Line(f"v{number}", [("", 2.0, 3.0), ("", 3.0, 3.0)]) for number in range(2)]
+    points = [("", 1.0, 2.0), ("", 2.0, 3.0)]
+    ours = [Line(f"s{number}", points, variants[: 2 - number]) for number in range(3)]
+    draw(ours, [], "title", "paper", tmp_path / "curve")
+    texts = [text.strip() for text in re.findall("<!-- (.*?) -->", (tmp_path / "curve.svg").read_text())]
+    assert texts[texts.index("s0") :] == ["s0", "… v0", "… v1", "s1", "… v0", "s2"]
+    keys = [_text(name) for name in ("s0", f"{VARIANT}v0", f"{VARIANT}v1", "s1", "s2")]
+    assert _by_system(keys) == [keys[:3], keys[3:4], keys[4:]]
+
+
+def test_variants_keep_the_tables_readable(tmp_path: Path) -> None:
+    note = "Of variants only the rows"
+    markdown = "\n".join(to_lines(VARIED, tmp_path))
+    _, _, *rows = rows_of(markdown, "At equal latency")
+    found = [(row[0], row[1]) for row in rows if "threshold" in row[0]]
+    assert found == [("bs-simt, threshold-0.6", "[5,9]"), ("bs-simt, threshold-0.7", "[5,9]")]
+    assert [row[1] for row in rows if row[0] == "bs-simt"] == ["[1,5]", "[3,7]", "[5,9]", "[7,11]", "[9,13]"]
+    assert note in markdown
+    assert note not in "\n".join(to_lines(BOTH, tmp_path))
+
+
+def test_a_label_that_had_to_go_far_is_led_to_its_point(tmp_path: Path) -> None:
+    def leads(points: int) -> int:
+        """Thin lines in the colour of the only system."""
+        crowd = [(f"[{n},{n + 4}]", 5 + n / 100, 28.0 + n / 100) for n in range(points)]
+        draw([Line("a", [("k=1", 2.0, 25.0), *crowd])], [], "title", "paper", tmp_path / "curve")
+        return (tmp_path / "curve.svg").read_text().count(f"stroke: {COLOURS[0].lower()}; stroke-width: 0.8")
+
+    assert leads(1) == 0
+    assert leads(12) > 0
 
 
 def test_two_recipes_under_one_name_are_no_curve(tmp_path: Path) -> None:

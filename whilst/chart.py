@@ -8,8 +8,8 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
-from whilst.figure import COLOURS, MARKERS
 from whilst.files import writing
+from whilst.lines import COLOURS, MARKERS
 
 
 @dataclass(frozen=True)

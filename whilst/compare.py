@@ -107,7 +107,10 @@ class AtLatency:
 
 
 def at_equal_latency(results: Sequence[Result]) -> list[AtLatency]:
-    """For each of our BS-SiMTs, every point of the paper's; none without an agent of ours or a curve of theirs."""
+    """For each of our BS-SiMTs, every point of the paper's; none without an agent of ours or a curve of theirs.
+
+    Of a variant only the points at which it has a BLEU: there may be many of them.
+    """
     pair = results[0].records[0].pair
     if paper.BEST not in paper.systems(pair):
         return []
@@ -119,6 +122,8 @@ def at_equal_latency(results: Sequence[Result]) -> list[AtLatency]:
             if (al := point.al) is None:
                 continue
             values = [interpolate(points, al) for points in (ours, base, oracle, paper.curve(pair, BASE))]
+            if variant and values[0] is None:
+                continue
             name = f"{system}, {variant}" if variant else system
             rows.append(AtLatency(name, point.label, al, point.bleu, *values))
     return rows
@@ -151,12 +156,17 @@ class Gap:
 
 
 def gaps(results: Sequence[Result]) -> list[Gap]:
-    """For each of our BS-SiMTs that has an oracle, every interval of its agent by rising AL."""
+    """For each of our BS-SiMTs that has an oracle, every interval of its agent by rising AL.
+
+    Of a variant only where there is something to say.
+    """
     rows = []
     for system, variant in agents(results):
         oracles = of_kind(results, _oracle(system), "oracle")
         points = curve(results, _oracle(system), "oracle")
         for agent in of_kind(results, system, "agent", variant) if oracles else []:
             same = [oracle for oracle in oracles if oracle.argument == agent.argument]
-            rows.append(Gap(agent, same[0] if len(same) == 1 else None, interpolate(points, agent.al)))
+            row = Gap(agent, same[0] if len(same) == 1 else None, interpolate(points, agent.al))
+            if not variant or row.bleu is not None:
+                rows.append(row)
     return rows

@@ -1,11 +1,10 @@
-"""The quality/latency curve as PNG and SVG: ours solid and coloured, references dashed and muted.
+"""The quality/latency curve as PNG and SVG: ours solid and coloured, variants thinner, references dashed and muted.
 
 Draws what it is given; where the numbers come from is report.py's business, and where labels go is placing.py's.
 """
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +12,16 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 from matplotlib.patheffects import withStroke
+from matplotlib.text import Annotation
 
 from whilst.files import writing
+from whilst.lines import COLOURS, Line, Stroke, pale, strokes
 from whilst.placing import AROUND, Array, Box, Label, place
 
-# Okabe and Ito's colours, which stay apart for colour-blind readers; black and yellow read badly as lines.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
-MARKERS = ("o", "s", "D", "^", "v", "P")
 # References: the same eye for hues, but pale; a reference with the name of one of ours takes its colour, paler.
 MUTED = ("#8c8c8c", "#b39b6d", "#7fa894", "#7f9bb0", "#c08e85", "#a78bb5")
 DASHES = ((4, 2), (1, 1.5), (6, 2, 1, 2), (3, 1, 1, 1, 1, 1), (8, 3), (2, 2))
@@ -32,24 +29,9 @@ REFERENCE_MARKERS = ("x", "s", "^", "v", "D", "P")
 GREY = "#6b6b6b"
 ENDS = ((1, 1), (1, -1), (4, 1), (4, -1))  # at the left end, above or below, or a label further to the right
 MARKER = np.array([(-4, 0), (0, 4), (4, 0), (0, -4), (-4, 0)])  # pixels
+VARIANT = "   … "  # before its name in the legend, where it stands under its system
+FAR = 10.0  # pixels between a point and its label, from which on a thin line leads from one to the other
 HALO = [withStroke(linewidth=2.5, foreground="white")]
-
-
-@dataclass(frozen=True)
-class Line:
-    """One system. `points` are (label, AL, BLEU); an AL of None is a system that reads everything first."""
-
-    name: str
-    points: Sequence[tuple[str, float | None, float]]
-
-    @property
-    def curve(self) -> list[tuple[str, float, float]]:
-        known = [(label, al, bleu) for label, al, bleu in self.points if al is not None]
-        return sorted(known, key=lambda point: point[1])
-
-    @property
-    def heights(self) -> list[float]:
-        return [bleu for _, al, bleu in self.points if al is None]
 
 
 def draw(ours: Sequence[Line], references: Sequence[Line], title: str, reference_title: str, stem: Path) -> None:
@@ -62,19 +44,20 @@ def draw(ours: Sequence[Line], references: Sequence[Line], title: str, reference
         "axes.spines.right": False,
     }
     with mpl.rc_context(settings):
-        height = 5.4 + 0.2 * max(0, len(ours) - 3) * bool(references)  # or a long legend would squeeze the axes
+        drawn = list(strokes(ours))
+        height = 5.4 + 0.25 * max(0, len(drawn) - 3) * bool(references)  # or a long legend would squeeze the axes
         figure = Figure(figsize=(8.4, height), layout=ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.08))
         FigureCanvasAgg(figure)
         axes = figure.add_subplot()
-        limits = _limits(ours, references)
+        limits = _limits([line for line, _ in drawn], references)
         axes.set_xlim(*limits[0])
         axes.set_ylim(*limits[1])
-        colours = {line.name: COLOURS[number % len(COLOURS)] for number, line in enumerate(ours)}
+        colours = {line.name: stroke.colour for line, stroke in drawn if not stroke.is_variant}
         muted = [
             _draw_reference(axes, line, number, colours.get(line.name, MUTED[number % len(MUTED)]))
             for number, line in enumerate(references)
         ]
-        solid = [_draw_ours(axes, line, number) for number, line in enumerate(ours)]
+        solid = [_draw_ours(axes, line, stroke) for line, stroke in drawn]
         axes.set_title(title, loc="left", fontsize=13, fontweight="bold", pad=12)
         axes.set_xlabel("average lagging (source units)")
         axes.set_ylabel("BLEU (tokenised, lower-cased)")
@@ -82,7 +65,7 @@ def draw(ours: Sequence[Line], references: Sequence[Line], title: str, reference
         axes.set_axisbelow(True)
         _legends(figure, solid, muted, reference_title)
         figure.draw_without_rendering()  # the legend sets the size of the axes, and that the place of labels
-        _label(axes, ours, references)
+        _label(axes, drawn, references)
         for suffix, metadata in ((".png", {"Software": None}), (".svg", {"Date": None})):
             path = stem.with_name(stem.name + suffix)
             with writing(path) as temporary:
@@ -100,27 +83,25 @@ def _limits(ours: Sequence[Line], references: Sequence[Line]) -> tuple[tuple[flo
     return (min(als) - 0.06 * wide, max(als) + 0.06 * wide), (min(bleus) - 0.08 * high, max(bleus) + 0.1 * high)
 
 
-def _draw_ours(axes: Axes, line: Line, number: int) -> Line2D:
-    colour, marker, curve = COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)], line.curve
+def _draw_ours(axes: Axes, line: Line, stroke: Stroke) -> Line2D:
+    colour, curve = stroke.colour, line.curve
     for bleu in line.heights:
         # Beside its own curve it is only where that curve leads to.
-        axes.axhline(bleu, color=colour, linewidth=1 if curve else 2, linestyle="--" if curve else "-")
-    axes.plot(
-        [al for _, al, _ in curve],
-        [bleu for _, _, bleu in curve],
-        color=colour,
-        linewidth=2.2,
-        marker=marker,
-        markersize=7,
-        markeredgecolor="white",
-        zorder=3,
-    )
-    shown = marker if curve else ""
-    return Line2D([], [], color=colour, linewidth=2.2, marker=shown, markeredgecolor="white", label=line.name)
+        is_aside = bool(curve) or stroke.is_variant
+        axes.axhline(bleu, color=colour, linewidth=1 if is_aside else 2, linestyle="--" if is_aside else "-")
+    drawn = Line2D([al for _, al, _ in curve], [bleu for _, _, bleu in curve], zorder=3 - 0.5 * stroke.is_variant)
+    axes.add_line(drawn)
+    key = Line2D([], [], label=f"{VARIANT}{line.name}" if stroke.is_variant else line.name)
+    for artist in (drawn, key):
+        artist.set(color=colour, linewidth=stroke.width, marker=stroke.marker if curve else "")
+        artist.set(markersize=stroke.size, markeredgecolor=colour if stroke.is_variant else "white")
+    if stroke.is_variant and not curve:
+        key.set_linestyle("--")
+    return key
 
 
 def _draw_reference(axes: Axes, line: Line, number: int, strong: str) -> Line2D:
-    colour = _pale(strong) if strong in COLOURS else strong
+    colour = pale(strong) if strong in COLOURS else strong
     dashes = DASHES[number % len(DASHES)]
     marker = REFERENCE_MARKERS[number % len(REFERENCE_MARKERS)] if line.curve else ""
     label = line.name
@@ -138,25 +119,21 @@ def _draw_reference(axes: Axes, line: Line, number: int, strong: str) -> Line2D:
     return key
 
 
-def _pale(colour: str) -> str:
-    red, green, blue = to_rgb(colour)
-    return to_hex((0.5 + red / 2, 0.5 + green / 2, 0.5 + blue / 2))
-
-
 def _is_inside(axes: Axes, al: float, bleu: float) -> bool:
     (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
     return left <= al <= right and low <= bleu <= high
 
 
-def _label(axes: Axes, ours: Sequence[Line], references: Sequence[Line]) -> None:
-    """Name our points and all heights, as far off lines and each other as there is room."""
+def _label(axes: Axes, ours: Sequence[tuple[Line, Stroke]], references: Sequence[Line]) -> None:
+    """Name our systems' points and all heights but variants', as far off lines and each other as there is room."""
     (left, right), low, high = axes.get_xlim(), *axes.get_ylim()
     start = left + 0.006 * (right - left)  # off the axis
     # text, AL, BLEU, colour, sides; heights first, since they have the fewest places to go to
     wanted: list[tuple[str, float, float, str, Sequence[tuple[int, int]]]] = []
-    for line, colour in [(line, GREY) for line in references] + list(zip(ours, itertools.cycle(COLOURS))):
+    systems = [(line, stroke.colour) for line, stroke in ours if not stroke.is_variant]
+    for line, colour in [(line, GREY) for line in references] + systems:
         wanted += [(f"{bleu:.1f}", start, bleu, colour, ENDS) for bleu in line.heights]
-    for line, colour in zip(ours, itertools.cycle(COLOURS)):
+    for line, colour in systems:
         wanted += [(label, al, bleu, colour, AROUND) for label, al, bleu in line.curve]
     texts = [
         axes.annotate(
@@ -179,19 +156,34 @@ def _label(axes: Axes, ours: Sequence[Line], references: Sequence[Line]) -> None
     for text, (_, al, bleu, _, sides) in zip(texts, wanted, strict=True):
         x, y = axes.transData.transform((al, bleu))
         extent = text.get_window_extent()
-        labels.append(Label(x, y, extent.width, extent.height, sides))
+        labels.append(Label(x, y, extent.width + 4, extent.height + 2, sides))  # its halo, and room to the next
     corners = axes.transData.transform([(left, low), (right, high)])
     boxes = place(labels, _obstacles(axes, ours, references), Box(*corners[0], *corners[1]))
     for text, label, box in zip(texts, labels, boxes, strict=True):
         points = 72 / axes.figure.dpi  # in a pixel
         middle = (box.left + box.right) / 2 - label.x, (box.low + box.high) / 2 - label.y
         text.set_position((middle[0] * points, middle[1] * points))
+        if label.sides is AROUND:
+            _lead(axes, text, box, label)
 
 
-def _obstacles(axes: Axes, ours: Sequence[Line], references: Sequence[Line]) -> list[tuple[Array, float]]:
+def _lead(axes: Axes, text: Annotation, box: Box, label: Label) -> None:
+    """A thin line from a label that had to go far to its point."""
+    x, y = np.clip((label.x, label.y), (box.left, box.low), (box.right, box.high)) - (label.x, label.y)
+    if np.hypot(x, y) < FAR:
+        return
+    points = 72 / axes.figure.dpi
+    stroke = {"arrowstyle": "-", "color": text.get_color(), "linewidth": 0.8, "shrinkA": 0, "shrinkB": 0}
+    offset: Any = {"xytext": (x * points, y * points), "textcoords": "offset points", "arrowprops": stroke}
+    axes.annotate("", text.xy, **offset, zorder=3.5, in_layout=False)
+
+
+def _obstacles(
+    axes: Axes, ours: Sequence[tuple[Line, Stroke]], references: Sequence[Line]
+) -> list[tuple[Array, float]]:
     """All lines and markers in pixels; a label hides more of a solid line than of a pale, dashed one."""
     found = []
-    for line, weight in [(line, 3.0) for line in ours] + [(line, 1.0) for line in references]:
+    for line, weight in [(line, stroke.weight) for line, stroke in ours] + [(line, 1.0) for line in references]:
         curve = np.array([(al, bleu) for _, al, bleu in line.curve]).reshape(-1, 2)
         drawn = axes.transData.transform(curve)
         found += [(drawn, weight), *((point + MARKER, weight) for point in drawn)]
@@ -202,20 +194,40 @@ def _obstacles(axes: Axes, ours: Sequence[Line], references: Sequence[Line]) -> 
 
 def _legends(figure: Figure, ours: list[Line2D], references: list[Line2D], reference_title: str) -> None:
     """Below the axes, so that no curve is covered."""
-    columns, handles = min(4, len(ours)), list(ours)
     if references:  # one column of ours, two of theirs, each group under its name
         middle = -(-len(references) // 2)
-        rows, half = max(len(ours), middle), (references[:middle], references[middle:])
-        handles = [_text("whilst"), *ours, *[_text("")] * (rows - len(ours))] if ours else []
-        columns = 3 if ours else 2
-        handles += [_text(reference_title), *half[0], *[_text("")] * (rows - len(half[0]))]
-        handles += [_text(""), *half[1], *[_text("")] * (rows - len(half[1]))]
+        columns = [[_text(reference_title), *references[:middle]], [_text(""), *references[middle:]]]
+        columns = [[_text("whilst"), *ours], *columns] if ours else columns
+    else:
+        systems = _by_system(ours)
+        columns = [list(itertools.chain(*systems[place::4])) for place in range(min(4, len(systems)))]
+    rows = max(map(len, columns))
+    handles = [key for column in columns for key in (*column, *[_text("")] * (rows - len(column)))]
     legend = figure.legend(
-        handles=handles, loc="outside lower center", ncols=columns, frameon=False, fontsize=10, handlelength=2.6
+        handles=handles,
+        loc="outside lower center",
+        ncols=len(columns),
+        frameon=False,
+        fontsize=10,
+        handlelength=2.6,
+        labelspacing=0.35,
     )
     for text in legend.get_texts():
         if text.get_text() in ("whilst", reference_title):
             text.set_fontweight("bold")
+        elif text.get_text().startswith(VARIANT):
+            text.set_fontsize(9)
+
+
+def _by_system(keys: Sequence[Line2D]) -> list[list[Line2D]]:
+    """Each system's key, with those of its variants after it."""
+    found: list[list[Line2D]] = []
+    for key in keys:
+        if str(key.get_label()).startswith(VARIANT):
+            found[-1].append(key)
+        else:
+            found.append([key])
+    return found
 
 
 def _text(label: str) -> Line2D:

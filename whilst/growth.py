@@ -10,8 +10,8 @@ from rich.table import Table
 from whilst.bench import clock, random_model
 from whilst.chart import Curve, Panel, chart
 from whilst.console import console, track
-from whilst.figure import COLOURS
 from whilst.files import write_json
+from whilst.lines import COLOURS
 from whilst.model import Translator
 from whilst.processes import describe, pick_device, versions
 from whilst.reference import masked_states

@@ -9,7 +9,8 @@ from statistics import fmean
 from whilst import paper
 from whilst.document import Block, Items, Picture, Table, Text
 from whilst.families import DEFAULTS, Family
-from whilst.figure import Line, draw
+from whilst.figure import draw
+from whilst.lines import Line
 from whilst.paper import FULL
 from whilst.provenance import link, missing
 from whilst.report import PAPER, reference_lines

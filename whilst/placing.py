@@ -14,9 +14,10 @@ import numpy.typing as npt
 Array = npt.NDArray[np.float64]
 # Above on the left first: curves rise to the right. Then around, then the same further off.
 AROUND = ((-1, 1), (0, 1), (1, -1), (0, -1), (1, 1), (-1, -1), (1, 0), (-1, 0))
-GAPS = (6.0, 15.0)  # pixels between point and label
+GAPS = (6.0, 15.0, 30.0)  # pixels between point and label
 STEP = 2.0  # pixels between the dots that stand for a line
-LATER = 1.0  # what a place costs for each one tried before it, in pixels of line covered
+LATER = 1.0  # what a side costs for each one tried before it, in pixels of line covered
+FURTHER = 25.0  # likewise the next gap
 COVERED = 1e4  # another label under this one, or a label that leaves the frame: only if all else fails
 
 
@@ -56,6 +57,12 @@ class Label:
         y = self.y + side[1] * (self.height / 2 + gap)
         return Box(x - self.width / 2, y - self.height / 2, x + self.width / 2, y + self.height / 2)
 
+    def places(self) -> list[tuple[Box, float]]:
+        """All places to try, with what they cost where nothing is in the way."""
+        sides = [(LATER * number, side) for number, side in enumerate(self.sides)]
+        gaps = [(FURTHER * number, gap) for number, gap in enumerate(GAPS)]
+        return [(self.at(side, gap), further + later) for further, gap in gaps for later, side in sides]
+
 
 def dots(line: Array) -> Array:
     """The line [n, 2] through these points as dots, STEP apart."""
@@ -71,9 +78,9 @@ def place(labels: Sequence[Label], lines: Sequence[tuple[Array, float]], frame: 
     obstacles = [(dots(line), weight) for line, weight in lines]
     taken: list[Box] = []
     for label in labels:
-        boxes = [label.at(side, gap) for gap in GAPS for side in label.sides]
-        costs = [_cost(box, obstacles, taken, frame) + LATER * rank for rank, box in enumerate(boxes)]
-        taken.append(boxes[int(np.argmin(costs))])
+        places = label.places()
+        costs = [cost + _cost(box, obstacles, taken, frame) for box, cost in places]
+        taken.append(places[int(np.argmin(costs))][0])
     return taken
 
 

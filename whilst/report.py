@@ -12,11 +12,12 @@ from rich.console import Console
 from rich.table import Table
 
 from whilst import paper
-from whilst.compare import FULL, AtLatency, Gap, at_equal_latency, compare, gaps, paper_system, repeated
+from whilst.compare import FULL, AtLatency, Gap, agents, at_equal_latency, compare, gaps, paper_system, repeated
 from whilst.console import console, notes
 from whilst.errors import UserError
-from whilst.figure import Line, draw
+from whilst.figure import draw
 from whilst.files import write_json, writing_text
+from whilst.lines import Line
 from whilst.scoring import Record, Rescored
 from whilst.seeds import Result, over_seeds
 from whilst.tables import MARK, NAMES, NONE, agent_and_oracle, all_results, equal_latency, point_label
@@ -61,15 +62,25 @@ def select(records: Sequence[Record], pair: str | None, split: str = "test") -> 
 
 
 def our_lines(results: Sequence[Result]) -> list[Line]:
-    """One line a system. What cannot be drawn, because it has no BLEU, is refused."""
-    points: dict[str, list[tuple[str, float | None, float]]] = {}
+    """One line a system, with its variants; a variant of what is not there in its usual form is a system itself.
+
+    What cannot be drawn, because it has no BLEU, is refused.
+    """
+    points: dict[tuple[str, str], list[tuple[str, float | None, float]]] = {}
     for result in results:
         if result.bleu is None:
             traces = ", ".join(record.trace for record in result.records)
             raise UserError(f"{traces}: has no BLEU; score it with its reference first")
         al = None if result.is_full else result.al
-        points.setdefault(result.name, []).append((point_label(result), al, result.bleu))
-    return [Line(name, of_system) for name, of_system in points.items()]
+        points.setdefault((result.system, result.variant), []).append((point_label(result), al, result.bleu))
+    lines = []
+    for (system, variant), own in points.items():
+        if not variant:
+            others = sorted(other for name, other in points if name == system and other)
+            lines.append(Line(system, own, [Line(other, points[system, other]) for other in others]))
+        elif (system, "") not in points:
+            lines.append(Line(f"{system}, {variant}", own))
+    return lines
 
 
 def reference_lines(pair: str) -> list[Line]:
@@ -184,6 +195,8 @@ def _equal_latency_section(results: Sequence[Result]) -> list[str]:
     rows = at_equal_latency(results)
     if not rows:
         return []
+    has_variants = any(variant for _, variant in agents(results))
+    note = ["Of variants only the rows that have a figure of ours are shown."] if has_variants else []
     return [
         "## At equal latency",
         "",
@@ -192,6 +205,7 @@ def _equal_latency_section(results: Sequence[Result]) -> list[str]:
         "BLEU at the AL of each point that the paper prints for BS-SiMT. Ours, multi-path (under wait-k) and",
         f"oracle are read off straight lines between our points; {NONE} where that AL lies outside of them.",
         "Over it: ours over our multi-path. Paper over its: the paper's BS-SiMT over the paper's multi-path.",
+        *note,
         "",
         *_warning(results),
     ]
