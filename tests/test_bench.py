@@ -7,7 +7,7 @@ from typing import Literal
 import pytest
 
 from tests.runs import short_recipe
-from whilst import bench, growth
+from whilst import bench, growth, losses
 from whilst.checkpoint import save_tensors, write_run
 from whilst.dataset import Dataset
 from whilst.errors import UserError
@@ -53,6 +53,17 @@ def test_decode_bench_of_a_run(toy_data: Data, toy_dataset: Dataset, tmp_path: P
     assert figures["one by one: target tokens/s"] > 0
     with pytest.raises(UserError, match="oracle-1"):
         bench.run_bench(tmp_path, "oracle-1", 3, [], "cpu", None)
+
+
+def test_losses_bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a CPU there is one way only, so that both begin with the same weights and see the same batches."""
+    monkeypatch.setattr(bench, "random_text", functools.partial(bench.random_text, pairs=100, words=30))
+    tokens = "train.batch_tokens=512"
+    losses.losses_bench(None, 3, [*SMALL, tokens, "objective.name=multi-path"], "cpu", tmp_path / "out")
+    figures = read_json(tmp_path / "out.json")
+    assert figures["simple"] == figures["fast"]
+    assert len(set(figures["fast"])) == 3
+    assert (tmp_path / "out.png").is_file()
 
 
 def test_growth_bench(tmp_path: Path) -> None:

@@ -119,6 +119,7 @@ LAYERS = (
     "kernels",
     "bench",
     "growth",
+    "losses",
     "engine_bench",
     "serve_bench",
     "walkthrough",
@@ -128,6 +129,7 @@ LAYERS = (
     "studies",
     "streams",
     "deploy",
+    "benches",
     "__main__",
 )
 LONGEST = 350  # lines

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from whilst import deploy, streams, studies
+from whilst import benches, deploy, streams, studies
 from whilst.errors import UserError
 from whilst.options import Device, Policies, RecipeFile, Run, Set
 
@@ -206,6 +206,7 @@ app.command()(studies.sufficiency)
 app.command()(studies.paper)
 app.command()(deploy.export)
 app.command()(deploy.bundle)
+bench.command("losses")(benches.bench_losses)
 bench.command("engine")(deploy.bench_engine)
 bench.command("serve")(streams.bench_serve)
 
