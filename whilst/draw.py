@@ -24,7 +24,9 @@ def find_reads(
     model: Translator, settings: Search, batch: Batch, numbers: Tensor, searcher: Searcher = search
 ) -> Tensor:
     """(rows, target) reads by search, each sentence in the interval of its number."""
-    firsts = torch.tensor([first for first, _ in settings.intervals])[numbers].to(batch.source.device)
+    firsts = torch.tensor([first for first, _ in settings.intervals])[numbers]
+    # Without waiting, here and below: a GPU would first finish the update before, and then have nothing to do.
+    firsts = firsts.to(batch.source.device, non_blocking=True)
     return searcher(model, batch, settings, firsts[batch.target_at.segment])
 
 
@@ -44,4 +46,4 @@ def draw_reads(
         return found
     stay = torch.rand(batch.sentences + 1, generator=random) < recipe.search.multi_path
     paths = objectives.multi_path(Objective(draw="sentence"), batch, random)
-    return torch.where(stay.to(found.device)[batch.target_at.segment], paths, found)
+    return torch.where(stay.to(found.device, non_blocking=True)[batch.target_at.segment], paths, found)

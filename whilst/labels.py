@@ -21,18 +21,21 @@ class Labels:
     reads: Tensor  # (intervals, target units of all sentences) end to end
     offsets: Tensor  # (sentences + 1) where each begins
 
+    def begins(self, batch: Batch) -> Tensor:
+        """(rows, 1) where each sentence of a batch begins. A GPU is not waited for."""
+        numbers = torch.as_tensor(batch.numbers).to(self.offsets.device, non_blocking=True)
+        return self.offsets[numbers][:, None]
+
     def of(self, batch: Batch, intervals: Tensor) -> Tensor:
         """(rows, target) reads of a padded batch, each sentence in the interval of its number."""
-        begin = self.offsets[torch.as_tensor(batch.numbers).to(self.offsets.device)]
         # Padding lies past the end of its sentence: it takes the last read.
-        place = batch.target_at.position.minimum(batch.target_lengths - 1) + begin[:, None]
+        place = batch.target_at.position.minimum(batch.target_lengths - 1) + self.begins(batch)
         return self.reads[intervals[:, None], place].long()
 
     def keep(self, batch: Batch, found: Tensor) -> None:
         """Put the (intervals, rows, target) reads of a padded batch where they belong."""
         inside = batch.target_at.position < batch.target_lengths
-        begin = self.offsets[torch.as_tensor(batch.numbers).to(self.offsets.device)][:, None]
-        self.reads[:, (begin + batch.target_at.position)[inside]] = found[:, inside].to(self.reads.dtype)
+        self.reads[:, (self.begins(batch) + batch.target_at.position)[inside]] = found[:, inside].to(self.reads.dtype)
 
 
 @torch.no_grad()

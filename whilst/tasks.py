@@ -215,7 +215,7 @@ class Deciding(Task):
         """(2, sentences) the interval that each sentence teaches, and the one along whose reads it is led."""
         taught, other = (draw_interval(self.recipe.latencies, batch, random)[:-1] for _ in range(2))
         stray = torch.rand(batch.sentences, generator=random) < self.recipe.agent.stray
-        return torch.stack([taught, torch.where(stray, other, taught)]).to(self.device)
+        return torch.stack([taught, torch.where(stray, other, taught)]).to(self.device, non_blocking=True)
 
     def lesson(self, batch: Batch, labels: Labels, drawn: Tensor, looker: Looker) -> agents.Lesson:
         wanted, path = (labels.of(batch, numbers) for numbers in drawn)
