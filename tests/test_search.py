@@ -10,6 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from whilst.attention import dense_mask
 from whilst.data import Batch, packed, padded
 from whilst.dataset import Split
 from whilst.model import Translator
@@ -169,6 +170,25 @@ def test_one_table_serves_all_intervals(
     found = search_all(model, batch, settings)
     for reads, first in zip(found, firsts, strict=True):
         assert torch.equal(reads, search(model, batch, settings, first))
+
+
+def test_what_reads_do_not_change_is_computed_once(model: Translator, random_split: Callable[..., Split]) -> None:
+    batch = padded(random_split(6, 3), np.arange(6))
+    reader = Reader(model, batch, "belief")
+    inner = [part for name, part in model.named_modules() if name.endswith("cross.key_value")]
+    parts = [model.target_embedding, *inner]
+    calls: list[object] = []
+    watched = [part.register_forward_hook(lambda part, *_: calls.append(part)) for part in parts]
+    search(model, batch, one(1, 5, target="belief"), 1)
+    for watch in watched:
+        watch.remove()
+    assert len(calls) == len(parts) == 1 + len(model.decoder)
+    assert set(calls) == set(parts)
+    causal = dense_mask(batch.target_at, batch.target_at.position + 1, batch.target_at)
+    for seen in (batch.source_lengths, Interval(2, 1).reads(batch, 0)):
+        cross = dense_mask(batch.target_at, seen, batch.source_at)
+        wanted = model.decode(batch.target, batch.target_at.position, reader.encoded, causal, cross)
+        assert torch.equal(reader.states(seen), wanted)
 
 
 def test_the_belief_is_what_the_model_says_after_the_whole_source(

@@ -35,7 +35,8 @@ class Labels:
     def keep(self, batch: Batch, found: Tensor) -> None:
         """Put the (intervals, rows, target) reads of a padded batch where they belong."""
         inside = batch.target_at.position < batch.target_lengths
-        self.reads[:, (self.begins(batch) + batch.target_at.position)[inside]] = found[:, inside].to(self.reads.dtype)
+        place = (self.begins(batch) + batch.target_at.position)[inside]
+        self.reads[:, place] = found[:, inside].to(self.reads.dtype)
 
 
 @torch.no_grad()

@@ -118,20 +118,21 @@ Weigh = Callable[[Tensor, Tensor, Tensor | None], tuple[Tensor, Tensor]]  # such
 
 
 class Reader:
-    """Runs the decoder under any reads; the encoder has run once."""
+    """Runs the decoder under any reads; what does not depend on them is computed once."""
 
     def __init__(
         self, model: Translator, batch: Batch, target: Target = "reference", weigher: Weigh = weigh
     ) -> None:
         self.model, self.batch, self.weigher = model, batch, weigher
         self.encoded, self.causal = encoded(model, batch), causal_mask(batch)
+        self.sources = model.keys_values(self.encoded)
+        self.target = model.embed(model.target_embedding, batch.target, batch.target_at.position)
         self.belief = self.logits(reads.full(batch.source_lengths)).log_softmax(-1) if target == "belief" else None
 
     def states(self, seen: Tensor) -> Tensor:
         """(rows, target, width) decoder states under these reads."""
-        batch = self.batch
-        cross = cross_mask(batch, seen)
-        return self.model.decode(batch.target, batch.target_at.position, self.encoded, self.causal, cross)
+        cross = cross_mask(self.batch, seen)
+        return self.model.decode_embedded(self.target, self.sources, self.causal, cross)
 
     def logits(self, seen: Tensor) -> Tensor:
         """(rows, target, units) in full precision: bfloat16 would blur chances by several per cent."""
