@@ -38,6 +38,7 @@ LAYERS = (
     "cache",
     "layers",
     "model",
+    "halves",
     "objectives",
     "search",
     "looks",

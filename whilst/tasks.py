@@ -19,6 +19,7 @@ from whilst.capture import Captured
 from whilst.data import Batch, in_order
 from whilst.dataset import Dataset, Split
 from whilst.draw import Searcher, draw_interval, draw_reads
+from whilst.halves import Halved
 from whilst.labels import Labels, find_labels
 from whilst.looks import Looks, look
 from whilst.mma import Delays, hasten
@@ -26,12 +27,18 @@ from whilst.model import Translator
 from whilst.packing import Packing
 from whilst.prefixes import find_agreement
 from whilst.reads import Action
-from whilst.search import Weigh, search, weigh
+from whilst.search import Reader, Weigh, search, weigh
 from whilst.settings import Recipe, Search
 from whilst.tiles import use_small_tiles
 from whilst.validate import Validation, validate
 
 Looker = Callable[[Translator, Batch, Tensor], Looks]
+
+
+def compile_layers(model: Translator) -> None:
+    """Once each: all encoder layers share one program, all decoder layers another."""
+    for layer in (*model.encoder, *model.decoder):
+        layer.compile(dynamic=False)
 
 
 class Task(abc.ABC):
@@ -79,19 +86,21 @@ class Translating(Task):
         self.agreeing, self.divergence = objectives.agreeing_cross_entropy, objectives.divergence
         self.searcher: Searcher = search
         self.weigher: Weigh = weigh
+        self.halved: Halved | None = None  # what searches, where it is compiled
         self.captured: Captured | None = None
         self.haste = torch.ones((), device=self.device)  # of the full weight of latency, see `at`
 
     def compile(self) -> None:
-        """Compile the layers once each: all encoder layers share one program, all decoder layers another."""
+        """Layers are compiled twice: to be trained, and to search with."""
         if self.boxes:
             hasten(self.module)
             return  # each of the shapes would be compiled anew
         self.module.hasten(self.recipe.train.shortcuts)
         if "tiles" in self.recipe.train.shortcuts:
             use_small_tiles()
-        for layer in (*self.module.encoder, *self.module.decoder):
-            layer.compile(dynamic=False)
+        self.halved = Halved.of(self.module)
+        for model in (self.module, self.halved.model):
+            compile_layers(model)
         self.cross_entropy = torch.compile(objectives.cross_entropy, dynamic=False)
         self.agreeing = torch.compile(objectives.agreeing_cross_entropy, dynamic=False)
         self.divergence = torch.compile(objectives.divergence, dynamic=False)
@@ -100,13 +109,15 @@ class Translating(Task):
 
     def search_captured(self, model: Translator, batch: Batch, settings: Search, first: Tensor) -> Tensor:
         """`search` as a CUDA graph, where batches are packed."""
-        if not batch.packed:
+        halved = self.halved
+        if halved is None or not batch.packed:
             return search(model, batch, settings, first)
 
         def work(*tensors: Tensor) -> Tensor:
+            given = batch.with_tensors(tensors[:-1])
             # Without the cache, which would keep weights as they were when this was recorded.
             with torch.autocast("cuda", torch.bfloat16, cache_enabled=False):
-                return search(model, batch.with_tensors(tensors[:-1]), settings, tensors[-1], self.weigher)
+                return search(halved.refresh(), given, settings, tensors[-1], self.weigher)
 
         inputs = (*batch.tensors(), first)
         self.captured = self.captured or Captured(work, inputs)
@@ -140,8 +151,10 @@ class Translating(Task):
     @torch.no_grad()
     def belief(self, batch: Batch) -> Tensor:
         """(rows, target, width) the states of the model as it is used, the whole source read."""
+        if self.halved is not None:
+            return Reader(self.halved.refresh(), batch).states(batch.source_lengths)
         self.module.eval()
-        states = objectives.decoded(self.module, batch, batch.source_lengths)
+        states = Reader(self.module, batch).states(batch.source_lengths)
         self.module.train()
         return states
 
