@@ -180,11 +180,11 @@ def search(
 
 
 @torch.no_grad()
-def search_all(model: Translator, batch: Batch, settings: Search) -> Tensor:
+def search_all(model: Translator, batch: Batch, settings: Search, weigher: Weigh = weigh) -> Tensor:
     """(intervals, rows, target) reads in every interval; where these overlap they share decoder passes."""
     firsts = [first for first, _ in settings.intervals]
     whole = Interval(min(firsts), max(firsts) - min(firsts) + settings.size, settings.slope)
-    table = Table(Reader(model, batch, settings.target), whole)
+    table = Table(Reader(model, batch, settings.target, weigher), whole)
     each = [Interval(first, settings.size, settings.slope) for first in firsts]
     return torch.stack([search_in(table.look, batch, interval, settings) for interval in each])
 

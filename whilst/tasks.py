@@ -4,7 +4,6 @@ A task owns its module, says what a batch costs, and how good the module is on t
 """
 
 import abc
-import copy
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,14 +19,14 @@ from whilst.data import Batch, in_order
 from whilst.dataset import Dataset, Split
 from whilst.draw import Searcher, draw_interval, draw_reads
 from whilst.halves import Halved
-from whilst.labels import Labels, find_labels
+from whilst.labels import Finder, Labels, find_labels, find_packed, pays_packed
 from whilst.looks import Looks, look
 from whilst.mma import Delays, hasten
 from whilst.model import Translator
 from whilst.packing import Packing
 from whilst.prefixes import find_agreement
 from whilst.reads import Action
-from whilst.search import Reader, Weigh, search, weigh
+from whilst.search import Reader, Weigh, search, search_all, weigh
 from whilst.settings import Recipe, Search
 from whilst.tiles import use_small_tiles
 from whilst.validate import Validation, validate
@@ -176,6 +175,8 @@ class Deciding(Task):
 
     def __post_init__(self) -> None:
         self.looker: Looker = self.look
+        self.compiled: Translator | None = None  # a copy for packed batches; the padded ones have many shapes
+        self.weigher: Weigh = weigh
         self.captured: Captured | None = None
 
     @functools.cached_property
@@ -184,36 +185,53 @@ class Deciding(Task):
         return {name: self.find(self.dataset.split(name)) for name in ("train", "valid")}
 
     def find(self, split: Split) -> Labels:
-        agent, tokens = self.recipe.agent, self.recipe.train.batch_tokens
-        if agent.labels == "search":
-            return find_labels(self.translator, self.recipe.search, split, tokens)
-        return find_agreement(self.translator, agent.agreement, split, tokens)
+        agent, tokens, search = self.recipe.agent, self.recipe.train.batch_tokens, self.recipe.search
+        if agent.labels != "search":
+            return find_agreement(self.translator, agent.agreement, split, tokens)
+        if self.compiled is None or not pays_packed(split, tokens):
+            return find_labels(self.translator, search, split, tokens)
+        return find_packed(self.recorded_search(self.compiled), len(search.intervals), split, tokens, self.device)
+
+    def recorded_search(self, model: Translator) -> Finder:
+        """`search_all` as a CUDA graph of one packed shape; who has it holds its memory."""
+        recorded: list[Captured] = []
+
+        def find(batch: Batch) -> Tensor:
+            def work(*tensors: Tensor) -> Tensor:
+                with torch.autocast("cuda", torch.bfloat16, cache_enabled=False):
+                    return search_all(model, batch.with_tensors(tensors), self.recipe.search, self.weigher)
+
+            if not recorded:
+                recorded.append(Captured(work, batch.tensors()))
+            return recorded[0](batch.tensors())
+
+        return find
 
     def compile(self) -> None:
-        """cuDNN's LSTM is fast as it is. What it is shown can come from a copy of the translator, on packed batches
-        (the padded ones of validation have many shapes)."""
-        if "looks" not in self.recipe.train.shortcuts:
-            return
-        if "tiles" in self.recipe.train.shortcuts:
+        """The translator. cuDNN's LSTM is fast as it is."""
+        shortcuts = self.recipe.train.shortcuts
+        if "tiles" in shortcuts:
             use_small_tiles()
-        self.compiled = copy.deepcopy(self.translator)
-        for layer in (*self.compiled.encoder, *self.compiled.decoder):
-            layer.compile(dynamic=False)
-        self.looker = self.look_captured
+        self.compiled = Halved.of(self.translator).model
+        self.compiled.hasten(shortcuts)
+        compile_layers(self.compiled)
+        self.weigher = torch.compile(weigh, dynamic=False)
+        if "looks" in shortcuts:
+            self.looker = self.look_captured
 
     def look(self, model: Translator, batch: Batch, path: Tensor) -> Looks:
         agent = self.recipe.agent
         return look(model, batch, path, agent.reference == "translation", agent.inputs == "ahead")
 
-    def look_captured(self, _: Translator, batch: Batch, path: Tensor) -> Looks:
+    def look_captured(self, model: Translator, batch: Batch, path: Tensor) -> Looks:
         """The same as a CUDA graph of one packed shape."""
         packing = Packing.of(batch, self.recipe.train.batch_tokens)
-        whole = packing.pack(batch)
+        whole, compiled = packing.pack(batch), self.compiled or model
 
         def work(*tensors: Tensor) -> Tensor:
             # Without the cache, whose copies of weights do not outlive a recording.
             with torch.no_grad(), torch.autocast("cuda", torch.bfloat16, cache_enabled=False):
-                self.shown = self.look(self.compiled, whole.with_tensors(tensors[:-1]), tensors[-1]).slim()
+                self.shown = self.look(compiled, whole.with_tensors(tensors[:-1]), tensors[-1]).slim()
             return self.shown.words
 
         inputs = (*whole.tensors(), packing.pack_target(path, 1))
