@@ -5,12 +5,14 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 import torch
+from torch._inductor.async_compile import AsyncCompile
 from torch.fx import GraphModule
 
 from whilst import objectives
 from whilst.data import padded
 from whilst.dataset import Split
 from whilst.model import Translator
+from whilst.processes import wake_compilers
 from whilst.search import search
 from whilst.settings import Model, Search
 
@@ -51,3 +53,12 @@ def test_layers_of_a_kind_are_compiled_once(
         return len(made)
 
     assert [train(), look(), train(), look()] == [2, 4, 4, 4]
+
+
+def test_compilers_wait_for_a_gpu_to_train_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    monkeypatch.setattr(AsyncCompile, "use_process_pool", lambda: calls.append("woken"))
+    wake_compilers(torch.device("cpu"))
+    assert not calls
+    wake_compilers(torch.device("cuda"))
+    assert calls
