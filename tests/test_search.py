@@ -24,8 +24,9 @@ from whilst.search import (
     search,
     search_all,
     search_step_by_step,
+    sharp_logits,
 )
-from whilst.settings import Search
+from whilst.settings import Model, Search
 from whilst.vocab import PAD
 
 
@@ -201,6 +202,17 @@ def test_the_belief_is_what_the_model_says_after_the_whole_source(
     belief, now = (model.logits(reader.states(g)).softmax(-1) for g in (batch.source_lengths, seen))
     apart = (belief * (belief / now).log()).sum(-1)
     torch.testing.assert_close(reader.find(seen).chance, (-apart).exp())
+
+
+def test_logits_are_sharp_whatever_the_states_are(tiny: Model, translator: Callable[..., Translator]) -> None:
+    """Those of 16-bit states are of 16-bit weights too, but not of 16 bits themselves."""
+    torch.manual_seed(1)
+    model, states = translator(tiny).float(), torch.randn(2, 3, tiny.width)
+    weight = model.target_embedding.weight
+    assert torch.equal(sharp_logits(model, states), model.many_logits(states))
+    found = sharp_logits(model, states.bfloat16())
+    torch.testing.assert_close(found, states.bfloat16().float() @ weight.bfloat16().float().T)
+    assert not torch.equal(found, found.bfloat16().float())
 
 
 def test_belief_does_not_ask_the_reference(model: Translator, random_split: Callable[..., Split]) -> None:

@@ -18,11 +18,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from whilst import reads
 from whilst.data import Batch
-from whilst.model import Translator
+from whilst.model import WIDTH, Translator
 from whilst.objectives import causal_mask, cross_mask, encoded
 from whilst.settings import Search
 
@@ -117,6 +118,22 @@ def weigh(logits: Tensor, labels: Tensor, belief: Tensor | None) -> tuple[Tensor
 Weigh = Callable[[Tensor, Tensor, Tensor | None], tuple[Tensor, Tensor]]  # such as `weigh`, or it compiled
 
 
+def wide_product(left: Tensor, right: Tensor) -> Tensor:
+    """In 32 bits, of matrices in 16."""
+    if left.is_cuda:
+        return torch.mm(left, right, out_dtype=torch.float32)
+    return left.float() @ right.float()
+
+
+def sharp_logits(model: Translator, states: Tensor) -> Tensor:
+    """(rows, target, units) of the weights' own type, whatever that of the states."""
+    weight = model.target_embedding.weight
+    if states.dtype != torch.bfloat16:
+        return model.many_logits(states.to(weight.dtype))
+    factors = F.pad(weight, (0, 0, 0, -len(weight) % WIDTH)).bfloat16()
+    return wide_product(states.flatten(0, 1), factors.T).view(*states.shape[:2], -1)[..., : len(weight)]
+
+
 class Reader:
     """Runs the decoder under any reads; what does not depend on them is computed once."""
 
@@ -136,9 +153,9 @@ class Reader:
 
     def logits(self, seen: Tensor) -> Tensor:
         """(rows, target, units) in full precision: bfloat16 would blur chances by several per cent."""
-        states = self.states(seen)
+        states = self.model.slim(self.states(seen))
         with torch.autocast(states.device.type, enabled=False):
-            return self.model.many_logits(states.to(self.model.target_embedding.weight.dtype))
+            return sharp_logits(self.model, states)
 
     def find(self, seen: Tensor) -> Found:
         return Found(*self.weigher(self.logits(seen), self.batch.labels, self.belief))

@@ -141,7 +141,7 @@ class Train:
     compile: bool = True  # GPU only
     # With it, the same but for rounding and chance: dropout by 16 random bits that are drawn ahead; norms that
     # leave gain and bias to the next layer; attention in tiles of 64 tokens in place of 128; what agents look at
-    # recorded on packed batches; states between layers in 16 bits where reads are searched, as they are in training
+    # recorded on packed batches; states in 16 bits where reads are searched, as they are in training
     # (chances then differ by 0.0007 from exact ones, in place of 0.0003). Not measured on a GPU: the last three.
     shortcuts: tuple[Literal["dropout", "norms", "tiles", "looks", "states"], ...] = ()
     tensorboard: bool = True
