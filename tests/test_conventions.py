@@ -41,6 +41,7 @@ LAYERS = (
     "halves",
     "objectives",
     "search",
+    "beginnings",
     "looks",
     "packing",
     "agent",

@@ -9,13 +9,14 @@ import pytest
 import torch
 
 from tests.runs import CPU, Replayed, short_recipe
-from whilst import tasks
+from whilst import beginnings, tasks
 from whilst.attention import BLOCK
 from whilst.data import Batch, packed
 from whilst.dataset import Dataset, Split
+from whilst.draw import search_sentences
 from whilst.halves import Halved
 from whilst.model import Translator
-from whilst.search import Reader, search
+from whilst.search import Reader
 from whilst.settings import Data, Model, Search
 
 uncompiled = pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile:UserWarning")
@@ -66,13 +67,14 @@ def test_a_recorded_search_follows_the_weights(
     task = tasks.Translating(recipe, toy_dataset, model, CPU)
     task.halved = Halved.of(model)
     monkeypatch.setattr(tasks, "Captured", Replayed)
+    monkeypatch.setattr(beginnings, "STEP", BLOCK)
     found = torch.zeros(0)
     for begin in (0, 20):
         batch = packed(toy_dataset.split("train"), np.arange(begin, begin + 20), 3 * BLOCK, 3 * BLOCK)
-        firsts = torch.ones_like(batch.target)
+        firsts = torch.ones(21, dtype=torch.long)
         with torch.autocast("cpu", torch.bfloat16, cache_enabled=False):
             found = task.search_captured(model, batch, FIVE, firsts)
-            assert torch.equal(found, search(model, batch, FIVE, firsts))
+            assert torch.equal(found, search_sentences(model, batch, FIVE, firsts))
             assert torch.equal(task.belief(batch), Reader(model, batch).states(batch.source_lengths))
         move(model)
     assert len(set(found[0].tolist())) > 5

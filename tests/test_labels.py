@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from tests.runs import CPU, Replayed, changed, short_recipe
+from whilst import beginnings, tasks
 from whilst import labels as module
-from whilst import tasks
 from whilst.agent import Agent
 from whilst.attention import BLOCK
 from whilst.data import padded
@@ -60,6 +60,7 @@ def test_packed_batches_find_the_same(
         return recorded[-1]
 
     monkeypatch.setattr(tasks, "Captured", record)
+    monkeypatch.setattr(beginnings, "STEP", BLOCK)
     wanted = task.find(split)
     task.compiled = model
     assert not pays_packed(split, recipe.train.batch_tokens), "compiling would take longer"

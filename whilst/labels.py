@@ -10,12 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from whilst.beginnings import count_looks, room
 from whilst.console import track
 from whilst.data import Batch, cut, cut_padded, packed, padded
 from whilst.dataset import Split
 from whilst.model import Translator
 from whilst.packing import packed_sizes
-from whilst.search import search_all
+from whilst.search import covering, search_all
 from whilst.settings import Search
 
 MANY = 1 << 20  # target units of a split; fewer are searched in less time than a GPU needs to compile
@@ -62,7 +63,7 @@ def find_labels(model: Translator, settings: Search, split: Split, tokens: int) 
     return labels
 
 
-Finder = Callable[[Batch], Tensor]  # (intervals, 1, target) reads of a packed batch, such as `search_all` gives
+Finder = Callable[[Batch, int], Tensor]  # (intervals, 1, target) reads of a packed batch by a row of a size
 
 
 def pays_packed(split: Split, tokens: int) -> bool:
@@ -72,12 +73,14 @@ def pays_packed(split: Split, tokens: int) -> bool:
 
 
 @torch.no_grad()
-def find_packed(finder: Finder, intervals: int, split: Split, tokens: int, device: torch.device) -> Labels:
+def find_packed(finder: Finder, settings: Search, split: Split, tokens: int, device: torch.device) -> Labels:
     """The same in packed batches of one shape: sentences as they come, so that labels lie as they are found."""
-    labels, sizes = Labels.empty(split, intervals, device), packed_sizes(tokens)
+    labels, sizes = Labels.empty(split, len(settings.intervals), device), packed_sizes(tokens)
     batches = cut(split, np.arange(len(split.source)), sizes[0] - 1, sizes[1])
+    first, size = min(first for first, _ in settings.intervals), covering(settings).size
+    looks = max(count_looks(split, one, np.full(len(one), first), size, settings) for one in batches)
     for chosen in track(batches, "searching", "batches"):
         begin, end = split.target.offsets[chosen[0]], split.target.offsets[chosen[-1] + 1]
-        found = finder(packed(split, chosen, *sizes).to(device))
+        found = finder(packed(split, chosen, *sizes).to(device), room(looks))
         labels.reads[:, begin:end] = found[:, 0, : end - begin].to(labels.reads.dtype)
     return labels

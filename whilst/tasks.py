@@ -14,10 +14,11 @@ from torch import Tensor, nn
 from whilst import agent as agents
 from whilst import objectives
 from whilst.agent import Agent
+from whilst.beginnings import WeighRow, count_looks, room, search_all_row, search_row, weigh_row
 from whilst.capture import Captured
 from whilst.data import Batch, in_order
 from whilst.dataset import Dataset, Split
-from whilst.draw import Searcher, draw_interval, draw_reads
+from whilst.draw import Searcher, draw_interval, draw_reads, of_tokens, search_sentences
 from whilst.halves import Halved
 from whilst.labels import Finder, Labels, find_labels, find_packed, pays_packed
 from whilst.looks import Looks, look
@@ -26,7 +27,7 @@ from whilst.model import Translator
 from whilst.packing import Packing
 from whilst.prefixes import find_agreement
 from whilst.reads import Action
-from whilst.search import Reader, Weigh, search, search_all, weigh
+from whilst.search import Reader
 from whilst.settings import Recipe, Search
 from whilst.tiles import use_small_tiles
 from whilst.validate import Validation, validate
@@ -36,6 +37,8 @@ Looker = Callable[[Translator, Batch, Tensor], Looks]
 
 def compile_layers(model: Translator) -> None:
     """Once each: all encoder layers share one program, all decoder layers another."""
+    # Every stage has shapes of its own. Past the limit attention would not be compiled: too much for any memory.
+    torch._dynamo.config.recompile_limit = 32
     for layer in (*model.encoder, *model.decoder):
         layer.compile(dynamic=False)
 
@@ -83,10 +86,10 @@ class Translating(Task):
         self.packs = not self.boxes
         self.cross_entropy = objectives.cross_entropy
         self.agreeing, self.divergence = objectives.agreeing_cross_entropy, objectives.divergence
-        self.searcher: Searcher = search
-        self.weigher: Weigh = weigh
+        self.searcher: Searcher = search_sentences
+        self.weigher: WeighRow = weigh_row
         self.halved: Halved | None = None  # what searches, where it is compiled
-        self.captured: Captured | None = None
+        self.captured: dict[int, Captured] = {}  # searches, by the size of their rows
         self.haste = torch.ones((), device=self.device)  # of the full weight of latency, see `at`
 
     def compile(self) -> None:
@@ -103,24 +106,31 @@ class Translating(Task):
         self.cross_entropy = torch.compile(objectives.cross_entropy, dynamic=False)
         self.agreeing = torch.compile(objectives.agreeing_cross_entropy, dynamic=False)
         self.divergence = torch.compile(objectives.divergence, dynamic=False)
-        self.weigher = torch.compile(weigh, dynamic=False)
+        self.weigher = torch.compile(weigh_row, dynamic=False)
         self.searcher = self.search_captured
 
-    def search_captured(self, model: Translator, batch: Batch, settings: Search, first: Tensor) -> Tensor:
-        """`search` as a CUDA graph, where batches are packed."""
+    @functools.cached_property
+    def split(self) -> Split:
+        return self.dataset.split("train")
+
+    def search_captured(self, model: Translator, batch: Batch, settings: Search, firsts: Tensor) -> Tensor:
+        """`search_sentences` as a CUDA graph of one row, where batches are packed."""
         halved = self.halved
         if halved is None or not batch.packed:
-            return search(model, batch, settings, first)
+            return search_sentences(model, batch, settings, firsts)
+        looks = count_looks(self.split, batch.numbers, firsts[:-1].numpy(), settings.size, settings)
+        size = min((size for size in self.captured if size >= looks), default=room(looks))
 
         def work(*tensors: Tensor) -> Tensor:
             given = batch.with_tensors(tensors[:-1])
             # Without the cache, which would keep weights as they were when this was recorded.
             with torch.autocast("cuda", torch.bfloat16, cache_enabled=False):
-                return search(halved.refresh(), given, settings, tensors[-1], self.weigher)
+                return search_row(halved.refresh(), given, settings, tensors[-1], size, self.weigher)
 
-        inputs = (*batch.tensors(), first)
-        self.captured = self.captured or Captured(work, inputs)
-        return self.captured(inputs)
+        inputs = (*batch.tensors(), of_tokens(firsts, batch))
+        if size not in self.captured:
+            self.captured[size] = Captured(work, inputs, next(iter(self.captured.values()), None))
+        return self.captured[size](inputs)
 
     def at(self, step: int) -> None:
         rise = self.recipe.objective.latency_rise
@@ -176,7 +186,7 @@ class Deciding(Task):
     def __post_init__(self) -> None:
         self.looker: Looker = self.look
         self.compiled: Translator | None = None  # a copy for packed batches; the padded ones have many shapes
-        self.weigher: Weigh = weigh
+        self.weigher: WeighRow = weigh_row
         self.captured: Captured | None = None
 
     @functools.cached_property
@@ -190,16 +200,17 @@ class Deciding(Task):
             return find_agreement(self.translator, agent.agreement, split, tokens)
         if self.compiled is None or not pays_packed(split, tokens):
             return find_labels(self.translator, search, split, tokens)
-        return find_packed(self.recorded_search(self.compiled), len(search.intervals), split, tokens, self.device)
+        return find_packed(self.recorded_search(self.compiled), search, split, tokens, self.device)
 
     def recorded_search(self, model: Translator) -> Finder:
-        """`search_all` as a CUDA graph of one packed shape; who has it holds its memory."""
+        """`search_all` as a CUDA graph of one row; who has it holds its memory."""
         recorded: list[Captured] = []
 
-        def find(batch: Batch) -> Tensor:
+        def find(batch: Batch, size: int) -> Tensor:
             def work(*tensors: Tensor) -> Tensor:
+                given, settings = batch.with_tensors(tensors), self.recipe.search
                 with torch.autocast("cuda", torch.bfloat16, cache_enabled=False):
-                    return search_all(model, batch.with_tensors(tensors), self.recipe.search, self.weigher)
+                    return search_all_row(model, given, settings, size, self.weigher)
 
             if not recorded:
                 recorded.append(Captured(work, batch.tensors()))
@@ -215,7 +226,7 @@ class Deciding(Task):
         self.compiled = Halved.of(self.translator).model
         self.compiled.hasten(shortcuts)
         compile_layers(self.compiled)
-        self.weigher = torch.compile(weigh, dynamic=False)
+        self.weigher = torch.compile(weigh_row, dynamic=False)
         if "looks" in shortcuts:
             self.looker = self.look_captured
 
