@@ -64,17 +64,17 @@ def lay(batch: Batch, interval: Interval, belief: bool, size: int) -> Row:
     counts = torch.zeros(columns + 1, kinds, dtype=torch.long, device=start.device)
     counts = counts.index_add(0, segment, needed.T.long()).flatten()  # of each sentence
     begin = (counts.cumsum(0) - counts).view(-1, kinds)[segment].T
-    place = torch.where(needed, begin + batch.target_at.position[0], size)
+    place = (begin + batch.target_at.position[0]).masked_fill(~needed, size)
     every = torch.arange(kinds * columns, device=start.device)
     number = every.new_full((size + 1,), kinds * columns).scatter(0, place.flatten(), every)[:size]
     free, token = number == kinds * columns, number % columns
     return Row(
         number,
         token,
-        torch.where(free, kinds * (columns + 1), segment[token] * kinds + number // columns),
+        (segment[token] * kinds + number // columns).masked_fill(free, kinds * (columns + 1)),
         torch.where(free, batch.source_at.segment[0, -1], segment[token]),
-        torch.where(free, 0, batch.target_at.position[0, token]),
-        torch.where(free, 1, seen.flatten()[number.clamp(max=kinds * columns - 1)]),
+        batch.target_at.position[0, token].masked_fill(free, 0),
+        seen.flatten()[number.clamp(max=kinds * columns - 1)].masked_fill(free, 1),
         place[-1].clamp(max=size - 1),
     )
 
