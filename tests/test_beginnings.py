@@ -1,6 +1,8 @@
 """One row of looks finds what a pass for every offset finds, and is no longer than it must be."""
 
+import dataclasses
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,14 +11,16 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whilst import beginnings
+from tests.runs import CPU, Replayed, short_recipe
+from whilst import beginnings, tasks
 from whilst.attention import BLOCK
 from whilst.beginnings import count_looks, lay, room, search_all_row, search_row
 from whilst.data import packed
-from whilst.dataset import Split
+from whilst.dataset import Dataset, Split
+from whilst.draw import search_sentences
 from whilst.model import Translator
 from whilst.search import Interval, search, search_all
-from whilst.settings import Search
+from whilst.settings import Data, Search
 from whilst.vocab import PAD
 
 MakeSplit = Callable[..., Split]
@@ -78,3 +82,26 @@ def test_looks_are_counted_without_a_gpu(
 
 def test_a_row_has_room_for_other_batches() -> None:
     assert [room(looks) // beginnings.STEP for looks in (0, 1, 2000, 100_000)] == [1, 1, 2, 51]
+
+
+@uncompiled
+@pytest.mark.usefixtures("short")
+@pytest.mark.filterwarnings("ignore:.*CUDA is not available.*:UserWarning")
+def test_a_recorded_search_finds_the_same(
+    toy_data: Data, toy_dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Recorded once, and again for a batch that needs more room."""
+    settings = Search(((1, 5), (3, 7)), target="belief")
+    recipe = dataclasses.replace(short_recipe(toy_data, tmp_path), search=settings)
+    torch.manual_seed(3)
+    model = Translator(recipe.model, len(toy_dataset.source), len(toy_dataset.target)).double().eval()
+    task = tasks.Translating(recipe, toy_dataset, model, CPU)
+    monkeypatch.setattr(tasks, "Captured", Replayed)
+    recorded = []
+    for count in (10, 9, 30):
+        batch = packed(toy_dataset.split("train"), np.arange(count) + count, 4 * BLOCK, 4 * BLOCK)
+        firsts = torch.tensor([1, 3])[torch.arange(count + 1) % 2]
+        found = task.search_captured(model, batch, settings, firsts)
+        assert torch.equal(found, search_sentences(model, batch, settings, firsts))
+        recorded.append(len(task.captured))
+    assert recorded == [1, 1, 2]

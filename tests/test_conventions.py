@@ -38,7 +38,6 @@ LAYERS = (
     "cache",
     "layers",
     "model",
-    "halves",
     "objectives",
     "search",
     "beginnings",

@@ -4,6 +4,7 @@ A task owns its module, says what a batch costs, and how good the module is on t
 """
 
 import abc
+import copy
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,7 +20,6 @@ from whilst.capture import Captured
 from whilst.data import Batch, in_order
 from whilst.dataset import Dataset, Split
 from whilst.draw import Searcher, draw_interval, draw_reads, of_tokens, search_sentences
-from whilst.halves import Halved
 from whilst.labels import Finder, Labels, find_labels, find_packed, pays_packed
 from whilst.looks import Looks, look
 from whilst.mma import Delays, hasten
@@ -27,7 +27,6 @@ from whilst.model import Translator
 from whilst.packing import Packing
 from whilst.prefixes import find_agreement
 from whilst.reads import Action
-from whilst.search import Reader
 from whilst.settings import Recipe, Search
 from whilst.tiles import use_small_tiles
 from whilst.validate import Validation, validate
@@ -88,21 +87,17 @@ class Translating(Task):
         self.agreeing, self.divergence = objectives.agreeing_cross_entropy, objectives.divergence
         self.searcher: Searcher = search_sentences
         self.weigher: WeighRow = weigh_row
-        self.halved: Halved | None = None  # what searches, where it is compiled
         self.captured: dict[int, Captured] = {}  # searches, by the size of their rows
         self.haste = torch.ones((), device=self.device)  # of the full weight of latency, see `at`
 
     def compile(self) -> None:
-        """Layers are compiled twice: to be trained, and to search with."""
         if self.boxes:
             hasten(self.module)
             return  # each of the shapes would be compiled anew
         self.module.hasten(self.recipe.train.shortcuts)
         if "tiles" in self.recipe.train.shortcuts:
             use_small_tiles()
-        self.halved = Halved.of(self.module)
-        for model in (self.module, self.halved.model):
-            compile_layers(model)
+        compile_layers(self.module)
         self.cross_entropy = torch.compile(objectives.cross_entropy, dynamic=False)
         self.agreeing = torch.compile(objectives.agreeing_cross_entropy, dynamic=False)
         self.divergence = torch.compile(objectives.divergence, dynamic=False)
@@ -115,8 +110,7 @@ class Translating(Task):
 
     def search_captured(self, model: Translator, batch: Batch, settings: Search, firsts: Tensor) -> Tensor:
         """`search_sentences` as a CUDA graph of one row, where batches are packed."""
-        halved = self.halved
-        if halved is None or not batch.packed:
+        if not batch.packed:
             return search_sentences(model, batch, settings, firsts)
         looks = count_looks(self.split, batch.numbers, firsts[:-1].numpy(), settings.size, settings)
         size = min((size for size in self.captured if size >= looks), default=room(looks))
@@ -125,7 +119,7 @@ class Translating(Task):
             given = batch.with_tensors(tensors[:-1])
             # Without the cache, which would keep weights as they were when this was recorded.
             with torch.autocast("cuda", torch.bfloat16, cache_enabled=False):
-                return search_row(halved.refresh(), given, settings, tensors[-1], size, self.weigher)
+                return search_row(model, given, settings, tensors[-1], size, self.weigher)
 
         inputs = (*batch.tensors(), of_tokens(firsts, batch))
         if size not in self.captured:
@@ -160,10 +154,8 @@ class Translating(Task):
     @torch.no_grad()
     def belief(self, batch: Batch) -> Tensor:
         """(rows, target, width) the states of the model as it is used, the whole source read."""
-        if self.halved is not None:
-            return Reader(self.halved.refresh(), batch).states(batch.source_lengths)
         self.module.eval()
-        states = Reader(self.module, batch).states(batch.source_lengths)
+        states = objectives.decoded(self.module, batch, batch.source_lengths)
         self.module.train()
         return states
 
@@ -223,7 +215,7 @@ class Deciding(Task):
         shortcuts = self.recipe.train.shortcuts
         if "tiles" in shortcuts:
             use_small_tiles()
-        self.compiled = Halved.of(self.translator).model
+        self.compiled = copy.deepcopy(self.translator)
         self.compiled.hasten(shortcuts)
         compile_layers(self.compiled)
         self.weigher = torch.compile(weigh_row, dynamic=False)
