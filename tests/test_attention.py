@@ -116,6 +116,9 @@ def test_flex_attention_is_sdpa(split: Split, which: int) -> None:
     real = queries.segment[0] < batch.sentences
     torch.testing.assert_close(block[:, real], dense[:, real])
     assert bool(block.isfinite().all())
+    with torch.no_grad():  # the mask has no side for gradients then
+        assert torch.equal(attend(query, key, value, block_mask(queries, limits, keys)), block)
+        assert block_mask(queries, limits, keys).q_indices is None
 
 
 @pytest.mark.usefixtures("side")

@@ -40,6 +40,7 @@ LAYERS = (
     "model",
     "objectives",
     "search",
+    "beginnings",
     "looks",
     "packing",
     "agent",

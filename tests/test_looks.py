@@ -90,7 +90,7 @@ def test_padding_has_no_place_beyond_those_that_are_known(
     model: Translator, random_split: MakeSplit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Counted from where padding begins it would have."""
-    monkeypatch.setattr(model, "sinusoids", model.get_buffer("sinusoids")[:BLOCK])
+    monkeypatch.setitem(model._buffers, "sinusoids", model.get_buffer("sinusoids")[:BLOCK])
     batch = padded(random_split(2, 6), np.arange(2))
     path = search(model, batch, FOUR, 1)
     packing = Packing.of(batch, 4 * BLOCK)

@@ -238,13 +238,14 @@ def test_padding_costs_nothing(split: Split, model: Translator) -> None:
     assert both == pytest.approx(sum(alone), rel=1e-6)
 
 
-@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize(("training", "shortcuts"), [(True, []), (False, []), (False, ["states"])])
 def test_half_precision_is_for_training_under_autocast(
-    split: Split, tiny: Model, translator: Callable[..., Translator], training: bool
+    split: Split, tiny: Model, translator: Callable[..., Translator], training: bool, shortcuts: list[str]
 ) -> None:
     """There the states between layers are bf16 too, and the loss is nearly the same."""
     batch = padded(split, np.arange(20))
     model = translator(dataclasses.replace(tiny, dropout=0.0)).float().train(training)
+    model.hasten(shortcuts)
     exact = loss(model, batch, Objective("full"))
     seen = []
     watch = model.encoder[1].register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].dtype))
@@ -256,6 +257,6 @@ def test_half_precision_is_for_training_under_autocast(
     finally:
         torch.set_autocast_enabled("cuda", before)
         watch.remove()
-    assert seen == [torch.bfloat16 if training else torch.float32]
+    assert seen == [torch.bfloat16 if training or shortcuts else torch.float32]
     torch.testing.assert_close(rough, exact, rtol=0.02, atol=0.0)
     assert not torch.equal(rough, exact)

@@ -10,6 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from whilst.attention import dense_mask
 from whilst.data import Batch, packed, padded
 from whilst.dataset import Split
 from whilst.model import Translator
@@ -23,8 +24,9 @@ from whilst.search import (
     search,
     search_all,
     search_step_by_step,
+    sharp_logits,
 )
-from whilst.settings import Search
+from whilst.settings import Model, Search
 from whilst.vocab import PAD
 
 
@@ -171,6 +173,25 @@ def test_one_table_serves_all_intervals(
         assert torch.equal(reads, search(model, batch, settings, first))
 
 
+def test_what_reads_do_not_change_is_computed_once(model: Translator, random_split: Callable[..., Split]) -> None:
+    batch = padded(random_split(6, 3), np.arange(6))
+    reader = Reader(model, batch, "belief")
+    inner = [part for name, part in model.named_modules() if name.endswith("cross.key_value")]
+    parts = [model.target_embedding, *inner]
+    calls: list[object] = []
+    watched = [part.register_forward_hook(lambda part, *_: calls.append(part)) for part in parts]
+    search(model, batch, one(1, 5, target="belief"), 1)
+    for watch in watched:
+        watch.remove()
+    assert len(calls) == len(parts) == 1 + len(model.decoder)
+    assert set(calls) == set(parts)
+    causal = dense_mask(batch.target_at, batch.target_at.position + 1, batch.target_at)
+    for seen in (batch.source_lengths, Interval(2, 1).reads(batch, 0)):
+        cross = dense_mask(batch.target_at, seen, batch.source_at)
+        wanted = model.decode(batch.target, batch.target_at.position, reader.encoded, causal, cross)
+        assert torch.equal(reader.states(seen), wanted)
+
+
 def test_the_belief_is_what_the_model_says_after_the_whole_source(
     model: Translator, random_split: Callable[..., Split]
 ) -> None:
@@ -181,6 +202,17 @@ def test_the_belief_is_what_the_model_says_after_the_whole_source(
     belief, now = (model.logits(reader.states(g)).softmax(-1) for g in (batch.source_lengths, seen))
     apart = (belief * (belief / now).log()).sum(-1)
     torch.testing.assert_close(reader.find(seen).chance, (-apart).exp())
+
+
+def test_logits_are_sharp_whatever_the_states_are(tiny: Model, translator: Callable[..., Translator]) -> None:
+    """Those of 16-bit states are of 16-bit weights too, but not of 16 bits themselves."""
+    torch.manual_seed(1)
+    model, states = translator(tiny).float(), torch.randn(2, 3, tiny.width)
+    weight = model.target_embedding.weight
+    assert torch.equal(sharp_logits(model, states), model.many_logits(states))
+    found = sharp_logits(model, states.bfloat16())
+    torch.testing.assert_close(found, states.bfloat16().float() @ weight.bfloat16().float().T)
+    assert not torch.equal(found, found.bfloat16().float())
 
 
 def test_belief_does_not_ask_the_reference(model: Translator, random_split: Callable[..., Split]) -> None:

@@ -72,16 +72,19 @@ def span_mask(first: Tensor, end: Tensor, keys: int, itself: bool = False) -> Bl
 
     Tiles are computed where what a tile of queries sees, from the first to the last, overlaps one of keys; the rule
     masks inside them. That needs no host synchronisation: `create_block_mask` would evaluate the rule on every pair
-    of tokens instead. Two 32-bit bounds of each query are all that a kernel has to load and compare.
+    of tokens instead. Two 32-bit bounds of each query are all that a kernel has to load and compare. Which queries
+    see a tile of keys is only found for gradients: it takes as many kernels as all the rest.
     """
     first, end, side = first.to(torch.int32), end.to(torch.int32), Tiles.side
-    tiles = torch.arange(0, keys, side, device=first.device)
-    lowest, highest = first.view(-1, side).amin(1), end.view(-1, side).amax(1)
-    meet = (lowest[:, None] < tiles + side) & (tiles < highest[:, None])
+    tiles = torch.arange(-(-keys // side), device=first.device, dtype=torch.int32)
+    lowest, highest = first.view(-1, side).amin(1, keepdim=True), end.view(-1, side).amax(1, keepdim=True)
+    begin, stop = lowest // side, (highest + side - 1) // side
     if itself:
-        meet |= tiles == tiles[:, None]
-    counts = meet.sum(-1, dtype=torch.int32)[None, None]
-    order = meet.to(torch.int32).argsort(dim=-1, descending=True, stable=True).to(torch.int32)[None, None]
+        meet = ((begin <= tiles) & (tiles < stop)) | (tiles == tiles[:, None])
+        counts = meet.sum(-1, dtype=torch.int32)
+        order = meet.to(torch.int32).argsort(dim=-1, descending=True, stable=True).to(torch.int32)
+    else:  # they are neighbours: nothing to sort
+        counts, order = (stop - begin)[:, 0].clamp(min=0), (begin + tiles) % len(tiles)
 
     def rule(row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:  # noqa: ARG001
         return (key >= first[query]) & (key < end[query])
@@ -89,8 +92,11 @@ def span_mask(first: Tensor, end: Tensor, keys: int, itself: bool = False) -> Bl
     def rule_and_itself(row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:  # noqa: ARG001
         return ((key >= first[query]) & (key < end[query])) | (query == key)
 
-    mod = rule_and_itself if itself else rule
-    return BlockMask.from_kv_blocks(counts, order, BLOCK_SIZE=side, mask_mod=mod, seq_lengths=(len(first), keys))
+    mod, taught = rule_and_itself if itself else rule, torch.is_grad_enabled()
+    counts, order = counts[None, None], order[None, None]
+    return BlockMask.from_kv_blocks(
+        counts, order, BLOCK_SIZE=side, mask_mod=mod, seq_lengths=(len(first), keys), compute_q_blocks=taught
+    )
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, mask: Mask) -> Tensor:

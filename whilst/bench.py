@@ -27,7 +27,7 @@ from whilst.kernels import profiled, show_kernels
 from whilst.model import Translator
 from whilst.policy.wait_k import WaitK
 from whilst.prepare import prepare
-from whilst.processes import describe, pick_device, versions
+from whilst.processes import describe, pick_device, versions, wake_compilers
 from whilst.reference import translate_recomputed
 from whilst.settings import Data, Limits, Recipe
 from whilst.stages import make_task, stages
@@ -120,6 +120,7 @@ def train_bench(
 ) -> None:
     """Time `steps` updates of a stage after as many to warm up; then see which kernels take the time, if wanted."""
     device = pick_device(name)
+    wake_compilers(device)
     with tempfile.TemporaryDirectory() as temporary:
         every = load(recipe, overrides, Path(temporary))
         chosen = dataclasses.replace(stages(dataclasses.replace(every, stages=(stage,)))[0], start="")

@@ -17,19 +17,31 @@ def draw_interval(intervals: int, batch: Batch, random: torch.Generator) -> Tens
     return torch.randint(intervals, (batch.sentences + 1,), generator=random)
 
 
-Searcher = Callable[[Translator, Batch, Search, Tensor], Tensor]  # such as search.search
+def of_tokens(values: Tensor, batch: Batch) -> Tensor:
+    """(rows, target) what the sentence of each token has; `values` (sentences + 1) are the host's.
+
+    Without waiting: a GPU would first finish the update before, and then have nothing to do.
+    """
+    return values.to(batch.source.device, non_blocking=True)[batch.target_at.segment]
+
+
+def search_sentences(model: Translator, batch: Batch, settings: Search, firsts: Tensor) -> Tensor:
+    """(rows, target) reads, each sentence's (sentences + 1) in an interval that begins elsewhere."""
+    return search(model, batch, settings, of_tokens(firsts, batch))
+
+
+Searcher = Callable[[Translator, Batch, Search, Tensor], Tensor]  # such as `search_sentences`
 
 
 def find_reads(
-    model: Translator, settings: Search, batch: Batch, numbers: Tensor, searcher: Searcher = search
+    model: Translator, settings: Search, batch: Batch, numbers: Tensor, searcher: Searcher = search_sentences
 ) -> Tensor:
     """(rows, target) reads by search, each sentence in the interval of its number."""
-    firsts = torch.tensor([first for first, _ in settings.intervals])[numbers].to(batch.source.device)
-    return searcher(model, batch, settings, firsts[batch.target_at.segment])
+    return searcher(model, batch, settings, torch.tensor([first for first, _ in settings.intervals])[numbers])
 
 
 def draw_reads(
-    model: Translator, recipe: Recipe, batch: Batch, random: torch.Generator, searcher: Searcher = search
+    model: Translator, recipe: Recipe, batch: Batch, random: torch.Generator, searcher: Searcher = search_sentences
 ) -> Tensor:
     """(rows, target) the reads of the recipe's objective."""
     objective = recipe.objective
@@ -44,4 +56,4 @@ def draw_reads(
         return found
     stay = torch.rand(batch.sentences + 1, generator=random) < recipe.search.multi_path
     paths = objectives.multi_path(Objective(draw="sentence"), batch, random)
-    return torch.where(stay.to(found.device)[batch.target_at.segment], paths, found)
+    return torch.where(of_tokens(stay, batch), paths, found)

@@ -3,17 +3,23 @@
 They are what the agent learns; the translator does not change meanwhile, so searching again would find the same.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from whilst.beginnings import count_looks, room
 from whilst.console import track
-from whilst.data import Batch, cut_padded, padded
+from whilst.data import Batch, cut, cut_padded, packed, padded
 from whilst.dataset import Split
 from whilst.model import Translator
-from whilst.search import search_all
+from whilst.packing import packed_sizes
+from whilst.search import covering, search_all
 from whilst.settings import Search
+
+MANY = 1 << 20  # target units of a split; fewer are searched in less time than a GPU needs to compile
 
 
 @dataclass(frozen=True)
@@ -21,30 +27,60 @@ class Labels:
     reads: Tensor  # (intervals, target units of all sentences) end to end
     offsets: Tensor  # (sentences + 1) where each begins
 
+    @classmethod
+    def empty(cls, split: Split, intervals: int, device: torch.device) -> "Labels":
+        # 16 bits hold every position that a model can have.
+        reads = torch.empty(intervals, len(split.target.tokens), dtype=torch.int16, device=device)
+        return cls(reads, torch.from_numpy(split.target.offsets).to(device))
+
+    def begins(self, batch: Batch) -> Tensor:
+        """(rows, 1) where each sentence of a batch begins. A GPU is not waited for."""
+        numbers = torch.as_tensor(batch.numbers).to(self.offsets.device, non_blocking=True)
+        return self.offsets[numbers][:, None]
+
     def of(self, batch: Batch, intervals: Tensor) -> Tensor:
         """(rows, target) reads of a padded batch, each sentence in the interval of its number."""
-        begin = self.offsets[torch.as_tensor(batch.numbers).to(self.offsets.device)]
         # Padding lies past the end of its sentence: it takes the last read.
-        place = batch.target_at.position.minimum(batch.target_lengths - 1) + begin[:, None]
+        place = batch.target_at.position.minimum(batch.target_lengths - 1) + self.begins(batch)
         return self.reads[intervals[:, None], place].long()
 
     def keep(self, batch: Batch, found: Tensor) -> None:
         """Put the (intervals, rows, target) reads of a padded batch where they belong."""
         inside = batch.target_at.position < batch.target_lengths
-        begin = self.offsets[torch.as_tensor(batch.numbers).to(self.offsets.device)][:, None]
-        self.reads[:, (begin + batch.target_at.position)[inside]] = found[:, inside].to(self.reads.dtype)
+        place = (self.begins(batch) + batch.target_at.position)[inside]
+        self.reads[:, place] = found[:, inside].to(self.reads.dtype)
 
 
 @torch.no_grad()
 def find_labels(model: Translator, settings: Search, split: Split, tokens: int) -> Labels:
     """Search a split, longest sentences last; the model must be in eval mode."""
     device = model.target_embedding.weight.device
-    offsets = torch.from_numpy(split.target.offsets).to(device)
-    # 16 bits hold every position that a model can have.
-    reads = torch.empty(len(settings.intervals), len(split.target.tokens), dtype=torch.int16, device=device)
-    labels = Labels(reads, offsets)
+    labels = Labels.empty(split, len(settings.intervals), device)
     order = split.target.lengths.argsort(kind="stable")
     for chosen in track(cut_padded(split, order, tokens), "searching", "batches"):
         batch = padded(split, chosen).to(device)
         labels.keep(batch, search_all(model, batch, settings))
+    return labels
+
+
+Finder = Callable[[Batch, int], Tensor]  # (intervals, 1, target) reads of a packed batch by a row of a size
+
+
+def pays_packed(split: Split, tokens: int) -> bool:
+    """Whether `find_packed` is worth compiling what it calls, and can take all sentences."""
+    longest = max(int(side.lengths.max()) for side in (split.source, split.target))
+    return len(split.target.tokens) >= MANY and longest <= tokens
+
+
+@torch.no_grad()
+def find_packed(finder: Finder, settings: Search, split: Split, tokens: int, device: torch.device) -> Labels:
+    """The same in packed batches of one shape: sentences as they come, so that labels lie as they are found."""
+    labels, sizes = Labels.empty(split, len(settings.intervals), device), packed_sizes(tokens)
+    batches = cut(split, np.arange(len(split.source)), sizes[0] - 1, sizes[1])
+    first, size = min(first for first, _ in settings.intervals), covering(settings).size
+    looks = max(count_looks(split, one, np.full(len(one), first), size, settings) for one in batches)
+    for chosen in track(batches, "searching", "batches"):
+        begin, end = split.target.offsets[chosen[0]], split.target.offsets[chosen[-1] + 1]
+        found = finder(packed(split, chosen, *sizes).to(device), room(looks))
+        labels.reads[:, begin:end] = found[:, 0, : end - begin].to(labels.reads.dtype)
     return labels

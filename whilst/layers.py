@@ -114,13 +114,15 @@ class DecoderLayer(nn.Module):
     def forward(
         self,
         states: Tensor,
-        encoded: Tensor,
+        source: Tensor | KeysValues,
         mask: Mask,
         cross_mask: Mask,
         walk: Delays | None = None,
         lots: Tensor | None = None,
     ) -> Tensor:
-        return self.step(states, self.cross.keys_values(encoded), mask, cross_mask, walk=walk, lots=lots)
+        """`source`: encoder states, or the keys and values that are made of them."""
+        source = self.cross.keys_values(source) if isinstance(source, Tensor) else source
+        return self.step(states, source, mask, cross_mask, walk=walk, lots=lots)
 
     def step(
         self,

@@ -46,6 +46,7 @@ class Translator(nn.Module):
         self.decoder_norm = nn.LayerNorm(settings.width) if final else nn.Identity()
         self.dropout = nn.Dropout(settings.dropout)
         self.draws_lots = False  # for dropout, see there
+        self.slims = False  # in eval mode too
         self.register_buffer("sinusoids", sinusoids(MAX_POSITIONS + 1, settings.width), persistent=False)
 
     @property
@@ -61,11 +62,12 @@ class Translator(nn.Module):
 
     def slim(self, states: Tensor) -> Tensor:
         """As bf16 where a GPU trains under autocast, which leaves the sums between layers their own type."""
-        return states.bfloat16() if self.training and torch.is_autocast_enabled("cuda") else states
+        wanted = self.training or self.slims
+        return states.bfloat16() if wanted and torch.is_autocast_enabled("cuda") else states
 
     def hasten(self, shortcuts: Collection[str]) -> None:
         """Take these of train.shortcuts."""
-        self.draws_lots = "dropout" in shortcuts
+        self.draws_lots, self.slims = "dropout" in shortcuts, "states" in shortcuts
         for module in self.modules():
             if isinstance(module, Sublayer):  # monotone heads take what is normalised already
                 module.folds = "norms" in shortcuts and self.settings.cross != "monotone"
@@ -101,10 +103,25 @@ class Translator(nn.Module):
         Monotone heads are followed on all their walks at once, and say in `walk` how long these are on average.
         """
         states = self.embed(self.target_embedding, target, positions)
-        for layer in self.decoder:
-            states = layer(states, encoded, mask, cross, walk, self.draw_lots(layer, states))
+        return self.decode_embedded(states, [encoded] * len(self.decoder), mask, cross, walk)
+
+    def decode_embedded(
+        self,
+        states: Tensor,
+        sources: Sequence[Tensor | KeysValues],
+        mask: Mask,
+        cross: Mask,
+        walk: Delays | None = None,
+    ) -> Tensor:
+        """The same when the target is embedded already; and for each layer the source, or keys and values of it."""
+        for layer, source in zip(self.decoder, sources, strict=True):
+            states = layer(states, source, mask, cross, walk, self.draw_lots(layer, states))
         decoded: Tensor = self.decoder_norm(states)
         return decoded
+
+    def keys_values(self, encoded: Tensor) -> list[KeysValues]:
+        """What each decoder layer sees of the source."""
+        return [layer.cross.keys_values(encoded) for layer in self.decoder if isinstance(layer, DecoderLayer)]
 
     def logits(self, decoded: Tensor) -> Tensor:
         """(…, width) -> (…, target units); the output layer is the target embedding."""

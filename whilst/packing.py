@@ -18,6 +18,12 @@ def places(position: Tensor, lengths: Tensor, size: int) -> Tensor:
     return torch.where(position < lengths[:, None], position + starts[:, None], size)
 
 
+def packed_sizes(tokens: int) -> tuple[int, int]:
+    """Of source and target, for batches of at most so many tokens on either side."""
+    size = -(-tokens // BLOCK) * BLOCK
+    return size + BLOCK, size  # some source is free, so that padding has something to look at
+
+
 @dataclass(frozen=True)
 class Packing:
     source: Tensor  # (rows, source) place in the packed row; of padding: one past its end
@@ -28,8 +34,7 @@ class Packing:
     @classmethod
     def of(cls, batch: Batch, tokens: int) -> "Packing":
         """For batches of at most so many tokens on either side."""
-        target_size = -(-tokens // BLOCK) * BLOCK
-        source_size = target_size + BLOCK  # something is free, so that padding has something to look at
+        source_size, target_size = packed_sizes(tokens)
         read, written = batch.source_lengths[:, 0], batch.target_lengths[:, 0]
         return cls(
             places(batch.source_at.position, read, source_size),

@@ -84,6 +84,17 @@ def pick_device(name: str = "auto") -> torch.device:
     return device
 
 
+def wake_compilers(device: torch.device) -> None:
+    """Start the processes that compile kernels for a GPU, which takes seconds, before there is anything to compile.
+
+    Until they are there, kernels are compiled one after the other.
+    """
+    if device.type == "cuda":
+        from torch._inductor.async_compile import AsyncCompile
+
+        AsyncCompile.use_process_pool()  # type: ignore[no-untyped-call]
+
+
 def describe(device: torch.device) -> str:
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)

@@ -13,16 +13,19 @@ It is slow, and tests the other.
 The result is made monotone: the decoder attends to its own past, so source seen earlier is never unseen.
 """
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from whilst import reads
+from whilst.attention import Mask
 from whilst.data import Batch
-from whilst.model import Translator
+from whilst.model import WIDTH, Translator
 from whilst.objectives import causal_mask, cross_mask, encoded
 from whilst.settings import Search
 
@@ -114,47 +117,83 @@ def weigh(logits: Tensor, labels: Tensor, belief: Tensor | None) -> tuple[Tensor
     return (-apart).exp(), logits.argmax(-1)
 
 
-Weigh = Callable[[Tensor, Tensor, Tensor | None], tuple[Tensor, Tensor]]  # such as `weigh`, or it compiled
+def wide_product(left: Tensor, right: Tensor) -> Tensor:
+    """In 32 bits, of matrices in 16."""
+    if left.is_cuda:
+        return torch.mm(left, right, out_dtype=torch.float32)
+    return left.float() @ right.float()
+
+
+def sharp_logits(model: Translator, states: Tensor) -> Tensor:
+    """(rows, target, units) of the weights' own type, whatever that of the states."""
+    weight = model.target_embedding.weight
+    if states.dtype != torch.bfloat16:
+        return model.many_logits(states.to(weight.dtype))
+    factors = F.pad(weight, (0, 0, 0, -len(weight) % WIDTH)).bfloat16()
+    return wide_product(states.flatten(0, 1), factors.T).view(*states.shape[:2], -1)[..., : len(weight)]
 
 
 class Reader:
-    """Runs the decoder under any reads; the encoder has run once."""
+    """Runs the decoder under any reads; what does not depend on them is computed once."""
 
-    def __init__(
-        self, model: Translator, batch: Batch, target: Target = "reference", weigher: Weigh = weigh
-    ) -> None:
-        self.model, self.batch, self.weigher = model, batch, weigher
-        self.encoded, self.causal = encoded(model, batch), causal_mask(batch)
+    def __init__(self, model: Translator, batch: Batch, target: Target = "reference") -> None:
+        self.model, self.batch = model, batch
+        self.encoded = encoded(model, batch)
+        self.sources = model.keys_values(self.encoded)
+        self.target = model.embed(model.target_embedding, batch.target, batch.target_at.position)
         self.belief = self.logits(reads.full(batch.source_lengths)).log_softmax(-1) if target == "belief" else None
+
+    @functools.cached_property
+    def causal(self) -> Mask:
+        return causal_mask(self.batch)
 
     def states(self, seen: Tensor) -> Tensor:
         """(rows, target, width) decoder states under these reads."""
-        batch = self.batch
-        cross = cross_mask(batch, seen)
-        return self.model.decode(batch.target, batch.target_at.position, self.encoded, self.causal, cross)
+        cross = cross_mask(self.batch, seen)
+        return self.model.decode_embedded(self.target, self.sources, self.causal, cross)
 
     def logits(self, seen: Tensor) -> Tensor:
         """(rows, target, units) in full precision: bfloat16 would blur chances by several per cent."""
-        states = self.states(seen)
+        return self.sharpen(self.states(seen))
+
+    def sharpen(self, states: Tensor) -> Tensor:
+        states = self.model.slim(states)
         with torch.autocast(states.device.type, enabled=False):
-            return self.model.many_logits(states.to(self.model.target_embedding.weight.dtype))
+            return sharp_logits(self.model, states)
 
     def find(self, seen: Tensor) -> Found:
-        return Found(*self.weigher(self.logits(seen), self.batch.labels, self.belief))
+        return Found(*weigh(self.logits(seen), self.batch.labels, self.belief))
 
 
+@dataclass(frozen=True)
 class Table:
-    """What is found at every place of an interval: one decoder pass each."""
+    """What is found at every place of an interval: (size, rows, target) chances and most probable tokens."""
 
-    def __init__(self, reader: Reader, interval: Interval) -> None:
-        self.batch, self.interval = reader.batch, interval
-        rows = [reader.find(interval.reads(self.batch, offset)) for offset in range(interval.size)]
-        self.chances = torch.stack([row.chance for row in rows])
-        self.bests = torch.stack([row.best for row in rows])
+    batch: Batch
+    interval: Interval
+    chances: Tensor
+    bests: Tensor
 
     def look(self, seen: Tensor) -> Found:
         offset = (seen - self.interval.start(self.batch)).clamp(0, self.interval.size - 1)[None]
         return Found(self.chances.gather(0, offset)[0], self.bests.gather(0, offset)[0])
+
+
+def fill(reader: Reader, interval: Interval) -> Table:
+    """One decoder pass for each place."""
+    found = [reader.find(interval.reads(reader.batch, offset)) for offset in range(interval.size)]
+    chances, bests = torch.stack([one.chance for one in found]), torch.stack([one.best for one in found])
+    return Table(reader.batch, interval, chances, bests)
+
+
+def each_interval(settings: Search) -> list[Interval]:
+    return [Interval(first, settings.size, settings.slope) for first, _ in settings.intervals]
+
+
+def covering(settings: Search) -> Interval:
+    """The one that has all others in it."""
+    firsts = [first for first, _ in settings.intervals]
+    return Interval(min(firsts), max(firsts) - min(firsts) + settings.size, settings.slope)
 
 
 def search_in(look: Look, batch: Batch, interval: Interval, settings: Search) -> Tensor:
@@ -166,26 +205,21 @@ def search_in(look: Look, batch: Batch, interval: Interval, settings: Search) ->
 
 
 @torch.no_grad()
-def search(
-    model: Translator, batch: Batch, settings: Search, first: int | Tensor, weigher: Weigh = weigh
-) -> Tensor:
+def search(model: Translator, batch: Batch, settings: Search, first: int | Tensor) -> Tensor:
     """(rows, target) monotone reads by a table. `first`: where intervals begin, or (rows, target) each sentence's.
 
     The model must be in eval mode.
     """
     interval = Interval(first, settings.size, settings.slope)
-    reader = Reader(model, batch, settings.target, weigher)
-    return search_in(Table(reader, interval).look, batch, interval, settings)
+    reader = Reader(model, batch, settings.target)
+    return search_in(fill(reader, interval).look, batch, interval, settings)
 
 
 @torch.no_grad()
 def search_all(model: Translator, batch: Batch, settings: Search) -> Tensor:
     """(intervals, rows, target) reads in every interval; where these overlap they share decoder passes."""
-    firsts = [first for first, _ in settings.intervals]
-    whole = Interval(min(firsts), max(firsts) - min(firsts) + settings.size, settings.slope)
-    table = Table(Reader(model, batch, settings.target), whole)
-    each = [Interval(first, settings.size, settings.slope) for first in firsts]
-    return torch.stack([search_in(table.look, batch, interval, settings) for interval in each])
+    look = fill(Reader(model, batch, settings.target), covering(settings)).look
+    return torch.stack([search_in(look, batch, interval, settings) for interval in each_interval(settings)])
 
 
 @torch.no_grad()

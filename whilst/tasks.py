@@ -15,23 +15,31 @@ from torch import Tensor, nn
 from whilst import agent as agents
 from whilst import objectives
 from whilst.agent import Agent
+from whilst.beginnings import WeighRow, count_looks, room, search_all_row, search_row, weigh_row
 from whilst.capture import Captured
 from whilst.data import Batch, in_order
 from whilst.dataset import Dataset, Split
-from whilst.draw import Searcher, draw_interval, draw_reads
-from whilst.labels import Labels, find_labels
+from whilst.draw import Searcher, draw_interval, draw_reads, of_tokens, search_sentences
+from whilst.labels import Finder, Labels, find_labels, find_packed, pays_packed
 from whilst.looks import Looks, look
 from whilst.mma import Delays, hasten
 from whilst.model import Translator
 from whilst.packing import Packing
 from whilst.prefixes import find_agreement
 from whilst.reads import Action
-from whilst.search import Weigh, search, weigh
 from whilst.settings import Recipe, Search
 from whilst.tiles import use_small_tiles
 from whilst.validate import Validation, validate
 
 Looker = Callable[[Translator, Batch, Tensor], Looks]
+
+
+def compile_layers(model: Translator) -> None:
+    """Once each: all encoder layers share one program, all decoder layers another."""
+    # Every stage has shapes of its own. Past the limit attention would not be compiled: too much for any memory.
+    torch._dynamo.config.recompile_limit = 32
+    for layer in (*model.encoder, *model.decoder):
+        layer.compile(dynamic=False)
 
 
 class Task(abc.ABC):
@@ -77,40 +85,46 @@ class Translating(Task):
         self.packs = not self.boxes
         self.cross_entropy = objectives.cross_entropy
         self.agreeing, self.divergence = objectives.agreeing_cross_entropy, objectives.divergence
-        self.searcher: Searcher = search
-        self.weigher: Weigh = weigh
-        self.captured: Captured | None = None
+        self.searcher: Searcher = search_sentences
+        self.weigher: WeighRow = weigh_row
+        self.captured: dict[int, Captured] = {}  # searches, by the size of their rows
         self.haste = torch.ones((), device=self.device)  # of the full weight of latency, see `at`
 
     def compile(self) -> None:
-        """Compile the layers once each: all encoder layers share one program, all decoder layers another."""
         if self.boxes:
             hasten(self.module)
             return  # each of the shapes would be compiled anew
         self.module.hasten(self.recipe.train.shortcuts)
         if "tiles" in self.recipe.train.shortcuts:
             use_small_tiles()
-        for layer in (*self.module.encoder, *self.module.decoder):
-            layer.compile(dynamic=False)
+        compile_layers(self.module)
         self.cross_entropy = torch.compile(objectives.cross_entropy, dynamic=False)
         self.agreeing = torch.compile(objectives.agreeing_cross_entropy, dynamic=False)
         self.divergence = torch.compile(objectives.divergence, dynamic=False)
-        self.weigher = torch.compile(weigh, dynamic=False)
+        self.weigher = torch.compile(weigh_row, dynamic=False)
         self.searcher = self.search_captured
 
-    def search_captured(self, model: Translator, batch: Batch, settings: Search, first: Tensor) -> Tensor:
-        """`search` as a CUDA graph, where batches are packed."""
+    @functools.cached_property
+    def split(self) -> Split:
+        return self.dataset.split("train")
+
+    def search_captured(self, model: Translator, batch: Batch, settings: Search, firsts: Tensor) -> Tensor:
+        """`search_sentences` as a CUDA graph of one row, where batches are packed."""
         if not batch.packed:
-            return search(model, batch, settings, first)
+            return search_sentences(model, batch, settings, firsts)
+        looks = count_looks(self.split, batch.numbers, firsts[:-1].numpy(), settings.size, settings)
+        size = min((size for size in self.captured if size >= looks), default=room(looks))
 
         def work(*tensors: Tensor) -> Tensor:
+            given = batch.with_tensors(tensors[:-1])
             # Without the cache, which would keep weights as they were when this was recorded.
             with torch.autocast("cuda", torch.bfloat16, cache_enabled=False):
-                return search(model, batch.with_tensors(tensors[:-1]), settings, tensors[-1], self.weigher)
+                return search_row(model, given, settings, tensors[-1], size, self.weigher)
 
-        inputs = (*batch.tensors(), first)
-        self.captured = self.captured or Captured(work, inputs)
-        return self.captured(inputs)
+        inputs = (*batch.tensors(), of_tokens(firsts, batch))
+        if size not in self.captured:
+            self.captured[size] = Captured(work, inputs, next(iter(self.captured.values()), None))
+        return self.captured[size](inputs)
 
     def at(self, step: int) -> None:
         rise = self.recipe.objective.latency_rise
@@ -163,6 +177,8 @@ class Deciding(Task):
 
     def __post_init__(self) -> None:
         self.looker: Looker = self.look
+        self.compiled: Translator | None = None  # a copy for packed batches; the padded ones have many shapes
+        self.weigher: WeighRow = weigh_row
         self.captured: Captured | None = None
 
     @functools.cached_property
@@ -171,36 +187,54 @@ class Deciding(Task):
         return {name: self.find(self.dataset.split(name)) for name in ("train", "valid")}
 
     def find(self, split: Split) -> Labels:
-        agent, tokens = self.recipe.agent, self.recipe.train.batch_tokens
-        if agent.labels == "search":
-            return find_labels(self.translator, self.recipe.search, split, tokens)
-        return find_agreement(self.translator, agent.agreement, split, tokens)
+        agent, tokens, search = self.recipe.agent, self.recipe.train.batch_tokens, self.recipe.search
+        if agent.labels != "search":
+            return find_agreement(self.translator, agent.agreement, split, tokens)
+        if self.compiled is None or not pays_packed(split, tokens):
+            return find_labels(self.translator, search, split, tokens)
+        return find_packed(self.recorded_search(self.compiled), search, split, tokens, self.device)
+
+    def recorded_search(self, model: Translator) -> Finder:
+        """`search_all` as a CUDA graph of one row; who has it holds its memory."""
+        recorded: list[Captured] = []
+
+        def find(batch: Batch, size: int) -> Tensor:
+            def work(*tensors: Tensor) -> Tensor:
+                given, settings = batch.with_tensors(tensors), self.recipe.search
+                with torch.autocast("cuda", torch.bfloat16, cache_enabled=False):
+                    return search_all_row(model, given, settings, size, self.weigher)
+
+            if not recorded:
+                recorded.append(Captured(work, batch.tensors()))
+            return recorded[0](batch.tensors())
+
+        return find
 
     def compile(self) -> None:
-        """cuDNN's LSTM is fast as it is. What it is shown can come from a copy of the translator, on packed batches
-        (the padded ones of validation have many shapes)."""
-        if "looks" not in self.recipe.train.shortcuts:
-            return
-        if "tiles" in self.recipe.train.shortcuts:
+        """The translator. cuDNN's LSTM is fast as it is."""
+        shortcuts = self.recipe.train.shortcuts
+        if "tiles" in shortcuts:
             use_small_tiles()
         self.compiled = copy.deepcopy(self.translator)
-        for layer in (*self.compiled.encoder, *self.compiled.decoder):
-            layer.compile(dynamic=False)
-        self.looker = self.look_captured
+        self.compiled.hasten(shortcuts)
+        compile_layers(self.compiled)
+        self.weigher = torch.compile(weigh_row, dynamic=False)
+        if "looks" in shortcuts:
+            self.looker = self.look_captured
 
     def look(self, model: Translator, batch: Batch, path: Tensor) -> Looks:
         agent = self.recipe.agent
         return look(model, batch, path, agent.reference == "translation", agent.inputs == "ahead")
 
-    def look_captured(self, _: Translator, batch: Batch, path: Tensor) -> Looks:
+    def look_captured(self, model: Translator, batch: Batch, path: Tensor) -> Looks:
         """The same as a CUDA graph of one packed shape."""
         packing = Packing.of(batch, self.recipe.train.batch_tokens)
-        whole = packing.pack(batch)
+        whole, compiled = packing.pack(batch), self.compiled or model
 
         def work(*tensors: Tensor) -> Tensor:
             # Without the cache, whose copies of weights do not outlive a recording.
             with torch.no_grad(), torch.autocast("cuda", torch.bfloat16, cache_enabled=False):
-                self.shown = self.look(self.compiled, whole.with_tensors(tensors[:-1]), tensors[-1]).slim()
+                self.shown = self.look(compiled, whole.with_tensors(tensors[:-1]), tensors[-1]).slim()
             return self.shown.words
 
         inputs = (*whole.tensors(), packing.pack_target(path, 1))
@@ -215,7 +249,7 @@ class Deciding(Task):
         """(2, sentences) the interval that each sentence teaches, and the one along whose reads it is led."""
         taught, other = (draw_interval(self.recipe.latencies, batch, random)[:-1] for _ in range(2))
         stray = torch.rand(batch.sentences, generator=random) < self.recipe.agent.stray
-        return torch.stack([taught, torch.where(stray, other, taught)]).to(self.device)
+        return torch.stack([taught, torch.where(stray, other, taught)]).to(self.device, non_blocking=True)
 
     def lesson(self, batch: Batch, labels: Labels, drawn: Tensor, looker: Looker) -> agents.Lesson:
         wanted, path = (labels.of(batch, numbers) for numbers in drawn)
