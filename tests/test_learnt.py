@@ -1,6 +1,7 @@
 """Policies that remember: agent and oracle decide the same in batches, alone, token by token, and recomputed."""
 
 from collections.abc import Callable, Sequence
+from typing import Literal, get_args
 
 import numpy as np
 import pytest
@@ -21,13 +22,14 @@ from whilst.search import search
 from whilst.settings import Agent as Settings
 from whilst.settings import Limits, Search
 
+Kind = Literal["lstm", "gru", "linear"]
 LIMITS = Limits(1.5, 4)
 FOUR = Search(intervals=((1, 4),), slope="one")
 KINDS = (
     Settings(kind="lstm", hidden=8),
     Settings(kind="gru", hidden=8),
     Settings(kind="linear", hidden=8),
-    Settings(kind="lstm", hidden=8, inputs="ahead"),
+    *(Settings(kind=kind, hidden=8, inputs="ahead") for kind in get_args(Kind)),
 )
 
 

@@ -64,7 +64,7 @@ class Cache:
 
     encoder: list[KeysValues]  # self-attention of the encoder layers
     source: list[KeysValues]  # what the decoder layers see of the source
-    decoder: list[KeysValues]  # self-attention of the decoder layers
+    decoder: KeysValues  # self-attention of the decoder layers: (layers, rows, …)
     encoded: Tensor  # (rows, capacity, width) encoder states
     decoded: Tensor  # (rows, width) decoder state of the last token written, zeros before the first
     read: Tensor  # (rows) source tokens encoded
@@ -103,9 +103,15 @@ class Cache:
         self.written = self.written + rows.long()
         self.decoded = torch.where(rows[:, None], states, self.decoded)
         # A bound that needs no word from the device; the last column is for rows that are finished.
-        self.written_end = min(self.written_end + 1, self.decoder[0][0].shape[2] - 1)
+        self.written_end = min(self.written_end + 1, self.decoder[0].shape[3] - 1)
         for layer in self.heads:
             layer.commit(rows)
+
+    def settle(self, chosen: Tensor) -> None:
+        """Of what `Translator.looks` saw, this one (rows) of each row is what `commit` will count."""
+        rows = numbers(self.rows, chosen)
+        for part in self.decoder:  # all layers at once: a GPU waits for each copy
+            part[:, rows, :, self.written] = part[:, rows, :, self.written + chosen]
 
     @property
     def stopped(self) -> Tensor | None:
@@ -114,8 +120,9 @@ class Cache:
 
     def select(self, rows: Tensor) -> None:
         """Keep these rows, in this order (a row may appear more than once)."""
-        for layers in (self.encoder, self.source, self.decoder):
+        for layers in (self.encoder, self.source):
             layers[:] = [(keys[rows], values[rows]) for keys, values in layers]
+        self.decoder = self.decoder[0][:, rows], self.decoder[1][:, rows]
         self.encoded, self.decoded = self.encoded[rows], self.decoded[rows]
         self.read, self.written = self.read[rows], self.written[rows]
         for layer in self.heads:

@@ -19,7 +19,7 @@ from whilst.capture import Repeated
 from whilst.console import bar
 from whilst.errors import UserError
 from whilst.model import MAX_POSITIONS, Translator
-from whilst.policy import Decider, Policy, View
+from whilst.policy import Decider, Policy, Prospects, View
 from whilst.policy.full import Full
 from whilst.settings import Limits
 from whilst.vocab import BOS, EOS, PAD
@@ -29,7 +29,7 @@ STEADY_SHRINK = 0.5  # likewise where that means a new recording
 CHECK = 8  # steady steps between two looks at who is finished
 COLUMNS = 32  # a recorded step attends to a multiple of so many target tokens
 HELD = 1 << 18  # tokens that loops to be used again have room for, together: some gigabytes of the paper's model
-DECISIONS = 2  # in a steady step: enough for a READ before every WRITE
+LOOKS = 4  # in a steady step: a row may READ so often but once before it WRITEs
 
 
 @dataclass
@@ -73,7 +73,8 @@ class Loop:
         self.source = torch.full((rows, width), PAD, device=device)
         self.lengths, self.most = torch.zeros_like(self.row), torch.zeros_like(self.row)
         self.decider: Decider
-        self.cache = model.start(rows, width, most)
+        self.looks = 1 if model.settings.cross == "monotone" else LOOKS
+        self.cache = model.start(rows, width, most, looks=self.looks)
         self.read, self.last = torch.zeros_like(self.row), torch.zeros_like(self.row)
         self.finished = torch.zeros_like(self.row, dtype=torch.bool)
         self.steps = torch.zeros((), dtype=torch.long, device=device)
@@ -132,17 +133,20 @@ class Loop:
                 return
 
     def steady_step(self) -> None:
-        """A fixed number of decisions, and a WRITE of those who are ready: nothing is asked of the device."""
-        if self.policy.looks_ahead:
-            ahead = self.look()
-            write = self.decide(ahead)
+        """A few READs, and a WRITE of those who come to one: nothing is asked of the device."""
+        further = torch.arange(self.looks, device=self.read.device)
+        reads = torch.minimum(self.read[:, None] + further, self.lengths[:, None])
+        ahead = self.model.looks(self.cache, self.last, reads) if self.policy.looks_ahead else None
+        view = View.of(self.cache, self.read, self.source, self.last, None)
+        count = self.decider.reads(Prospects(view, reads, ahead)).minimum(self.lengths - self.read)
+        self.read = self.read + count
+        if ahead is None:
+            state = self.look()
         else:
-            for _ in range(DECISIONS - 1):
-                self.read_on(~self.decide(None))
-            write = self.decide(None)
-            ahead = self.look()
-        self.write(ahead, write)
-        self.read_on(~write)
+            chosen = count.clamp(max=self.looks - 1)
+            state = ahead[torch.arange(len(chosen), device=chosen.device), chosen]
+            self.cache.settle(chosen)
+        self.write(state, count < self.looks)
 
     def write(self, ahead: Tensor, write: Tensor) -> None:
         write = write & ~self.finished
@@ -157,9 +161,9 @@ class Loop:
 
     def repeat(self, done: int) -> None:
         """A steady step, recorded, after so many."""
-        columns = min(-(-(done + 1) // COLUMNS) * COLUMNS, self.units.shape[1])
+        columns = min(-(-(done + self.looks) // COLUMNS) * COLUMNS, self.cache.decoder[0].shape[3])
+        self.cache.written_end = columns - self.looks
         if columns not in self.recorded:
-            self.cache.written_end = columns - 1
             self.recorded[columns] = Repeated(self.steady_step, self.moving, self.move)
         if self.current is not self.recorded[columns]:
             self.current = self.recorded[columns]
