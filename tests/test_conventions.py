@@ -55,6 +55,8 @@ LAYERS = (
     "export",
     # policy -> decode -> trace -> metrics
     "policy",
+    "loop",
+    "steady",
     "decode",
     "beam",
     "outliers",

@@ -14,9 +14,10 @@ from tests.runs import CPU, short_recipe
 from whilst.checkpoint import Trained, load_run, save_tensors, write_run
 from whilst.config import build
 from whilst.dataset import Dataset
-from whilst.decode import Output, translate
+from whilst.decode import translate
 from whilst.errors import UserError
 from whilst.evaluate import evaluate, pair_name, policy_name, system_name, to_sentence, translate_lines
+from whilst.loop import Output
 from whilst.metrics import score
 from whilst.model import Translator
 from whilst.policy import policy

@@ -11,8 +11,9 @@ from tests.conftest import make_split
 from whilst.agent import Agent, lesson
 from whilst.data import padded
 from whilst.dataset import Split
-from whilst.decode import Loops, Output, translate, translate_batch
+from whilst.decode import Decoding, translate, translate_batch
 from whilst.looks import look
+from whilst.loop import Output
 from whilst.model import Translator
 from whilst.policy import Policy
 from whilst.policy.agent import Learnt
@@ -60,11 +61,8 @@ def three_ways(model: Translator, sources: list[list[int]], policy: Policy) -> t
     live = translate_batch(model, sources, policy, LIMITS, at_once=False)
     steady = translate_batch(model, sources, policy, LIMITS, steady=True)
     assert essence(steady) == essence(alone)
-    if not policy.knows_sentences:
-        loops = Loops(1)
-        again = [translate_batch(model, [s], policy, LIMITS, steady=True, loops=loops)[0] for s in sources]
-        assert essence(again) == essence(alone)
-        assert len(loops.by_width) < len(sources), "loops are used again, or this shows nothing"
+    for batch in (1, 5):
+        assert essence(Decoding(model, policy, LIMITS, batch, steady=True).translate(sources)) == essence(alone)
     return essence(translate(model, sources, policy, LIMITS, 5)), essence(alone), essence(live)
 
 

@@ -1,21 +1,32 @@
-"""Steady steps, as a GPU records them: several READs in one, the same words and reads as in the plain loop."""
+"""Steady steps, as a GPU records them: several READs in one, rows that are filled again; the plain loop's words."""
 
 import functools
-from typing import Literal, get_args
+import itertools
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import settings as limit
 from hypothesis import strategies as st
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from tests.conftest import UNITS, make_model
+from whilst import decode, steady
 from whilst.agent import Agent
-from whilst.decode import LOOKS, Output, translate_batch
+from whilst.decode import Decoding, translate_batch
+from whilst.loop import Output
 from whilst.model import Translator
+from whilst.policy import Decider, Policy, View, policy
 from whilst.policy.agent import Learnt
 from whilst.settings import Agent as Settings
 from whilst.settings import Limits, Model
+from whilst.steady import LOOKS, Steady
 from whilst.vocab import EOS
 
 Kind = Literal["lstm", "gru", "linear"]
@@ -27,7 +38,7 @@ sources = st.lists(
 ).map(lambda rows: [[*row, EOS] for row in rows])
 
 
-def written(outputs: list[Output]) -> list[tuple[list[int], list[int]]]:
+def written(outputs: Sequence[Output]) -> list[tuple[list[int], list[int]]]:
     """Units and reads; times differ."""
     return [(output.units, output.reads) for output in outputs]
 
@@ -93,3 +104,161 @@ def test_looks_at_once_are_looks_one_by_one() -> None:
         one.commit(model.look(one, last, reads[torch.arange(2), chosen]), torch.tensor([True, True]))
     for left, right in zip(once.decoder, one.decoder, strict=True):
         torch.testing.assert_close(left[..., :2, :], right[..., :2, :])
+
+
+@dataclass
+class Own(Decider):
+    """Wait-k with a k for each row."""
+
+    k: Tensor
+
+    def write(self, view: View) -> Tensor:
+        return view.read >= view.written + self.k
+
+    def part(self, rows: Tensor) -> Decider:
+        return Own(self.k[rows])
+
+    def put(self, rows: Tensor, part: Decider) -> None:
+        assert isinstance(part, Own)
+        self.k[rows] = part.k
+
+
+class BySentence(Policy):
+    """Its decider must be told which sentence came into which row."""
+
+    @property
+    def name(self) -> str:
+        return "by-sentence"
+
+    def start(self, sentences: Tensor) -> Decider:
+        return Own(sentences % 4 + 1)
+
+
+def texts(count: int, seed: int, longest: int = 30) -> list[list[int]]:
+    """Most of them short, some long."""
+    random = torch.Generator().manual_seed(seed)
+    sizes = (torch.rand(count, generator=random) ** 3 * longest).long().tolist()
+    return [[*torch.randint(EOS + 1, UNITS[0], (size,), generator=random).tolist(), EOS] for size in sizes]
+
+
+LIMITS = Limits(1.5, 4)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.25, 1.0])
+@pytest.mark.parametrize("batch", [1, 4, 9, 100])
+def test_rows_are_filled_again(
+    model: Translator, monkeypatch: pytest.MonkeyPatch, batch: int, share: float
+) -> None:
+    """One by one, in groups, or all together; recordings of several sizes serve them, and the next text too."""
+    monkeypatch.setattr(steady, "COLUMNS", 8)
+    monkeypatch.setattr(steady, "REFILL", share)
+    for chosen in (BySentence(), Learnt("agent", undecided(model, "lstm", "ahead", 1), model, 0, 0.6)):
+        decoding = Decoding(model, chosen, LIMITS, batch, steady=True)
+        for rows in (texts(40, 1, 20), texts(30, 2, 35), texts(20, 3, 12)):
+            plain = translate_batch(model, rows, chosen, LIMITS, steady=False)
+            assert written(decoding.translate(rows)) == written(plain)
+        assert decoding.kept is not None
+        assert len(decoding.kept.recorded) > 2, "steps of several sizes, or this shows nothing"
+        assert decoding.translate([]) == []
+
+
+def test_monotone_heads_begin_anew(monotone: Translator) -> None:
+    rows = texts(30, 4, 12)
+    plain = translate_batch(monotone, rows, policy("mma"), LIMITS, steady=False)
+    assert written(Decoding(monotone, policy("mma"), LIMITS, 4, steady=True).translate(rows)) == written(plain)
+
+
+def test_waiting_sentences_do_not_wait_for_the_whole_batch(model: Translator) -> None:
+    """Rows that are filled again take fewer steps than one batch after the other."""
+    rows, chosen = texts(64, 5, 40), policy("wait-3")
+
+    def steps(parts: list[list[list[int]]]) -> int:
+        decoding = Steady(model, chosen, 8, 41, LIMITS)
+        taken = 0
+        for part in parts:
+            decoding.translate(part)
+            taken += len(decoding.times)
+        return taken
+
+    order = sorted(rows, key=len, reverse=True)
+    assert steps([rows]) < 0.9 * steps([order[start : start + 8] for start in range(0, 64, 8)])
+
+
+def test_times_count_from_the_beginning_of_a_sentence(
+    model: Translator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("whilst.steady.time.perf_counter", itertools.count().__next__)  # a second for each look at it
+    outputs = Decoding(model, policy("wait-2"), LIMITS, 2, steady=True).translate(texts(40, 6))
+    assert {output.times[0] for output in outputs} == {1000.0}, "the last ones too"
+    for output in outputs:
+        assert output.times == sorted(output.times)
+        assert len(output.times) == len(output.reads)
+
+
+def test_long_sentences_get_fewer_rows(model: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What rows have room for is bounded; a single sentence may have more."""
+    rows, chosen = [*texts(12, 7, 12), *texts(3, 8, 90), [5] * 150 + [EOS]], policy("wait-2")
+    made: list[tuple[int, int]] = []
+
+    class Noted(Steady):
+        def __init__(self, model: Translator, policy: Policy, rows: int, width: int, limits: Limits) -> None:
+            made.append((rows, width + limits.of(width)))
+            super().__init__(model, policy, rows, width, limits)
+
+    monkeypatch.setattr(decode, "Steady", Noted)
+    monkeypatch.setattr(decode, "HELD", 500)
+    outputs = Decoding(model, chosen, LIMITS, 4, steady=True).translate(rows)
+    assert written(outputs) == written(translate_batch(model, rows, chosen, LIMITS, steady=False))
+    assert [rows for rows, _ in made] == [1, 4]
+    assert made[1][0] * made[1][1] <= 500
+
+
+class Watched(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """What is asked of the device, with the shapes of it."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.calls: list[tuple[str, list[Any]]] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        tensors = [part for part in tree_leaves(args) if torch.is_tensor(part)]
+        self.calls.append((str(func), [(tuple(tensor.shape), tensor.dtype) for tensor in tensors]))
+        return func(*args, **(kwargs or {}))
+
+
+@contextmanager
+def watched(decoding: Steady, calls: list[Any]) -> Iterator[None]:
+    """Every step's calls."""
+    step = decoding.step
+
+    def watch() -> None:
+        with Watched() as mode:
+            step()
+        calls.append(mode.calls)
+
+    decoding.step = watch  # type: ignore[method-assign]
+    yield
+
+
+@pytest.mark.parametrize("name", ["wait-3", "lstm", "gru", "linear", "mma"])
+def test_a_step_is_the_same_whatever_rows_do(model: Translator, monotone: Translator, name: str) -> None:
+    """A CUDA graph repeats what it recorded: the same operations on the same shapes, and nothing that waits."""
+    translator = monotone if name == "mma" else model
+    kind: Any = name
+    chosen: Policy
+    if name in get_args(Kind):
+        chosen = Learnt("agent", undecided(model, kind, "ahead", 1), model, 0, 0.6)
+    else:
+        chosen = policy(name)
+    decoding = Steady(translator, chosen, 3, 8, LIMITS)
+    tensors = decoding.moving()
+    calls: list[Any] = []
+    with watched(decoding, calls):
+        decoding.translate(texts(9, 9, 8))
+    assert len(decoding.recorded) == 1
+    assert len(calls) > 12
+    assert all(step == calls[0] for step in calls)
+    waits = ("_local_scalar_dense", "nonzero", "masked_select", "unique", "equal.default", "repeat_interleave")
+    assert [call for call, _ in calls[0] if any(word in call for word in waits)] == []
+    assert not any(dtype == torch.bool for call, shapes in calls[0] if "index" in call for _, dtype in shapes[1:2])
+    assert all(now is before for now, before in zip(decoding.moving(), tensors, strict=True)), "changed in place"

@@ -6,6 +6,7 @@ batches can have few shapes (shapes.py), with a recording for each.
 
 import functools
 import gc
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 
 import torch
@@ -78,33 +79,39 @@ def record(work: Callable[[], None]) -> torch.cuda.CUDAGraph:
     return graph
 
 
+def place_of(tensor: Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
+
+
 class Repeated:
     """A step that moves some state on, recorded; every call moves it on once more. On a CPU it is just done again.
 
-    `get` and `put` give and take the tensors that a step replaces. What it changes in place it must change to the
-    same when it is repeated from the same state.
+    `get` and `put` give and take the tensors that a step replaces. Between two calls they are always the same ones,
+    since what came of the step is copied into them: others may change them in place, and several recordings may
+    share them. What the step itself changes in place it must change to the same when repeated from the same state.
     """
 
     def __init__(
         self, step: Callable[[], None], get: Callable[[], list[Tensor]], put: Callable[[list[Tensor]], None]
     ) -> None:
         self.step, self.get, self.put = step, get, put
-        began = get()
-        self.state = [tensor.clone() for tensor in began]
+        self.state = get()
         self.graph: torch.cuda.CUDAGraph | None = None
         if self.state[0].device.type == "cuda":
+            before = [tensor.clone() for tensor in self.state]
             self.graph = record(self.work)
-            put(began)
+            torch._foreach_copy_(self.state, before)  # recording runs it once
 
     def work(self) -> None:
-        self.put(self.state)
         self.step()
-        self.enter()
-
-    def enter(self) -> None:
-        """Go on from where things are now."""
-        # Copies of copies: what is new may be an old part of the state under another name.
-        torch._foreach_copy_(self.state, [tensor.clone() for tensor in self.get()])
+        old = {place_of(tensor) for tensor in self.state}
+        by_type: defaultdict[torch.dtype, list[tuple[Tensor, Tensor]]] = defaultdict(list)
+        for mine, new in zip(self.state, self.get(), strict=True):
+            if new is not mine:
+                # What is new may be an old part of the state under another name.
+                by_type[mine.dtype].append((mine, new.clone() if place_of(new) in old else new))
+        for pairs in by_type.values():  # in one kernel each
+            torch._foreach_copy_([mine for mine, _ in pairs], [new for _, new in pairs])
         self.put(self.state)
 
     def __call__(self) -> None:

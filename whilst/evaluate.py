@@ -15,11 +15,12 @@ from whilst.checkpoint import Trained, load_run
 from whilst.config import to_table
 from whilst.console import console, track
 from whilst.dataset import Dataset, Split
-from whilst.decode import Output, translate
+from whilst.decode import translate
 from whilst.errors import UserError
 from whilst.files import sha256_lines
 from whilst.folders import SEARCH, home, overridden, pace_in, read_recipe
 from whilst.labels import find_labels
+from whilst.loop import Output
 from whilst.metrics import score
 from whilst.names import TRANSLATION_BASED, place_of, with_threshold
 from whilst.outliers import find_heads, heads_table, write_heads

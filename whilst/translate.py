@@ -7,8 +7,8 @@ from rich.text import Text
 
 from whilst.checkpoint import Trained, load_run
 from whilst.console import console
-from whilst.decode import Output
 from whilst.evaluate import choose, translate_lines, with_settings, words_with_times
+from whilst.loop import Output
 from whilst.marks import in_rows
 from whilst.processes import pick_device
 from whilst.text import cleaner, read_lines, split_lines
