@@ -4,7 +4,7 @@ import functools
 import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 import pytest
@@ -187,7 +187,7 @@ def test_waiting_sentences_do_not_wait_for_the_whole_batch(model: Translator) ->
 def test_times_count_from_the_beginning_of_a_sentence(
     model: Translator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("whilst.steady.time.perf_counter", itertools.count().__next__)  # a second for each look at it
+    monkeypatch.setattr("whilst.steady.time.perf_counter", itertools.count().__next__)  # a second a look
     outputs = Decoding(model, policy("wait-2"), LIMITS, 2, steady=True).translate(texts(40, 6))
     assert {output.times[0] for output in outputs} == {1000.0}, "the last ones too"
     for output in outputs:
@@ -262,3 +262,24 @@ def test_a_step_is_the_same_whatever_rows_do(model: Translator, monotone: Transl
     assert [call for call, _ in calls[0] if any(word in call for word in waits)] == []
     assert not any(dtype == torch.bool for call, shapes in calls[0] if "index" in call for _, dtype in shapes[1:2])
     assert all(now is before for now, before in zip(decoding.moving(), tensors, strict=True)), "changed in place"
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("name", ["wait-3", "full", "mma", *get_args(Kind)])
+def test_half_precision_stays_half_and_ends(tiny: Model, name: Any, dtype: torch.dtype) -> None:
+    """Where something assumed singles, it would fail, or the caches would become singles."""
+    translator = make_model(replace(tiny, cross="monotone" if name == "mma" else "reads"))
+    chosen = policy(name) if name not in get_args(Kind) else None
+    if chosen is None:
+        agent = Agent(Settings(kind=name, hidden=8, inputs="ahead"), tiny.width, 2).eval()
+        chosen = Learnt("agent", agent.to(dtype), translator, 1, 0.5)
+    translator.to(dtype)
+    rows = texts(9, 10, 12)
+    decoding = Steady(translator, chosen, 3, 12, LIMITS)
+    for outputs in (decoding.translate(rows), translate_batch(translator, rows, chosen, LIMITS, steady=False)):
+        for row, output in zip(rows, outputs, strict=True):
+            assert 1 <= len(output.reads) <= LIMITS.of(len(row))
+            assert output.reads == sorted(output.reads)
+            assert output.reads[-1] <= len(row)
+    held = (*decoding.moving(), *decoding.loop.cache.decoder)
+    assert {tensor.dtype for tensor in held if tensor.is_floating_point()} == {dtype}
