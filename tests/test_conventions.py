@@ -129,6 +129,7 @@ LAYERS = (
     "studies",
     "streams",
     "deploy",
+    "benches",
     "__main__",
 )
 LONGEST = 350  # lines
