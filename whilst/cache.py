@@ -36,13 +36,13 @@ class Slot:
     keys: Tensor  # (rows, heads, capacity, size)
     values: Tensor
     place: Tensor  # (rows, new tokens) where the tokens of this step go
+    at: Tensor  # (rows, 1) which rows of keys and values these are
     end: int  # columns in use after this step, in the longest row
-    rows: Tensor | None = None  # which rows of keys and values these are, if not all
+    rows: Tensor | None = None  # the same, if not all
 
     def append(self, keys: Tensor, values: Tensor) -> KeysValues:
-        rows = numbers(self.rows, self.place)[:, None]
-        self.keys[rows, :, self.place] = keys.transpose(1, 2)
-        self.values[rows, :, self.place] = values.transpose(1, 2)
+        self.keys[self.at, :, self.place] = keys.transpose(1, 2)
+        self.values[self.at, :, self.place] = values.transpose(1, 2)
         return held((self.keys, self.values), self.rows, self.end)
 
 
@@ -62,7 +62,7 @@ def held(keys_values: KeysValues, rows: Tensor | None, end: int) -> KeysValues:
 class Cache:
     """Everything that a batch of live translations remembers. Each row moves on at its own pace."""
 
-    encoder: list[KeysValues]  # self-attention of the encoder layers
+    encoder: list[KeysValues]  # self-attention of the encoder layers, for reading on
     source: list[KeysValues]  # what the decoder layers see of the source
     decoder: KeysValues  # self-attention of the decoder layers: (layers, rows, …)
     encoded: Tensor  # (rows, capacity, width) encoder states

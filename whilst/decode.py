@@ -8,7 +8,7 @@ import torch
 
 from whilst.console import bar
 from whilst.errors import UserError
-from whilst.loop import Loop, Output
+from whilst.loop import Loop, Output, to_outputs
 from whilst.model import MAX_POSITIONS, Translator
 from whilst.policy import Policy
 from whilst.policy.full import Full
@@ -58,7 +58,7 @@ def translate_batch(
         going = int((~loop.finished).sum())
         if going <= SHRINK * len(loop.row):
             done = loop.finished.nonzero()[:, 0]
-            found = loop.outputs(done, loop.cache.written[done].tolist(), times)
+            found = to_outputs(loop.log[done], loop.cache.written[done].tolist(), times)
             for number, output in zip(loop.row[done].tolist(), found, strict=True):
                 outputs[number] = output
             if not going:

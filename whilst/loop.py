@@ -45,6 +45,16 @@ def likeliest(logits: Tensor) -> Tensor:
     return logits[:, EOS:].argmax(-1) + EOS
 
 
+def to_outputs(log: Tensor, counts: Sequence[int], times: Sequence[float]) -> list[Output]:
+    """Of the rows of a `Loop.log`, with so many WRITEs in each; `times` are those of the steps."""
+    found = []
+    for count, notes in zip(counts, log[:, : max(counts, default=0)].tolist(), strict=True):
+        units, reads, steps = (list(column) for column in zip(*notes[:count], strict=True))
+        written = [unit for unit in units if unit != EOS]
+        found.append(Output(written, reads, [times[step] for step in steps]))
+    return found
+
+
 class Loop:
     """What the translations have come to lives on the device. Before they begin, rows are finished."""
 
@@ -64,6 +74,7 @@ class Loop:
         self.finished = torch.ones_like(self.row, dtype=torch.bool)
         self.decider: Decider = policy.start(torch.as_tensor(numbers, device=device))
         self.cache = model.start(rows, width, most, looks=looks)
+        self.output: Tensor = model.target_embedding.weight  # or its `wide_output`
         self.steps = torch.zeros((), dtype=torch.long, device=device)
         self.log = self.row.new_zeros(rows, most + 1, 3)  # of each WRITE: unit, reads, step
 
@@ -73,8 +84,8 @@ class Loop:
         self.most = torch.tensor([limits.of(len(source)) for source in sources], device=self.row.device)
         self.finished, self.at_once = torch.zeros_like(self.finished), at_once
         if at_once:
-            self.model.read(self.cache, self.source, self.lengths)
             self.cache.encoder.clear()  # nothing more will be read
+            self.model.adopt(self.cache, self.model.encode_whole(self.source, self.lengths), self.lengths)
         else:
             self.model.read(self.cache, self.source[:, :1], torch.ones_like(self.read))
 
@@ -112,21 +123,13 @@ class Loop:
         write = write & ~self.finished
         place = self.cache.written
         self.cache.commit(ahead, write)
-        self.last = torch.where(write, likeliest(self.model.logits(ahead)), self.last)
+        logits = (ahead @ self.output.T)[:, : self.model.target_embedding.num_embeddings]
+        self.last = torch.where(write, likeliest(logits), self.last)
         # Where nothing is written this is written over, or lies past the end.
         noted = torch.stack([self.last, self.read, self.steps.expand_as(self.last)], 1)
         self.log[torch.arange(len(place), device=place.device), place] = noted
         self.finished = self.finished | (write & ((self.last == EOS) | (self.cache.written >= self.most)))
         self.steps = self.steps + 1
-
-    def outputs(self, rows: Tensor, counts: Sequence[int], times: Sequence[float]) -> list[Output]:
-        """What was written in these rows, so many units in each; `times` are those of the steps."""
-        found = []
-        for count, notes in zip(counts, self.log[rows, : max(counts, default=0)].tolist(), strict=True):
-            units, reads, steps = (list(column) for column in zip(*notes[:count], strict=True))
-            written = [unit for unit in units if unit != EOS]
-            found.append(Output(written, reads, [times[step] for step in steps]))
-        return found
 
     def select(self, kept: Tensor) -> None:
         self.row, self.last, self.read, self.finished = (

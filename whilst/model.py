@@ -115,9 +115,12 @@ class Translator(nn.Module):
 
         A GPU is slow to write rows that begin anywhere: here they begin at multiples of WIDTH.
         """
+        return (decoded @ self.wide_output().T)[..., : self.target_embedding.num_embeddings]
+
+    def wide_output(self) -> Tensor:
+        """The weights for a few more units than there are."""
         weight = self.target_embedding.weight
-        units = len(weight)
-        return (decoded @ F.pad(weight, (0, 0, 0, -units % WIDTH)).T)[..., :units]
+        return F.pad(weight, (0, 0, 0, -len(weight) % WIDTH))
 
     # One token at a time.
 
@@ -174,14 +177,32 @@ class Translator(nn.Module):
         limit = (cache.read + counts)[:, None].expand_as(place) if self.bidirectional else place + 1
         states = self.embed(self.source_embedding, tokens, place)
         mask = additive(visible(place, limit, cache.read_end), states)
+        at = numbers(cache.rows, place)[:, None]
         for layer, (keys, values) in zip(self.encoder, cache.encoder, strict=True):
-            states = layer(states, mask, Slot(keys, values, place, cache.read_end, cache.rows))
-        encoded = self.encoder_norm(states)
+            states = layer(states, mask, Slot(keys, values, place, at, cache.read_end, cache.rows))
+        self._show(cache, self.encoder_norm(states), place, at)
+        cache.read = cache.read + counts
+
+    def encode_whole(self, tokens: Tensor, counts: Tensor) -> Tensor:
+        """(rows, longest) sources -> (rows, longest, width), as `read` would encode them."""
+        steps = torch.arange(tokens.shape[1], device=tokens.device).expand_as(tokens)
+        limit = counts[:, None].expand_as(steps) if self.bidirectional else steps + 1
+        mask = additive(visible(steps, limit, tokens.shape[1]), self.source_embedding.weight)
+        return self.encode(tokens, steps, mask)
+
+    def adopt(self, cache: Cache, encoded: Tensor, counts: Tensor) -> None:
+        """Count whole sources as read, in rows that have read nothing; `read` cannot go on from there."""
+        steps = torch.arange(encoded.shape[1], device=counts.device)
+        place = torch.where(steps < counts[:, None], steps, cache.encoded.shape[1] - 1)
+        self._show(cache, encoded, place, numbers(cache.rows, place)[:, None])
+        cache.read, cache.read_end = cache.read + counts, encoded.shape[1]
+
+    def _show(self, cache: Cache, encoded: Tensor, place: Tensor, at: Tensor) -> None:
+        """Let the decoder see these (rows, new, width) states."""
         for layer, (keys, values) in zip(self.decoder, cache.source, strict=True):
             assert isinstance(layer, DecoderLayer)
-            Slot(keys, values, place, 0, cache.rows).append(*layer.cross.keys_values(encoded))
-        cache.encoded[numbers(cache.rows, place)[:, None], place] = encoded
-        cache.read = cache.read + counts
+            Slot(keys, values, place, at, 0, cache.rows).append(*layer.cross.keys_values(encoded))
+        cache.encoded[at, place] = encoded
 
     def write(self, cache: Cache, last: Tensor, reads: Tensor) -> Tensor:
         """Decode one more target token in every row: (rows) last token, (rows) reads -> (rows, units) logits."""
@@ -207,9 +228,10 @@ class Translator(nn.Module):
         cross = cross if cache.heads else additive(cross, states)
         walks: Sequence[Stops | None] = cache.heads or [None] * len(self.decoder)
         keys, values = cache.decoder
+        at = numbers(cache.rows, place)[:, None]
         for number, (layer, encoded, walk) in enumerate(zip(self.decoder, cache.source, walks, strict=True)):
             source = held(encoded, cache.rows, cache.read_end)
-            slot = Slot(keys[number], values[number], place, end, cache.rows)
+            slot = Slot(keys[number], values[number], place, at, end, cache.rows)
             assert isinstance(layer, DecoderLayer)
             states = layer.step(states, source, mask, cross, slot, walk)
         looked: Tensor = self.decoder_norm(states)

@@ -5,16 +5,17 @@ only now and then someone looks who is finished. Then sentences that wait take t
 changed in place, so recordings stay good.
 """
 
+import itertools
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor
 
 from whilst.capture import Repeated
-from whilst.loop import Loop, Output, pad
+from whilst.loop import Loop, Output, pad, to_outputs
 from whilst.model import Translator
 from whilst.policy import Policy, Prospects
 from whilst.settings import Limits
@@ -22,7 +23,7 @@ from whilst.vocab import BOS
 
 LOOKS = 4  # a row may READ so often but once before it WRITEs, in one step
 CHECK = 4  # steps between two looks at who is finished
-REFILL = 0.25  # share of the rows that must be free before sentences that wait take them: the others wait meanwhile
+REFILL = 0.25  # share of the rows that must be free before sentences that wait take them
 COLUMNS = 32  # a recorded step attends to so many tokens, or twice as many, or four times, …
 
 
@@ -32,6 +33,11 @@ def columns(tokens: int, most: int) -> int:
     while found < tokens:
         found *= 2
     return min(found, most)
+
+
+def sent(tensor: Tensor, device: torch.device) -> Tensor:
+    """To a device that is at work. An ordinary copy would wait for it."""
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
 
 
 @dataclass
@@ -45,6 +51,44 @@ class Row:
     finished: bool = False
 
 
+@dataclass(frozen=True)
+class Group:
+    """Sentences that are encoded and wait for rows."""
+
+    chosen: list[int]  # their places among the sources
+    counts: list[int]  # their lengths
+    numbers: Tensor  # their places in the corpus
+    tokens: Tensor
+    lengths: Tensor
+    most: Tensor
+    encoded: Tensor
+
+    def split(self, count: int) -> tuple["Group", "Group | None"]:
+        """The first ones and the others, if there are any."""
+        parts = [getattr(self, one.name) for one in fields(self)]
+        others = Group(*(part[count:] for part in parts))
+        return Group(*(part[:count] for part in parts)), others if others.chosen else None
+
+
+@dataclass(frozen=True)
+class Done:
+    """Sentences that are translated."""
+
+    rows: list[Row]
+    log: Tensor  # of `Loop`, on the host
+
+    @classmethod
+    def none(cls) -> "Done":
+        return cls([], torch.zeros(0, 0, 3, dtype=torch.long))
+
+    def outputs(self, times: Sequence[float]) -> dict[int, Output]:
+        """Their times count from when their row began."""
+        found = to_outputs(self.log, [row.written for row in self.rows], times)
+        for row, output in zip(self.rows, found, strict=True):
+            output.times = [1000 * (at - row.began) for at in output.times]
+        return {row.number: output for row, output in zip(self.rows, found, strict=True)}
+
+
 class Steady:
     """Translates texts of any size in a fixed number of rows, under one policy."""
 
@@ -53,6 +97,8 @@ class Steady:
         self.looks = 1 if model.settings.cross == "monotone" else LOOKS
         self.queries = self.looks if policy.looks_ahead else 1  # of the decoder, in a row
         self.loop = Loop(model, policy, [0] * rows, width, limits.of(width), self.queries)
+        self.loop.cache.encoder.clear()  # sources are read as wholes
+        self.loop.output = model.wide_output().detach()
         self.limits, self.width = limits, width
         self.further = torch.arange(self.looks, device=self.loop.row.device)
         self.recorded: dict[tuple[int, int], Repeated] = {}  # by the columns of source and target
@@ -70,42 +116,61 @@ class Steady:
         waiting = deque(sorted(range(len(sources)), key=lambda n: -len(sources[n])))  # a long one must not be last
         outputs: dict[int, Output] = {}
         rows = len(self.loop.row)
+        enough = max(1, int(REFILL * rows))
         self.busy, self.times = {}, []
         self.loop.steps.zero_()
-        while waiting or self.busy:
-            enough = min(max(1, int(REFILL * rows)), len(waiting))
-            if waiting and rows - len(self.busy) >= enough:
-                free = [place for place in range(rows) if place not in self.busy]
-                taken = [waiting.popleft() for _ in range(min(len(free), len(waiting)))]
-                self.fill(free[: len(taken)], taken, sources, numbers or range(len(sources)))
+
+        def following() -> Group | None:
+            chosen = [waiting.popleft() for _ in range(min(rows, len(waiting)))]
+            places = chosen if numbers is None else [numbers[n] for n in chosen]
+            return self.encode(chosen, [sources[n] for n in chosen], places) if chosen else None
+
+        group, done = following(), Done.none()
+        while group or self.busy:
+            if group and rows - len(self.busy) >= min(enough, len(group.chosen)):
+                first, group = group.split(rows - len(self.busy))
+                self.begin(first)
             self.go_on()
+            # The device is busy now: time for what only the host does.
+            outputs |= done.outputs(self.times)
+            note(len(done.rows))
+            group = group or following()
+            self.look()
             over = [place for place, row in self.busy.items() if row.finished]
-            if len(over) == len(self.busy) or (waiting and rows - len(self.busy) + len(over) >= enough):
-                outputs |= self.take(over)
-                note(len(over))
+            free = rows - len(self.busy) + len(over)
+            wanted = len(over) == len(self.busy) or (group and free >= min(enough, len(group.chosen)))
+            done = self.take(over) if over and wanted else Done.none()
+        outputs |= done.outputs(self.times)
+        note(len(done.rows))
         return [outputs[n] for n in range(len(sources))]
 
-    def fill(
-        self, places: list[int], taken: list[int], sources: Sequence[Sequence[int]], numbers: Sequence[int]
-    ) -> None:
-        """Begin these sentences in these rows. The first READ is given, as ever."""
-        loop, device = self.loop, self.loop.row.device
-        began = time.perf_counter()
-        self.busy |= {p: Row(n, len(sources[n]), began) for p, n in zip(places, taken, strict=True)}
-        rows = torch.tensor(places, device=device)
-        tokens, lengths = pad([sources[n] for n in taken], device)
-        loop.source[rows, : tokens.shape[1]] = tokens
-        loop.lengths[rows] = lengths
-        loop.most[rows] = torch.tensor([self.limits.of(len(sources[n])) for n in taken], device=device)
+    def encode(self, chosen: list[int], sources: list[Sequence[int]], numbers: list[int]) -> Group:
+        device, counts = self.loop.row.device, [len(source) for source in sources]
+        tokens = sent(pad(sources, torch.device("cpu"))[0], device)
+        figures = sent(torch.tensor([numbers, counts, [self.limits.of(count) for count in counts]]), device)
+        encoded = self.loop.model.encode_whole(tokens, figures[1])
+        return Group(chosen, counts, figures[0], tokens, figures[1], figures[2], encoded)
+
+    def begin(self, group: Group) -> None:
+        """In rows that are free. The first READ is given, as ever."""
+        loop = self.loop
+        free = (place for place in range(len(loop.row)) if place not in self.busy)
+        places = list(itertools.islice(free, len(group.chosen)))
+        rows = torch.tensor(places, device=loop.row.device)
+        loop.source[rows, : group.tokens.shape[1]] = group.tokens
+        loop.lengths[rows], loop.most[rows] = group.lengths, group.most
         loop.read[rows], loop.last[rows], loop.finished[rows] = 1, BOS, False
-        loop.decider.put(rows, loop.policy.start(torch.tensor([numbers[n] for n in taken], device=device)))
+        loop.decider.put(rows, loop.policy.start(group.numbers))
         part = loop.cache.part(rows, 0, 0)
         part.restart()
-        loop.model.read(part, tokens, lengths)
+        loop.model.adopt(part, group.encoded, group.lengths)
         loop.cache.put(part)
+        began = time.perf_counter()
+        for place, number, length in zip(places, group.chosen, group.counts, strict=True):
+            self.busy[place] = Row(number, length, began)
 
     def go_on(self) -> None:
-        """Some steps, and a look at what came of them: the only time that the host waits."""
+        """Some steps. The host does not wait for them."""
         going = [row for row in self.busy.values() if not row.finished]
         cache = self.loop.cache
         source = columns(max(row.length for row in going), self.width)
@@ -114,21 +179,22 @@ class Steady:
         for _ in range(CHECK):
             cache.read_end, cache.written_end = source, target - self.queries
             if (source, target) not in self.recorded:
-                self.recorded[source, target] = Repeated(self.step, self.moving, self.move)
+                beside = next(iter(self.recorded.values()), None)
+                self.recorded[source, target] = Repeated(self.step, self.moving, self.move, beside)
             self.recorded[source, target]()
-        found = torch.stack([self.loop.finished.long(), cache.written]).tolist()
+
+    def look(self) -> None:
+        """What came of the steps: here the host waits."""
+        finished, written = torch.stack([self.loop.finished.long(), self.loop.cache.written]).tolist()
         self.times += [time.perf_counter()] * CHECK
         for place, row in self.busy.items():
-            row.finished, row.written = bool(found[0][place]), found[1][place]
+            row.finished, row.written = bool(finished[place]), written[place]
 
-    def take(self, places: list[int]) -> dict[int, Output]:
-        """The outputs of these rows, which are free then."""
+    def take(self, places: list[int]) -> Done:
+        """What these rows have come to; they are free then."""
         rows = [self.busy.pop(place) for place in places]
-        at = torch.tensor(places, device=self.loop.row.device)
-        outputs = self.loop.outputs(at, [row.written for row in rows], self.times)
-        for row, output in zip(rows, outputs, strict=True):
-            output.times = [1000 * (at - row.began) for at in output.times]
-        return {row.number: output for row, output in zip(rows, outputs, strict=True)}
+        at = torch.tensor(places, dtype=torch.long, device=self.loop.row.device)
+        return Done(rows, self.loop.log[at, : max(row.written for row in rows)].cpu())
 
     def step(self) -> None:
         """A few READs, and a WRITE of those who come to one: nothing is asked of the device."""
