@@ -10,6 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -172,15 +173,13 @@ class Steady:
     def go_on(self) -> None:
         """Some steps. The host does not wait for them."""
         going = [row for row in self.busy.values() if not row.finished]
-        cache = self.loop.cache
         source = columns(max(row.length for row in going), self.width)
         written = max(row.written for row in going) + CHECK - 1  # before the last of the steps, at most
-        target = columns(written + self.queries, cache.decoder[0].shape[3])
+        target = columns(written + self.queries, self.loop.cache.decoder[0].shape[3])
+        if (source, target) not in self.recorded:
+            step, beside = partial(self.step, source, target), next(iter(self.recorded.values()), None)
+            self.recorded[source, target] = Repeated(step, self.moving, self.move, beside)
         for _ in range(CHECK):
-            cache.read_end, cache.written_end = source, target - self.queries
-            if (source, target) not in self.recorded:
-                beside = next(iter(self.recorded.values()), None)
-                self.recorded[source, target] = Repeated(self.step, self.moving, self.move, beside)
             self.recorded[source, target]()
 
     def look(self) -> None:
@@ -196,21 +195,26 @@ class Steady:
         at = torch.tensor(places, dtype=torch.long, device=self.loop.row.device)
         return Done(rows, self.loop.log[at, : max(row.written for row in rows)].cpu())
 
-    def step(self) -> None:
-        """A few READs, and a WRITE of those who come to one: nothing is asked of the device."""
+    def step(self, source: int, target: int) -> None:
+        """A few READs, and a WRITE of those who come to one: nothing is asked of the device.
+
+        So many columns of either side are attended to.
+        """
         loop = self.loop
+        loop.cache.read_end, loop.cache.written_end = source, target - self.queries
         reads = torch.minimum(loop.read[:, None] + self.further, loop.lengths[:, None])
         ahead = loop.model.looks(loop.cache, loop.last, reads) if loop.policy.looks_ahead else None
         count = loop.decider.reads(Prospects(loop.view(), reads, ahead)).minimum(loop.lengths - loop.read)
         loop.read = loop.read + count
+        write = count < self.looks
         if ahead is None:
-            state = loop.look()
+            state, write = loop.look(), write | (loop.read >= loop.lengths)
         else:
             chosen = count.clamp(max=self.looks - 1)
             state = ahead[loop.row, chosen]
             if self.looks > 1:
                 loop.cache.settle(chosen)
-        loop.write(state, count < self.looks)
+        loop.write(state, write)
 
     def moving(self) -> list[Tensor]:
         """What a step replaces; the rest it changes in place."""

@@ -69,7 +69,8 @@ class Decider(abc.ABC):
     def reads(self, prospects: Prospects) -> Tensor:
         """(rows) how many more READs before the next WRITE; all of the prospects' if that is not among them.
 
-        This is for those who remember nothing. In rows whose source ends before, nothing depends on the answer.
+        Who does not look ahead may know of more. In rows whose source ends before, nothing depends on the answer.
+        This one is for those who remember nothing.
         """
         return first(torch.stack([self.write(prospects.after(n)) for n in range(prospects.read.shape[1])], 1))
 
