@@ -1,5 +1,6 @@
 """Steady steps, as a GPU records them: several READs in one, rows that are filled again; the plain loop's words."""
 
+import copy
 import functools
 import itertools
 from collections.abc import Iterator, Sequence
@@ -300,3 +301,28 @@ def test_half_precision_stays_half_and_ends(tiny: Model, name: Any, dtype: torch
             assert output.reads[-1] <= len(row)
     held = (*decoding.moving(), *decoding.loop.cache.decoder)
     assert {tensor.dtype for tensor in held if tensor.is_floating_point()} == {dtype}
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="records CUDA graphs")
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16])
+@pytest.mark.parametrize("name", ["wait-3", "full", "mma", *get_args(Kind)])
+def test_a_gpu_writes_the_same(
+    model: Translator, monotone: Translator, monkeypatch: pytest.MonkeyPatch, name: Any, dtype: torch.dtype
+) -> None:
+    """The graphs themselves. Halves round, so that they need only come near: most sentences are the same."""
+    monkeypatch.setattr(steady, "COLUMNS", 8)
+    translator = monotone if name == "mma" else model
+    agent = undecided(model, name, "ahead", 1) if name in get_args(Kind) else None
+
+    def chosen(translator: Translator, agent: Agent | None) -> Policy:
+        return policy(name) if agent is None else Learnt("agent", agent, translator, 0, 0.6)
+
+    there = copy.deepcopy(translator).to("cuda", dtype)
+    on_gpu = chosen(there, None if agent is None else copy.deepcopy(agent).to("cuda", dtype))
+    decoding = Decoding(there, on_gpu, LIMITS, 5)
+    for rows in (texts(24, 1, 20), texts(20, 2, 35), texts(10, 3, 12)):
+        plain = written(translate_batch(translator, rows, chosen(translator, agent), LIMITS, steady=False))
+        same = [left == right for left, right in zip(written(decoding.translate(rows)), plain, strict=True)]
+        assert sum(same) >= (len(rows) if dtype == torch.float64 else 0.6 * len(rows))
+    assert decoding.kept is not None
+    assert all(recorded.graph is not None for recorded in decoding.kept.recorded.values())

@@ -148,15 +148,15 @@ class Translator(nn.Module):
             return make(shapes[0]), make(shapes[1])
 
         def apart(layers: int, capacity: int, keys: int = 1) -> list[KeysValues]:
-            each = [empty(1, capacity, keys) for _ in range(layers)]
-            return [(keys[0], values[0]) for keys, values in each]
+            made = [empty(1, capacity, keys) for _ in range(layers)]
+            return [(both[0][0], both[1][0]) for both in made]
 
         counts = torch.zeros(rows, dtype=torch.long, device=weight.device)
         return Cache(
             # One column more than the source needs: see `read`.
             apart(self.settings.encoder_layers, source_capacity + 1),
             apart(self.settings.decoder_layers, source_capacity + 1, 2 if monotone else 1),
-            # And more than the target needs: a row that is finished may still be looked at.
+            # And one for each look beyond what the target needs: a row that is finished may still be looked at.
             empty(self.settings.decoder_layers, target_capacity + looks),
             weight.new_zeros(rows, source_capacity + 1, self.settings.width),
             weight.new_zeros(rows, self.settings.width),
