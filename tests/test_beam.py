@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from whilst.beam import beam_search
-from whilst.decode import Output, translate_batch
+from whilst.decode import translate_batch
+from whilst.loop import Output
 from whilst.model import Translator
 from whilst.policy.full import Full
 from whilst.reference import masked_logits

@@ -7,7 +7,7 @@ from typing import Literal
 import pytest
 
 from tests.runs import short_recipe
-from whilst import bench, growth, losses
+from whilst import bench, decode, growth, losses, steady
 from whilst.checkpoint import save_tensors, write_run
 from whilst.dataset import Dataset
 from whilst.errors import UserError
@@ -42,17 +42,28 @@ def test_decode_bench(tmp_path: Path) -> None:
     assert figures["batched: sentences/s"] > 0
 
 
-def test_decode_bench_of_a_run(toy_data: Data, toy_dataset: Dataset, tmp_path: Path) -> None:
+def test_decode_bench_of_a_run(
+    toy_data: Data, toy_dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     recipe = short_recipe(toy_data, tmp_path)
     write_run(tmp_path, recipe, toy_dataset.source, toy_dataset.target)
     model = Translator(recipe.model, len(toy_dataset.source), len(toy_dataset.target))
     save_tensors(tmp_path / "model.safetensors", model.state_dict(), {})
-    bench.run_bench(tmp_path, "wait-2", 3, [], "cpu", tmp_path / "out.json")
+    monkeypatch.setattr(decode, "on_gpu", lambda _: True)  # steady steps, as there
+    monkeypatch.setattr(bench, "ALONE", 3)
+    texts = bench.Texts(sentences=50, batch=8, with_kernels=True)
+    bench.run_bench(tmp_path, "wait-2", texts, ["evaluate.max_extra=2"], "cpu", tmp_path / "out.json")
     figures = read_json(tmp_path / "out.json")
-    assert figures["batched: sentences/s"] > 0
+    assert figures["sentences"] == 50, "the test text has 20: it was repeated"
+    assert figures["together, first pass: sentences/s"] > 0
+    assert figures["together: sentences/s"] > 0
+    assert figures["together: steps"] % steady.CHECK == 0
     assert figures["one by one: target tokens/s"] > 0
+    assert any("mm" in row["kernel"] for row in figures["kernels"])
     with pytest.raises(UserError, match="oracle-1"):
-        bench.run_bench(tmp_path, "oracle-1", 3, [], "cpu", None)
+        bench.run_bench(tmp_path, "oracle-1", texts, [], "cpu", None)
+    with pytest.raises(UserError, match="GPU"):
+        bench.run_bench(tmp_path, "wait-2", bench.Texts(precision="half"), [], "cpu", None)
 
 
 def test_losses_bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

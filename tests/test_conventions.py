@@ -56,6 +56,8 @@ LAYERS = (
     "export",
     # policy -> decode -> trace -> metrics
     "policy",
+    "loop",
+    "steady",
     "decode",
     "beam",
     "outliers",

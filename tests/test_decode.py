@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from whilst import decode
-from whilst.decode import Output, translate, translate_batch
+from whilst.decode import Decoding, translate, translate_batch
 from whilst.errors import UserError
+from whilst.loop import Output, likeliest
 from whilst.model import Translator
 from whilst.policy import Decider, Policy, View, policy
 from whilst.reference import translate_recomputed
@@ -48,12 +49,9 @@ def test_all_ways_write_the_same(model: Translator, name: str, rows: list[list[i
     assert written(translate_batch(model, rows, chosen, LIMITS)) == slow
     assert written(translate_batch(model, rows, chosen, LIMITS, at_once=False)) == slow
     assert written(translate_batch(model, rows, chosen, LIMITS, steady=True)) == slow
-    one, three = decode.Loops(1), decode.Loops(3)
-    again = [translate_batch(model, [row], chosen, LIMITS, steady=True, loops=one)[0] for row in rows]
-    assert written(again) == slow
-    parts = [rows[start : start + 3] for start in range(0, len(rows), 3)]  # the last may leave rows to spare
-    batches = [translate_batch(model, part, chosen, LIMITS, steady=True, loops=three) for part in parts]
-    assert written([output for batch in batches for output in batch]) == slow
+    one, three = (Decoding(model, chosen, LIMITS, batch, steady=True) for batch in (1, 3))
+    assert written([one.translate([row])[0] for row in rows]) == slow
+    assert written(three.translate(rows)) == written(three.translate(rows)) == slow
     assert written([translate_batch(model, [row], chosen, LIMITS)[0] for row in rows]) == slow
 
 
@@ -189,4 +187,4 @@ def test_pad_and_bos_are_never_written() -> None:
     logits = torch.zeros(2, 13)
     logits[:, [PAD, BOS]] = 9.0
     logits[0, 7] = logits[1, EOS] = 1.0
-    assert decode.likeliest(logits).tolist() == [7, EOS]
+    assert likeliest(logits).tolist() == [7, EOS]

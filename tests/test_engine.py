@@ -18,11 +18,12 @@ from whilst import buffers
 from whilst import engine as engine_module
 from whilst.agent import Observation
 from whilst.buffers import Floats
-from whilst.decode import Output, translate_batch
+from whilst.decode import translate_batch
 from whilst.engine import Engine, Session
 from whilst.errors import UserError
 from whilst.export import make_engine
 from whilst.graph import Graph
+from whilst.loop import Output
 from whilst.model import Translator
 from whilst.policy.wait_k import WaitK
 from whilst.settings import Agent, Limits, Model

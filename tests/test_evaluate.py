@@ -14,9 +14,19 @@ from tests.runs import CPU, short_recipe
 from whilst.checkpoint import Trained, load_run, save_tensors, write_run
 from whilst.config import build
 from whilst.dataset import Dataset
-from whilst.decode import Output, translate
+from whilst.decode import translate
 from whilst.errors import UserError
-from whilst.evaluate import evaluate, pair_name, policy_name, system_name, to_sentence, translate_lines
+from whilst.evaluate import (
+    choose,
+    evaluate,
+    evaluate_run,
+    pair_name,
+    policy_name,
+    system_name,
+    to_sentence,
+    translate_lines,
+)
+from whilst.loop import Output
 from whilst.metrics import score
 from whilst.model import Translator
 from whilst.policy import policy
@@ -24,6 +34,7 @@ from whilst.prepare import prepare
 from whilst.scoring import read_record, rescore
 from whilst.settings import Data, Evaluate, Limits, Model, Objective, Recipe
 from whilst.trace import Sentence, find_problem, read_trace
+from whilst.train import train
 from whilst.vocab import BPESegmenter, Language, PieceSegmenter, Vocabulary, WordSegmenter
 
 LINES = ["lower lowest low", "newer newest new", "wide wider widest", "low new wide", "we low er"] * 4
@@ -246,11 +257,29 @@ def test_names_in_reports(sides: Callable[[str, str], Trained]) -> None:
     assert pair_name(named) == "a+b.en-vi"
 
 
+def test_half_precision_is_for_gpus(toy_data: Data, toy_dataset: Dataset, tiny: Model, tmp_path: Path) -> None:
+    recipe = dataclasses.replace(short_recipe(toy_data, tmp_path), model=tiny)
+    write_run(tmp_path, recipe, toy_dataset.source, toy_dataset.target)
+    model = Translator(tiny, len(toy_dataset.source), len(toy_dataset.target))
+    save_tensors(tmp_path / "model.safetensors", dict(model.state_dict()), {})
+    half = "evaluate.precision=half"
+    with pytest.raises(UserError, match=r'evaluate\.precision: "half" makes GPUs faster, but a CPU slower'):
+        evaluate_run(tmp_path, ["wait-3"], None, True, [half], "cpu")
+    with pytest.raises(UserError, match="oracle-1: its reads are searched for in single precision"):
+        choose("oracle-1", load_run(tmp_path, CPU), Evaluate(precision="half"), toy_dataset.split("test"))
+    both = dataclasses.replace(recipe, stages=("translate", "evaluate"), evaluate=Evaluate(precision="half"))
+    with pytest.raises(UserError, match='write "single"'):
+        train(both, CPU)
+    assert not (tmp_path / "history.jsonl").exists(), "it says so before it trains"
+
+
 def test_another_threshold_or_beam_has_another_name(run: tuple[Trained, Dataset], tmp_path: Path) -> None:
     trained, dataset = run
     assert policy_name("agent-1", Evaluate()) == "agent-1"
     assert policy_name("agent-1", Evaluate(threshold=0.4)) == "agent-1.threshold-0.4"
     assert policy_name("wait-3", Evaluate(threshold=0.4)) == "wait-3", "a threshold is the agent's alone"
+    assert policy_name("wait-3", Evaluate(precision="half")) == "wait-3.half"
+    assert policy_name("agent-1", Evaluate(threshold=0.4, precision="half")) == "agent-1.threshold-0.4.half"
     written = []
     for beam in (1, 2):
         settings = Evaluate(beam=beam, max_ratio=1.0, max_extra=3)

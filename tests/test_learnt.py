@@ -1,6 +1,7 @@
 """Policies that remember: agent and oracle decide the same in batches, alone, token by token, and recomputed."""
 
 from collections.abc import Callable, Sequence
+from typing import Literal, get_args
 
 import numpy as np
 import pytest
@@ -10,8 +11,9 @@ from tests.conftest import make_split
 from whilst.agent import Agent, lesson
 from whilst.data import padded
 from whilst.dataset import Split
-from whilst.decode import Loops, Output, translate, translate_batch
+from whilst.decode import Decoding, translate, translate_batch
 from whilst.looks import look
+from whilst.loop import Output
 from whilst.model import Translator
 from whilst.policy import Policy
 from whilst.policy.agent import Learnt
@@ -21,13 +23,14 @@ from whilst.search import search
 from whilst.settings import Agent as Settings
 from whilst.settings import Limits, Search
 
+Kind = Literal["lstm", "gru", "linear"]
 LIMITS = Limits(1.5, 4)
 FOUR = Search(intervals=((1, 4),), slope="one")
 KINDS = (
     Settings(kind="lstm", hidden=8),
     Settings(kind="gru", hidden=8),
     Settings(kind="linear", hidden=8),
-    Settings(kind="lstm", hidden=8, inputs="ahead"),
+    *(Settings(kind=kind, hidden=8, inputs="ahead") for kind in get_args(Kind)),
 )
 
 
@@ -58,11 +61,8 @@ def three_ways(model: Translator, sources: list[list[int]], policy: Policy) -> t
     live = translate_batch(model, sources, policy, LIMITS, at_once=False)
     steady = translate_batch(model, sources, policy, LIMITS, steady=True)
     assert essence(steady) == essence(alone)
-    if not policy.knows_sentences:
-        loops = Loops(1)
-        again = [translate_batch(model, [s], policy, LIMITS, steady=True, loops=loops)[0] for s in sources]
-        assert essence(again) == essence(alone)
-        assert len(loops.by_width) < len(sources), "loops are used again, or this shows nothing"
+    for batch in (1, 5):
+        assert essence(Decoding(model, policy, LIMITS, batch, steady=True).translate(sources)) == essence(alone)
     return essence(translate(model, sources, policy, LIMITS, 5)), essence(alone), essence(live)
 
 

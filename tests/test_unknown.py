@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from tests.runs import MODEL
 from whilst.checkpoint import Trained
 from whilst.config import load_recipe
-from whilst.decode import Output
 from whilst.eager import steps_of, text_of
 from whilst.errors import UserError
 from whilst.evaluate import policy_name, to_sentence, translate_lines, words_with_times
 from whilst.live import Session, Word
+from whilst.loop import Output
 from whilst.model import Translator
 from whilst.one_by_one import whole_lines
 from whilst.policy import policy

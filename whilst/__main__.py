@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
@@ -206,7 +206,10 @@ app.command()(studies.sufficiency)
 app.command()(studies.paper)
 app.command()(deploy.export)
 app.command()(deploy.bundle)
+bench.command("train")(benches.bench_train)
 bench.command("losses")(benches.bench_losses)
+bench.command("decode")(benches.bench_decode)
+bench.command("growth")(benches.bench_growth)
 bench.command("engine")(deploy.bench_engine)
 bench.command("serve")(streams.bench_serve)
 
@@ -243,82 +246,6 @@ def report(
 app.command()(streams.demo)
 app.command()(streams.flicker)
 app.command()(studies.toy)
-
-
-@bench.command("train")
-def bench_train(
-    recipe: Annotated[Path | None, typer.Argument(help="Default: the paper's model on random text.")] = None,
-    stage: Annotated[Literal["translate", "search", "agent"], typer.Option(help="What to train.")] = "translate",
-    steps: Annotated[int, typer.Option(help="Updates to time, after as many to warm up.", min=1)] = 20,
-    kernels: Annotated[bool, typer.Option("--kernels", help="Profile some more: what takes the time?")] = False,
-    set_: Set = [],  # noqa: B006
-    device: Device = "auto",
-    json: Annotated[Path | None, typer.Option(help="Write the figures to this file too.")] = None,
-) -> None:
-    """Time training updates: target tokens/s, sentences/s, peak memory.
-
-    Examples:
-
-        whilst bench train
-
-        whilst bench train recipes/iwslt15.en-vi.toml --steps 100 --set train.batch_tokens=32768
-
-        whilst bench train --stage agent --set agent.train.batch_tokens=65536
-    """
-    from whilst.bench import train_bench
-
-    train_bench(recipe, stage, steps, set_, device, json, kernels)
-
-
-@bench.command("decode")
-def bench_decode(
-    recipe: Annotated[Path | None, typer.Argument(help="Default: the paper's model on random text.")] = None,
-    sentences: Annotated[int, typer.Option(help="Sentences to decode in batches.", min=1)] = 64,
-    length: Annotated[int, typer.Option(help="Source length of the cached/recomputed comparison.", min=2)] = 30,
-    run: Annotated[Path | None, typer.Option("--run", help="Time this run on its test text.", metavar="R")] = None,
-    policy: Annotated[str, typer.Option(help="With --run: agent-L, wait-K or full.")] = "agent-3",
-    set_: Set = [],  # noqa: B006
-    device: Device = "auto",
-    json: Annotated[Path | None, typer.Option(help="Write the figures to this file too.")] = None,
-) -> None:
-    """Time decoding: in batches, one by one with caches, and one by one recomputing everything.
-
-    Examples:
-
-        whilst bench decode
-
-        whilst bench decode --length 100 --device cpu
-
-        whilst bench decode --run runs/toy --policy agent-1
-    """
-    from whilst.bench import decode_bench, run_bench
-
-    if run is not None:
-        run_bench(run, policy, sentences, set_, device, json)
-    else:
-        decode_bench(recipe, sentences, length, set_, device, json)
-
-
-@bench.command("growth")
-def bench_growth(
-    recipe: Annotated[Path | None, typer.Argument(help="Default: the paper's model on random text.")] = None,
-    length: Annotated[int, typer.Option(help="Tokens of the sentence.", min=2)] = 200,
-    repeats: Annotated[int, typer.Option(help="Sentences to time; medians are shown.", min=1)] = 5,
-    set_: Set = [],  # noqa: B006
-    device: Device = "auto",
-    out: Annotated[Path | None, typer.Option(help="Write OUT.json, OUT.png and OUT.svg too.")] = None,
-) -> None:
-    """Time reading and writing one token against its position, with caches and recomputing everything.
-
-    Examples:
-
-        whilst bench growth
-
-        whilst bench growth --length 400 --device cpu --out growth
-    """
-    from whilst.growth import growth_bench
-
-    growth_bench(recipe, length, repeats, set_, device, out)
 
 
 USAGE: Any = typer.BadParameter.__bases__[0]  # what typer raises for words it cannot make sense of

@@ -58,8 +58,8 @@ class Agent(nn.Module):
         count = {"lstm": 2, "gru": 1, "linear": 0}[self.settings.kind]
         return tuple(self.out.weight.new_zeros(1, rows, self.settings.hidden) for _ in range(count))
 
-    def forward(self, model: Translator, seen: Observation, interval: Tensor, state: State) -> tuple[Tensor, State]:
-        """(rows, steps) log-odds of WRITE, and what is remembered; `interval` (rows) is a number, not reads."""
+    def perceive(self, model: Translator, seen: Observation, interval: Tensor) -> Tensor:
+        """(rows, steps, 2 * hidden) what goes into the core."""
         parts = [model.source_embedding(seen.source), model.target_embedding(seen.target)]
         # As the model itself uses them, and of the states' type.
         parts = [(part * model.settings.width**0.5).to(seen.source_state.dtype) for part in parts]
@@ -70,9 +70,14 @@ class Agent(nn.Module):
             parts.append(seen.ahead)
         tokens = self.tokens(self.dropout(torch.cat(parts, -1)))
         action = self.action(self.action_embedding(seen.action)) + self.latency(interval)[:, None]
-        inputs = torch.cat([tokens, action], -1)
+        return torch.cat([tokens, action], -1)
+
+    def forward(self, model: Translator, seen: Observation, interval: Tensor, state: State) -> tuple[Tensor, State]:
+        """(rows, steps) log-odds of WRITE, and what is remembered; `interval` (rows) is a number, not reads."""
+        inputs = self.perceive(model, seen, interval)
         if isinstance(self.core, nn.LSTM) and inputs.shape[1] == 1 and inputs.device.type == "cpu":
-            states, state = self._one(inputs[:, 0], state)
+            # Of a single step nn.LSTM makes ten times the work on a CPU: it packs its weights.
+            states, state = self._in_turn(inputs, state)
         elif self.settings.kind == "lstm":
             states, (hidden, cell) = self.core(inputs, state)
             state = hidden, cell
@@ -84,13 +89,26 @@ class Agent(nn.Module):
         odds: Tensor = self.out(self.dropout(states))[..., 0]
         return odds, state
 
-    def _one(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
-        """A single step of the LSTM, of which nn.LSTM makes ten times the work on a CPU: it packs its weights."""
-        core = self.core
-        assert isinstance(core, nn.LSTM)
-        first, second, *biases = core.parameters()
-        hidden, cell = torch.lstm_cell(inputs, [part[0] for part in state], first, second, *biases)
-        return hidden[:, None], (hidden[None], cell[None])
+    def each(self, model: Translator, seen: Observation, interval: Tensor, state: State) -> tuple[Tensor, State]:
+        """The same for a few steps, and what is remembered after every one of them: (steps, rows, hidden) each."""
+        states, memory = self._in_turn(self.perceive(model, seen, interval), state)
+        odds: Tensor = self.out(self.dropout(states))[..., 0]
+        return odds, memory
+
+    def _in_turn(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
+        """(rows, steps, hidden) what the core says, and (steps, rows, hidden) what it remembers."""
+        if not state:
+            return self.core(inputs), ()
+        weights = list(self.core.parameters())
+        now, memory = [part[0] for part in state], []
+        for step in inputs.unbind(1):
+            if self.settings.kind == "lstm":
+                now = list(torch.lstm_cell(step, now, *weights))
+            else:
+                now = [torch.gru_cell(step, now[0], *weights)]
+            memory.append(now)
+        kept = tuple(torch.stack(parts) for parts in zip(*memory, strict=True))
+        return kept[0].transpose(0, 1), kept
 
 
 @dataclass(frozen=True)

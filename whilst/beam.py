@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import torch
 
-from whilst.decode import Output, pad
+from whilst.loop import Output, pad
 from whilst.model import Translator
 from whilst.settings import Limits
 from whilst.vocab import BOS, EOS

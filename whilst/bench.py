@@ -1,10 +1,12 @@
 """Speed, measured: never a test, always a command. Ratios come from one run on one machine."""
 
 import dataclasses
+import itertools
 import resource
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,9 +20,9 @@ from whilst.config import load_recipe, override
 from whilst.console import console, track
 from whilst.data import prefetch
 from whilst.dataset import Dataset
-from whilst.decode import Decoding, translate, translate_batch
+from whilst.decode import Decoding, translate_batch
 from whilst.errors import UserError
-from whilst.evaluate import choose, with_settings
+from whilst.evaluate import choose, with_precision, with_settings
 from whilst.files import write_json
 from whilst.folders import home
 from whilst.kernels import profiled, show_kernels
@@ -37,6 +39,8 @@ from whilst.vocab import EOS
 
 Figures = dict[str, Any]
 PROFILED = 4  # updates
+ALONE = 20  # sentences that are decoded one by one
+Precision = Literal["single", "half"]
 Stage = Literal["translate", "search", "agent"]
 
 
@@ -92,7 +96,7 @@ def show(
     table = Table("figure", "value", title=f"{title} on {describe(device)}")
     table.columns[1].justify = "right"
     for name, value in figures.items():
-        table.add_row(name, f"{value:,.2f}" if isinstance(value, float) else f"{value:,}")
+        table.add_row(name, format(value, {float: ",.2f", int: ","}.get(type(value), "")))
     console.print(table)
     if out is not None:
         about = {"device": describe(device), "versions": versions()}
@@ -186,13 +190,14 @@ def decode_bench(
         return [[*random.integers(4, units, length - 1).tolist(), EOS] for _ in range(count)]
 
     def timed(work: Callable[[], Any]) -> float:
-        work()
+        work()  # to warm up: a GPU records its steps
         began = clock(device)
         work()
         return clock(device) - began
 
     many, one = sources(sentences), sources(1)
-    batched = timed(lambda: translate(model, many, policy, limits, chosen.evaluate.batch))
+    together = Decoding(model, policy, limits, min(sentences, chosen.evaluate.batch))
+    batched = timed(lambda: together.translate(many))
     cached = timed(lambda: translate_batch(model, one, policy, limits, at_once=False))
     recomputed = timed(lambda: translate_recomputed(model, one[0], policy, limits))
     figures = {
@@ -209,25 +214,55 @@ def decode_bench(
     show("decoding under wait-3", figures, device, out)
 
 
-def run_bench(run: Path, policy: str, sentences: int, overrides: list[str], name: str, out: Path | None) -> None:
-    """Decode the run's test text under a policy: all of it in batches, and some sentences one by one."""
+@dataclass(frozen=True)
+class Texts:
+    """What `run_bench` decodes, and how."""
+
+    sentences: int | None = None  # the test text, cut or repeated to so many
+    batch: int = 250
+    precision: Precision = "single"
+    with_kernels: bool = False
+
+
+def run_bench(run: Path, policy: str, texts: Texts, overrides: list[str], name: str, out: Path | None) -> None:
+    """Decode the run's test text under a policy: all of it together, and some sentences one by one."""
     device = pick_device(name)
+    overrides = [*overrides, f"evaluate.precision={texts.precision}"]
     trained = with_settings(load_run(home(run, policy), device), overrides)
-    settings = trained.recipe.evaluate
+    settings = with_precision(trained, trained.recipe.evaluate).recipe.evaluate
     split = Dataset.open(Path(trained.recipe.data.dataset)).split(settings.split)
     chosen, limits = choose(policy, trained, settings, split), settings.limits
-    sources = [split.source[number].tolist() for number in range(len(split.source))]
     if chosen.knows_sentences:
         raise UserError(f"policy {policy}: an oracle is no way to translate; time agent-L, wait-K or full")
-    many, one = Decoding(trained.model, chosen, limits, settings.batch), Decoding(trained.model, chosen, limits, 1)
-    short = sources[:sentences]
-    figures: Figures = {"parameters": trained.model.parameter_count(), "sentences in a batch": settings.batch}
-    for label, decoding, texts in (("batched", many, sources), ("one by one", one, short)):
-        decoding.translate(texts)  # to warm up: a GPU records its steps
+    every = [split.source[number].tolist() for number in range(len(split.source))]
+    many = list(itertools.islice(itertools.cycle(every), texts.sentences or len(every)))
+    together = Decoding(trained.model, chosen, limits, texts.batch)
+    figures: Figures = {
+        "parameters": trained.model.parameter_count(),
+        "sentences": len(many),
+        "sentences together": texts.batch,
+        "precision": texts.precision,
+        **two_passes(together, many, "together", device),
+        **two_passes(Decoding(trained.model, chosen, limits, 1), every[:ALONE], "one by one", device),
+        "peak memory (GiB)": peak_memory(device),
+    }
+    kernels = profiled(lambda: together.translate(many), 1, device) if texts.with_kernels else []
+    if kernels:
+        show_kernels(kernels)
+    show(f"decoding under {policy}", figures, device, out, {"kernels": kernels} if kernels else {})
+
+
+def two_passes(decoding: Decoding, sources: list[list[int]], label: str, device: torch.device) -> Figures:
+    """The first pass warms up: a GPU records its steps in it. The second counts."""
+    figures: Figures = {}
+    for which in (", first pass", ""):
         began = clock(device)
-        tokens = sum(len(output.units) + 1 for output in decoding.translate(texts))
+        outputs = decoding.translate(sources)
         seconds = clock(device) - began
-        figures[f"{label}: sentences/s"] = round(len(texts) / seconds, 1)
-        figures[f"{label}: target tokens/s"] = round(tokens / seconds)
-    figures["peak memory (GiB)"] = peak_memory(device)
-    show(f"decoding under {policy}", figures, device, out)
+        figures[f"{label}{which}: sentences/s"] = round(len(sources) / seconds, 1)
+    figures[f"{label}: target tokens/s"] = round(sum(len(output.units) + 1 for output in outputs) / seconds)
+    if decoding.kept is not None:
+        figures[f"{label}: steps"] = len(decoding.kept.times)
+        figures[f"{label}: ms a step"] = 1000 * seconds / len(decoding.kept.times)
+        figures[f"{label}: recordings"] = len(decoding.kept.recorded)
+    return figures

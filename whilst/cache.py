@@ -36,13 +36,13 @@ class Slot:
     keys: Tensor  # (rows, heads, capacity, size)
     values: Tensor
     place: Tensor  # (rows, new tokens) where the tokens of this step go
+    at: Tensor  # (rows, 1) which rows of keys and values these are
     end: int  # columns in use after this step, in the longest row
-    rows: Tensor | None = None  # which rows of keys and values these are, if not all
+    rows: Tensor | None = None  # the same, if not all
 
     def append(self, keys: Tensor, values: Tensor) -> KeysValues:
-        rows = numbers(self.rows, self.place)[:, None]
-        self.keys[rows, :, self.place] = keys.transpose(1, 2)
-        self.values[rows, :, self.place] = values.transpose(1, 2)
+        self.keys[self.at, :, self.place] = keys.transpose(1, 2)
+        self.values[self.at, :, self.place] = values.transpose(1, 2)
         return held((self.keys, self.values), self.rows, self.end)
 
 
@@ -62,9 +62,9 @@ def held(keys_values: KeysValues, rows: Tensor | None, end: int) -> KeysValues:
 class Cache:
     """Everything that a batch of live translations remembers. Each row moves on at its own pace."""
 
-    encoder: list[KeysValues]  # self-attention of the encoder layers
+    encoder: list[KeysValues]  # self-attention of the encoder layers, for reading on
     source: list[KeysValues]  # what the decoder layers see of the source
-    decoder: list[KeysValues]  # self-attention of the decoder layers
+    decoder: KeysValues  # self-attention of the decoder layers: (layers, rows, …)
     encoded: Tensor  # (rows, capacity, width) encoder states
     decoded: Tensor  # (rows, width) decoder state of the last token written, zeros before the first
     read: Tensor  # (rows) source tokens encoded
@@ -103,9 +103,15 @@ class Cache:
         self.written = self.written + rows.long()
         self.decoded = torch.where(rows[:, None], states, self.decoded)
         # A bound that needs no word from the device; the last column is for rows that are finished.
-        self.written_end = min(self.written_end + 1, self.decoder[0][0].shape[2] - 1)
+        self.written_end = min(self.written_end + 1, self.decoder[0].shape[3] - 1)
         for layer in self.heads:
             layer.commit(rows)
+
+    def settle(self, chosen: Tensor) -> None:
+        """Of what `Translator.looks` saw, this one (rows) of each row is what `commit` will count."""
+        rows = numbers(self.rows, chosen)
+        for part in self.decoder:  # all layers at once: a GPU waits for each copy
+            part[:, rows, :, self.written] = part[:, rows, :, self.written + chosen]
 
     @property
     def stopped(self) -> Tensor | None:
@@ -114,8 +120,9 @@ class Cache:
 
     def select(self, rows: Tensor) -> None:
         """Keep these rows, in this order (a row may appear more than once)."""
-        for layers in (self.encoder, self.source, self.decoder):
+        for layers in (self.encoder, self.source):
             layers[:] = [(keys[rows], values[rows]) for keys, values in layers]
+        self.decoder = self.decoder[0][:, rows], self.decoder[1][:, rows]
         self.encoded, self.decoded = self.encoded[rows], self.decoded[rows]
         self.read, self.written = self.read[rows], self.written[rows]
         for layer in self.heads:

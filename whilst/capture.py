@@ -6,6 +6,7 @@ batches can have few shapes (shapes.py), with a recording for each.
 
 import functools
 import gc
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 
 import torch
@@ -52,8 +53,8 @@ def recording_stream() -> torch.cuda.Stream:
     return torch.cuda.Stream()  # type: ignore[no-untyped-call]
 
 
-def record(work: Callable[[], None]) -> torch.cuda.CUDAGraph:
-    """`work` as a graph, for recordings that are made often.
+def record(work: Callable[[], None], beside: torch.cuda.CUDAGraph | None) -> torch.cuda.CUDAGraph:
+    """`work` as a graph, for recordings that are made often; `beside`: one whose memory it may share.
 
     `torch.cuda.graph` collects garbage and empties the allocator's cache first, which takes longer than all the
     rest; here it is enough that nothing is collected meanwhile.
@@ -66,7 +67,7 @@ def record(work: Callable[[], None]) -> torch.cuda.CUDAGraph:
         with torch.cuda.stream(stream):
             work()  # compiles, and lets every library choose its algorithms
             torch.cuda.synchronize()
-            graph.capture_begin()
+            graph.capture_begin(pool=beside.pool() if beside else None)
             try:
                 work()
             finally:
@@ -78,37 +79,48 @@ def record(work: Callable[[], None]) -> torch.cuda.CUDAGraph:
     return graph
 
 
+def place_of(tensor: Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
+
+
+Get = Callable[[], list[Tensor]]
+Put = Callable[[list[Tensor]], None]
+
+
+def move_on(step: Callable[[], None], get: Get, put: Put, state: list[Tensor]) -> None:
+    """Do the step; `state` stays the tensors in use, with what came of it."""
+    step()
+    old = {place_of(tensor) for tensor in state}
+    by_type: defaultdict[torch.dtype, list[tuple[Tensor, Tensor]]] = defaultdict(list)
+    for mine, new in zip(state, get(), strict=True):
+        if new is not mine:
+            # What is new may be an old part of the state under another name.
+            by_type[mine.dtype].append((mine, new.clone() if place_of(new) in old else new))
+    for pairs in by_type.values():  # in one kernel each
+        torch._foreach_copy_([mine for mine, _ in pairs], [new for _, new in pairs])
+    put(state)
+
+
 class Repeated:
     """A step that moves some state on, recorded; every call moves it on once more. On a CPU it is just done again.
 
-    `get` and `put` give and take the tensors that a step replaces. What it changes in place it must change to the
+    `get` and `put` give and take the tensors that a step replaces. Between two calls they are always the same ones,
+    since what came of the step is copied into them: others may change them in place, and several recordings may
+    share them, and with `beside` what lies between. What the step itself changes in place it must change to the
     same when it is repeated from the same state.
     """
 
     def __init__(
-        self, step: Callable[[], None], get: Callable[[], list[Tensor]], put: Callable[[list[Tensor]], None]
+        self, step: Callable[[], None], get: Get, put: Put, beside: "Repeated | None" = None
     ) -> None:
-        self.step, self.get, self.put = step, get, put
-        began = get()
-        self.state = [tensor.clone() for tensor in began]
+        state = get()
+        self.again: Callable[[], None] = functools.partial(move_on, step, get, put, state)
         self.graph: torch.cuda.CUDAGraph | None = None
-        if self.state[0].device.type == "cuda":
-            self.graph = record(self.work)
-            put(began)
-
-    def work(self) -> None:
-        self.put(self.state)
-        self.step()
-        self.enter()
-
-    def enter(self) -> None:
-        """Go on from where things are now."""
-        # Copies of copies: what is new may be an old part of the state under another name.
-        torch._foreach_copy_(self.state, [tensor.clone() for tensor in self.get()])
-        self.put(self.state)
+        if state[0].device.type == "cuda":
+            before = [tensor.clone() for tensor in state]
+            self.graph = record(self.again, beside.graph if beside else None)
+            torch._foreach_copy_(state, before)  # recording does the step once
+            self.again = self.graph.replay  # and no more of whose step it was: its memory is to go when it does
 
     def __call__(self) -> None:
-        if self.graph is None:
-            self.work()
-        else:
-            self.graph.replay()
+        self.again()

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from whilst.checkpoint import Trained, load_run
-from whilst.decode import likeliest
 from whilst.errors import UserError
 from whilst.evaluate import choose, with_settings
 from whilst.live import LONGEST, Steps, Text
+from whilst.loop import likeliest
 from whilst.model import Translator
 from whilst.policy import Policy, View
 from whilst.processes import pick_device

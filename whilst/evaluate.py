@@ -10,16 +10,19 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+import torch
+
 from whilst.beam import beam_search
 from whilst.checkpoint import Trained, load_run
 from whilst.config import to_table
 from whilst.console import console, track
 from whilst.dataset import Dataset, Split
-from whilst.decode import Output, translate
+from whilst.decode import translate
 from whilst.errors import UserError
 from whilst.files import sha256_lines
 from whilst.folders import SEARCH, home, overridden, pace_in, read_recipe
 from whilst.labels import find_labels
+from whilst.loop import Output
 from whilst.metrics import score
 from whilst.names import TRANSLATION_BASED, place_of, with_threshold
 from whilst.outliers import find_heads, heads_table, write_heads
@@ -143,6 +146,8 @@ def policy_name(name: str, settings: Evaluate) -> str:
         name += f".beam-{settings.beam}"
     if settings.unknown != usual.unknown:
         name += f".unknown-{settings.unknown}"
+    if settings.precision != usual.precision:
+        name += f".{settings.precision}"
     return name
 
 
@@ -193,6 +198,8 @@ def choose(name: str, trained: Trained, settings: Evaluate, split: Split | None)
         return Diagonal.parse(argument, pace_in(trained.path, trained.recipe))
     if kind not in ("agent", "oracle"):
         return policy(name)
+    if kind == "oracle" and settings.precision != "single":
+        raise UserError(f"policy {name}: its reads are searched for in single precision; leave evaluate.precision")
     if kind == "oracle":
         number = place_of(name, [f"oracle-{first}" for first, _ in trained.recipe.search.intervals])
         if split is None:
@@ -217,6 +224,20 @@ def with_settings(trained: Trained, overrides: list[str]) -> Trained:
     return dataclasses.replace(trained, recipe=overridden(trained.recipe, overrides, trained.path))
 
 
+def check_precision(settings: Evaluate, device: torch.device) -> None:
+    if settings.precision == "half" and device.type != "cuda":
+        raise UserError('evaluate.precision: "half" makes GPUs faster, but a CPU slower; write "single"')
+
+
+def with_precision(trained: Trained, settings: Evaluate) -> Trained:
+    """The run with model and agent in the precision that is wanted; single stays what it is."""
+    check_precision(settings, trained.model.target_embedding.weight.device)
+    if settings.precision == "half":
+        for part in filter(None, (trained.model, trained.agent)):
+            part.half()  # in place: there is one model, and policies know it
+    return trained
+
+
 def loader(overrides: list[str], device: str) -> Callable[[Path], Trained]:
     """Loads run folders, each of them once: several policies share a model."""
     return functools.cache(lambda folder: with_settings(load_run(folder, pick_device(device)), overrides))
@@ -237,6 +258,6 @@ def evaluate_run(
     for name in policies or recipe.evaluate.policies:
         name, threshold = with_threshold(name, recipe.evaluate.threshold)
         settings = dataclasses.replace(recipe.evaluate, threshold=threshold)
-        trained = load(home(run, name))
+        trained = with_precision(load(home(run, name)), settings)
         asked.append((trained, choose(name, trained, settings, split), settings))
     return [evaluate(trained, dataset, one, settings, folder, with_text) for trained, one, settings in asked]

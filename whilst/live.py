@@ -5,7 +5,7 @@ many sessions. What remains to do is in `Script`, which never calls a model; `Se
 
 A word's sub-words are all known when the word is fed, and nothing is read before that. The end mark is read when
 the sentence is over: at a word that ends one, at `finish`, or where the longest sentence ends. What a sentence
-becomes is what the batched loop (decode.py) makes of it, reads included.
+becomes is what the batched loop (loop.py) makes of it, reads included.
 """
 
 import abc

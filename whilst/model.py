@@ -132,16 +132,21 @@ class Translator(nn.Module):
 
         A GPU is slow to write rows that begin anywhere: here they begin at multiples of WIDTH.
         """
+        return (decoded @ self.wide_output().T)[..., : self.target_embedding.num_embeddings]
+
+    def wide_output(self) -> Tensor:
+        """The weights for a few more units than there are."""
         weight = self.target_embedding.weight
-        units = len(weight)
-        return (decoded @ F.pad(weight, (0, 0, 0, -units % WIDTH)).T)[..., :units]
+        return F.pad(weight, (0, 0, 0, -len(weight) % WIDTH))
 
     # One token at a time.
 
-    def start(self, rows: int, source_capacity: int, target_capacity: int, lazy: bool = False) -> Cache:
+    def start(
+        self, rows: int, source_capacity: int, target_capacity: int, lazy: bool = False, looks: int = 1
+    ) -> Cache:
         """Empty caches for this many translations of at most these lengths.
 
-        `lazy`: on a CPU, they take memory only as they are filled.
+        `lazy`: on a CPU, they take memory only as they are filled. `looks`: how many at one token, see `looks`.
         """
         lazy = lazy and self.target_embedding.weight.device.type == "cpu"
         if max(source_capacity, target_capacity) > MAX_POSITIONS:
@@ -152,20 +157,24 @@ class Translator(nn.Module):
         weight = self.target_embedding.weight
         heads, monotone = self.settings.heads, self.settings.cross == "monotone"
 
-        def empty(layers: int, capacity: int, keys: int = 1) -> list[KeysValues]:
+        def empty(layers: int, capacity: int, keys: int = 1) -> KeysValues:
             size = self.settings.width // heads
-            shapes = [(rows, heads, capacity, width) for width in (keys * size, size)]
+            shapes = [(layers, rows, heads, capacity, width) for width in (keys * size, size)]
             # Zeros, not garbage: a masked NaN would still poison the sum that it is multiplied into.
             make = partial(lazy_zeros, dtype=weight.dtype) if lazy else weight.new_zeros
-            return [(make(shapes[0]), make(shapes[1])) for _ in range(layers)]
+            return make(shapes[0]), make(shapes[1])
+
+        def apart(layers: int, capacity: int, keys: int = 1) -> list[KeysValues]:
+            made = [empty(1, capacity, keys) for _ in range(layers)]
+            return [(both[0][0], both[1][0]) for both in made]
 
         counts = torch.zeros(rows, dtype=torch.long, device=weight.device)
         return Cache(
             # One column more than the source needs: see `read`.
-            empty(self.settings.encoder_layers, source_capacity + 1),
-            empty(self.settings.decoder_layers, source_capacity + 1, 2 if monotone else 1),
-            # And one more than the target needs: a row that is finished may still be looked at.
-            empty(self.settings.decoder_layers, target_capacity + 1),
+            apart(self.settings.encoder_layers, source_capacity + 1),
+            apart(self.settings.decoder_layers, source_capacity + 1, 2 if monotone else 1),
+            # And one for each look beyond what the target needs: a row that is finished may still be looked at.
+            empty(self.settings.decoder_layers, target_capacity + looks),
             weight.new_zeros(rows, source_capacity + 1, self.settings.width),
             weight.new_zeros(rows, self.settings.width),
             counts,
@@ -185,14 +194,32 @@ class Translator(nn.Module):
         limit = (cache.read + counts)[:, None].expand_as(place) if self.bidirectional else place + 1
         states = self.embed(self.source_embedding, tokens, place)
         mask = additive(visible(place, limit, cache.read_end), states)
+        at = numbers(cache.rows, place)[:, None]
         for layer, (keys, values) in zip(self.encoder, cache.encoder, strict=True):
-            states = layer(states, mask, Slot(keys, values, place, cache.read_end, cache.rows))
-        encoded = self.encoder_norm(states)
+            states = layer(states, mask, Slot(keys, values, place, at, cache.read_end, cache.rows))
+        self._show(cache, self.encoder_norm(states), place, at)
+        cache.read = cache.read + counts
+
+    def encode_whole(self, tokens: Tensor, counts: Tensor) -> Tensor:
+        """(rows, longest) sources -> (rows, longest, width), as `read` would encode them."""
+        steps = torch.arange(tokens.shape[1], device=tokens.device).expand_as(tokens)
+        limit = counts[:, None].expand_as(steps) if self.bidirectional else steps + 1
+        mask = additive(visible(steps, limit, tokens.shape[1]), self.source_embedding.weight)
+        return self.encode(tokens, steps, mask)
+
+    def adopt(self, cache: Cache, encoded: Tensor, counts: Tensor) -> None:
+        """Count whole sources as read, in rows that have read nothing; `read` cannot go on from there."""
+        steps = torch.arange(encoded.shape[1], device=counts.device)
+        place = torch.where(steps < counts[:, None], steps, cache.encoded.shape[1] - 1)
+        self._show(cache, encoded, place, numbers(cache.rows, place)[:, None])
+        cache.read, cache.read_end = cache.read + counts, encoded.shape[1]
+
+    def _show(self, cache: Cache, encoded: Tensor, place: Tensor, at: Tensor) -> None:
+        """Let the decoder see these (rows, new, width) states."""
         for layer, (keys, values) in zip(self.decoder, cache.source, strict=True):
             assert isinstance(layer, DecoderLayer)
-            Slot(keys, values, place, 0, cache.rows).append(*layer.cross.keys_values(encoded))
-        cache.encoded[numbers(cache.rows, place)[:, None], place] = encoded
-        cache.read = cache.read + counts
+            Slot(keys, values, place, at, 0, cache.rows).append(*layer.cross.keys_values(encoded))
+        cache.encoded[at, place] = encoded
 
     def write(self, cache: Cache, last: Tensor, reads: Tensor) -> Tensor:
         """Decode one more target token in every row: (rows) last token, (rows) reads -> (rows, units) logits."""
@@ -202,20 +229,29 @@ class Translator(nn.Module):
 
     def look(self, cache: Cache, last: Tensor, reads: Tensor) -> Tensor:
         """(rows, width) the states that would write the next token of every row now. Nothing counts as written."""
-        place = cache.written[:, None]
-        end = cache.written_end + 1
-        states = self.embed(self.target_embedding, last[:, None], place)
-        mask = additive(visible(place, place + 1, end), states)
-        cross = visible(place, reads[:, None], cache.read_end)
+        return self.looks(cache, last, reads[:, None])[:, 0]
+
+    def looks(self, cache: Cache, last: Tensor, reads: Tensor) -> Tensor:
+        """The same after several numbers of READs at once: (rows, looks) -> (rows, looks, width).
+
+        Their keys and values go to a column each, see `Cache.settle`. Monotone heads take one look at a time.
+        """
+        looks, end = reads.shape[1], cache.written_end + reads.shape[1]
+        place = cache.written[:, None] + torch.arange(looks, device=reads.device)
+        token = self.embed(self.target_embedding, last[:, None], cache.written[:, None])
+        states = token.expand(-1, looks, -1)
+        mask = additive(beside(place, end), states)
+        cross = visible(place, reads, cache.read_end)
         cross = cross if cache.heads else additive(cross, states)
         walks: Sequence[Stops | None] = cache.heads or [None] * len(self.decoder)
-        for layer, (keys, values), encoded, walk in zip(
-            self.decoder, cache.decoder, cache.source, walks, strict=True
-        ):
+        keys, values = cache.decoder
+        at = numbers(cache.rows, place)[:, None]
+        for number, (layer, encoded, walk) in enumerate(zip(self.decoder, cache.source, walks, strict=True)):
             source = held(encoded, cache.rows, cache.read_end)
+            slot = Slot(keys[number], values[number], place, at, end, cache.rows)
             assert isinstance(layer, DecoderLayer)
-            states = layer.step(states, source, mask, cross, Slot(keys, values, place, end, cache.rows), walk)
-        looked: Tensor = self.decoder_norm(states)[:, 0]
+            states = layer.step(states, source, mask, cross, slot, walk)
+        looked: Tensor = self.decoder_norm(states)
         return looked
 
 
@@ -224,6 +260,12 @@ def visible(place: Tensor, limit: Tensor, end: int) -> Tensor:
     queries = Tokens(torch.zeros_like(place[:, :1]), place)
     keys = Tokens(queries.segment, torch.arange(end, device=place.device)[None])
     return dense_mask(queries, limit, keys)
+
+
+def beside(place: Tensor, end: int) -> Tensor:
+    """(rows, 1, looks, end): each look sees what was written, which is before the first of them, and itself."""
+    columns = torch.arange(end, device=place.device)
+    return ((columns < place[:, :1, None]) | (columns == place[..., None]))[:, None]
 
 
 def additive(mask: Tensor, states: Tensor) -> Tensor:

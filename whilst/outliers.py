@@ -12,8 +12,8 @@ from rich import box
 from rich.table import Table
 from torch import Tensor
 
-from whilst.decode import Output, pad
 from whilst.files import write_json
+from whilst.loop import Output, pad
 from whilst.model import Translator
 from whilst.vocab import BOS, EOS
 

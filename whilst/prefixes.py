@@ -16,8 +16,9 @@ from torch import Tensor
 from whilst.console import track
 from whilst.data import Batch, cut_padded, padded
 from whilst.dataset import Split
-from whilst.decode import likeliest, translate_batch
+from whilst.decode import translate_batch
 from whilst.labels import Labels
+from whilst.loop import likeliest
 from whilst.model import Translator
 from whilst.policy.full import Full
 from whilst.search import Reader

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import torch
 
 from whilst.attention import Mask, Tokens, dense_mask
-from whilst.decode import Output, likeliest
 from whilst.layers import DecoderLayer, look_back
+from whilst.loop import Output, likeliest
 from whilst.mma import Monotone
 from whilst.model import Translator
 from whilst.policy import Policy, View

@@ -239,6 +239,7 @@ class Evaluate:
     threshold: float = 0.5  # the agent WRITEs at this probability or above
     batch: int = 256  # sentences decoded together
     beam: int = 1  # full-sentence only
+    precision: Literal["single", "half"] = "single"  # of all numbers of model and agent; half: on GPUs, for speed
     # Words outside of the target vocabulary. keep: write <unk>. copy: write the first word that was read, was not
     # used so yet, and is outside of the source vocabulary; nothing where there is none.
     unknown: Literal["keep", "copy"] = "copy"

@@ -15,7 +15,7 @@ from whilst.console import bar, notes, say
 from whilst.data import prefetch
 from whilst.dataset import Dataset
 from whilst.errors import UserError
-from whilst.evaluate import evaluate_run
+from whilst.evaluate import check_precision, evaluate_run
 from whilst.files import sha256, write_json
 from whilst.folders import read_recipe
 from whilst.processes import Processes, describe, versions, wake_compilers
@@ -49,6 +49,8 @@ def train_all(recipes: Sequence[Recipe], device: torch.device, restart: bool = F
 
 def train(recipe: Recipe, device: torch.device, restart: bool = False) -> Path:
     """Do the stages of a recipe, going on where an earlier call was stopped; returns the folder trained last."""
+    if "evaluate" in recipe.stages:
+        check_precision(recipe.evaluate, device)  # now, not after hours
     if any(stage.train.compile for stage in stages(recipe)):
         wake_compilers(device)
     dataset = Dataset.open(Path(recipe.data.dataset))

@@ -7,8 +7,8 @@ from rich.text import Text
 
 from whilst.checkpoint import Trained, load_run
 from whilst.console import console
-from whilst.decode import Output
-from whilst.evaluate import choose, translate_lines, with_settings, words_with_times
+from whilst.evaluate import choose, translate_lines, with_precision, with_settings, words_with_times
+from whilst.loop import Output
 from whilst.marks import in_rows
 from whilst.processes import pick_device
 from whilst.text import cleaner, read_lines, split_lines
@@ -18,7 +18,7 @@ def translate_text(
     run: Path, file: Path | None, policy_name: str, show: bool, overrides: list[str], device: str
 ) -> None:
     trained = with_settings(load_run(run, pick_device(device)), overrides)
-    recipe = trained.recipe
+    recipe = with_precision(trained, trained.recipe.evaluate).recipe
     chosen = choose(policy_name, trained, recipe.evaluate, None)
     clean = cleaner(recipe.data, recipe.data.source)
     raw = read_lines(file) if file else split_lines(sys.stdin.buffer.read(), "standard input")

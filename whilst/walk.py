@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import torch
 
-from whilst.decode import pad
 from whilst.errors import UserError
+from whilst.loop import pad
 from whilst.model import Translator
 from whilst.policy import Policy, View
 from whilst.policy.full import Full

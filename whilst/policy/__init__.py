@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from whilst.errors import UserError
-from whilst.policy.base import Decider, Policy, View
+from whilst.policy.base import Decider, Policy, Prospects, View
 from whilst.policy.full import Full
 from whilst.policy.mma import Stopped
 from whilst.policy.wait_k import WaitK
@@ -21,4 +21,4 @@ def policy(name: str) -> Policy:
     return POLICIES[kind](argument)
 
 
-__all__ = ["POLICIES", "Decider", "Policy", "View", "policy"]
+__all__ = ["POLICIES", "Decider", "Policy", "Prospects", "View", "policy"]

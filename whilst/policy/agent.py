@@ -4,11 +4,12 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from whilst.agent import Agent, Observation
 from whilst.model import Translator
-from whilst.policy.base import Decider, Policy, View
+from whilst.policy.base import Decider, Policy, Prospects, View, first
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,26 @@ class Stepping(Decider):
         )
         self.read, self.written = view.read, view.written
         return self.answer
+
+    def reads(self, prospects: Prospects) -> Tensor:
+        """As if it had been asked after every READ: what it remembers does not depend on its answers in between."""
+        now, count = prospects.now, prospects.read.shape[1]
+        wrote = (now.written > self.written).long()
+        source, source_state = prospects.heard()
+        seen = Observation(
+            source=source,
+            target=now.last[:, None].expand(-1, count),
+            action=F.pad(wrote[:, None], (0, count - 1)),
+            source_state=source_state,
+            target_state=now.decoded[:, None].expand(-1, count, -1),
+            ahead=prospects.ahead,
+        )
+        odds, memory = self.policy.agent.each(self.policy.model, seen, self.interval, self.state)
+        found = first(odds.sigmoid() >= self.policy.threshold)
+        asked, rows = found.clamp(max=count - 1), torch.arange(len(found), device=found.device)
+        self.state = tuple(part[asked, rows][None] for part in memory)
+        self.written = now.written
+        return found
 
     def remembered(self) -> list[Tensor]:
         return [self.answer, self.read, self.written, *self.state]

@@ -2,8 +2,9 @@
 
 import abc
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import torch
 from torch import Tensor
 
 from whilst.cache import Cache, numbers
@@ -35,15 +36,46 @@ class View:
         return self.source[rows, place], self.encoded[rows, place]
 
 
+@dataclass(frozen=True)
+class Prospects:
+    """Where they would stand after 0, 1, … more READs."""
+
+    now: View
+    read: Tensor  # (rows, prospects) source tokens read then; no more than there are
+    ahead: Tensor | None = None  # (rows, prospects, width) decoder states that would write the next token then
+
+    def after(self, count: int) -> View:
+        ahead = None if self.ahead is None else self.ahead[:, count]
+        return replace(self.now, read=self.read[:, count], ahead=ahead)
+
+    def heard(self) -> tuple[Tensor, Tensor]:
+        """(rows, prospects) the last source token read, (rows, prospects, width) its encoder state."""
+        rows, place = numbers(self.now.rows, self.read)[:, None], self.read - 1
+        return self.now.source[rows, place], self.now.encoded[rows, place]
+
+
+def first(write: Tensor) -> Tensor:
+    """(rows, prospects) -> (rows) the first at which to WRITE; where there is none, how many there are."""
+    return (~write).long().cumprod(1).sum(1)
+
+
 class Decider(abc.ABC):
-    """Decides for the rows of one batch."""
+    """Decides for the rows of one batch: one decision at a time, or several; not now one way, now the other."""
 
     @abc.abstractmethod
     def write(self, view: View) -> Tensor:
         """(rows) True for WRITE, False for READ. Ignored in rows whose source is finished: they WRITE."""
 
+    def reads(self, prospects: Prospects) -> Tensor:
+        """(rows) how many more READs before the next WRITE; all of the prospects' if that is not among them.
+
+        Who does not look ahead may know of more. In rows whose source ends before, nothing depends on the answer.
+        This one is for those who remember nothing.
+        """
+        return first(torch.stack([self.write(prospects.after(n)) for n in range(prospects.read.shape[1])], 1))
+
     def remembered(self) -> list[Tensor]:
-        """What `write` changes of itself, so that a recording of it can be repeated."""
+        """What deciding changes of itself, so that a recording of it can be repeated."""
         return []
 
     def remember(self, tensors: list[Tensor]) -> None:  # noqa: B027  (nothing to do for those who remember nothing)

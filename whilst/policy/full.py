@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from whilst.errors import UserError
-from whilst.policy.base import Decider, Policy, View
+from whilst.policy.base import Decider, Policy, Prospects, View
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,9 @@ class Full(Policy, Decider):
 
     def write(self, view: View) -> Tensor:
         return torch.zeros_like(view.read, dtype=torch.bool)
+
+    def reads(self, prospects: Prospects) -> Tensor:
+        return torch.full_like(prospects.now.read, 1 << 30)  # whatever there is, in one step
 
     def part(self, rows: Tensor) -> Decider:  # noqa: ARG002
         return self

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -20,13 +21,17 @@ class Oracle(Policy):
     def name(self) -> str:
         return self.label
 
+    @cached_property
+    def longest(self) -> int:
+        return max(map(len, self.reads))
+
     @property
     def knows_sentences(self) -> bool:
         return True
 
     def start(self, sentences: Tensor) -> Decider:
         chosen = [self.reads[number] for number in sentences.tolist()]
-        table = torch.full((len(chosen), max(map(len, chosen)) + 1), 1 << 30)
+        table = torch.full((len(chosen), self.longest + 1), 1 << 30)
         for row, reads in enumerate(chosen):
             table[row, : len(reads)] = torch.as_tensor(reads)
         return Obeying(table.to(sentences.device))
@@ -42,3 +47,7 @@ class Obeying(Decider):
 
     def part(self, rows: Tensor) -> Decider:
         return Obeying(self.table[rows])
+
+    def put(self, rows: Tensor, part: Decider) -> None:
+        assert isinstance(part, Obeying)
+        self.table[rows] = part.table

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from whilst.cache import Cache
-from whilst.decode import likeliest
 from whilst.errors import UserError
 from whilst.live import Ask, Step, Steps
+from whilst.loop import likeliest
 from whilst.model import Translator
 from whilst.policy import Decider, Policy, View
 from whilst.vocab import BOS
