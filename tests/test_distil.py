@@ -74,11 +74,19 @@ def test_a_pupil_learns_references_and_translations(teacher: Recipe, toy_dataset
     said = translated(trained, toy_dataset, trained.path, teacher.evaluate, ("train",))
     assert np.array_equal(after.target[count + 3], said["train"][3])
     assert np.array_equal(taught.split("valid").target.tokens, toy_dataset.split("valid").target.tokens)
-    pupil = dataclasses.replace(teacher, run=f"{teacher.run}-pupil", teacher=teacher.run)
+    pupil = dataclasses.replace(
+        teacher,
+        run=f"{teacher.run}-pupil",
+        teacher=teacher.run,
+        stages=("translate", "evaluate"),
+        evaluate=dataclasses.replace(teacher.evaluate, policies=("wait-3",)),
+    )
     train(pupil, CPU)
     runs = (history(Path(recipe.run)) for recipe in (teacher, pupil))
     losses = [[row["train/loss"] for row in rows if "train/loss" in row] for rows in runs]
     assert losses[0] != losses[1]
+    times = read_json(Path(pupil.run) / "report" / "report.json")["seconds"]
+    assert list(times) == ["teacher: translate", "translate", "evaluate"], "it takes both to get there"
 
 
 def test_what_a_teacher_has_said_is_enough(teacher: Recipe, toy_dataset: Dataset, tmp_path: Path) -> None:

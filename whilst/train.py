@@ -80,7 +80,9 @@ def evaluate(recipe: Recipe, device: torch.device) -> None:
     run, began = Path(recipe.run), time.perf_counter()
     records = evaluate_run(run, recipe.evaluate.policies, None, True, [], str(device))
     note_time(run, "evaluate", time.perf_counter() - began)
-    written = report(records, run / "report", times=stage_times(run))
+    taught = stage_times(Path(recipe.teacher)) if recipe.teacher else {}
+    times = {f"teacher: {stage}": seconds for stage, seconds in taught.items()} | stage_times(run)
+    written = report(records, run / "report", times=times)
     print_table(records)
     notes.print(f"{run / 'report'}: {', '.join(path.name for path in written)}")
 
