@@ -1,6 +1,8 @@
 """One rule of visibility: block masks, dense masks and an obvious loop agree, and nobody is left without a view."""
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as limit
 from hypothesis import strategies as st
 from torch import Tensor
+from torch._inductor.choices import InductorChoices
 from torch._inductor.virtualized import V
 from torch.nn.attention.flex_attention import BlockMask, create_mask
 
@@ -122,18 +125,21 @@ def test_flex_attention_is_sdpa(split: Split, which: int) -> None:
 
 
 @pytest.mark.usefixtures("side")
-def test_small_tiles_have_kernels_that_fit() -> None:
-    """Whatever a GPU's own defaults are."""
-    before = V.choices
-    try:
-        use_small_tiles()
-        assert Tiles.side == SIDE < BLOCK
-        (forward,) = V.choices.get_flex_attention_fwd_configs(128, torch.bfloat16, "cuda")
-        (backward,) = V.choices.get_flex_attention_bwd_configs(128, torch.bfloat16, "cuda")
-        sides = forward.block_m, forward.block_n, backward.block_m1, backward.block_n1, backward.block_n2
-        assert not any(SIDE % each for each in (*sides, backward.block_m2))
-    finally:
-        V.set_choices_handler(before)
+def test_small_tiles_have_kernels_that_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever a GPU's own defaults are; and in the thread that compiles the backward pass too."""
+    names = "get_flex_attention_fwd_configs", "get_flex_attention_bwd_configs"
+    for name in names:
+        monkeypatch.setattr(InductorChoices, name, getattr(InductorChoices, name))  # to be put back
+    use_small_tiles()
+    assert Tiles.side == SIDE < BLOCK
+
+    def ask() -> list[Any]:
+        return [getattr(V.choices, name)(128, torch.bfloat16, "cuda") for name in names]
+
+    with ThreadPoolExecutor(1) as other:
+        for (forward,), (backward,) in (ask(), other.submit(ask).result()):
+            sides = forward.block_m, forward.block_n, backward.block_m1, backward.block_n1, backward.block_n2
+            assert not any(SIDE % each for each in (*sides, backward.block_m2))
 
 
 def test_heads_are_plain_attention() -> None:

@@ -26,6 +26,7 @@ from whilst.loop import Output
 from whilst.model import Translator
 from whilst.policy import Decider, Policy, View, policy
 from whilst.policy.agent import Learnt
+from whilst.processes import pick_device
 from whilst.settings import Agent as Settings
 from whilst.settings import Limits, Model
 from whilst.steady import LOOKS, Steady
@@ -317,7 +318,7 @@ def test_a_gpu_writes_the_same(
     def chosen(translator: Translator, agent: Agent | None) -> Policy:
         return policy(name) if agent is None else Learnt("agent", agent, translator, 0, 0.6)
 
-    there = copy.deepcopy(translator).to("cuda", dtype)
+    there = copy.deepcopy(translator).to(pick_device("cuda"), dtype)
     on_gpu = chosen(there, None if agent is None else copy.deepcopy(agent).to("cuda", dtype))
     decoding = Decoding(there, on_gpu, LIMITS, 5)
     for rows in (texts(24, 1, 20), texts(20, 2, 35), texts(10, 3, 12)):

@@ -4,10 +4,11 @@ Without it the GPU waits for the host: the packed layout has one shape, so one r
 batches can have few shapes (shapes.py), with a recording for each.
 """
 
+import contextlib
 import functools
 import gc
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -23,6 +24,18 @@ def warm_up(work: Callable[[], object]) -> None:
     torch.cuda.current_stream().wait_stream(aside)
 
 
+@contextlib.contextmanager
+def uncollected() -> Iterator[None]:
+    """No garbage is collected meanwhile: a recording that is let go ends one that is being made."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
+
+
 class Captured:
     """Records `work` once, on tensors of its own; a call copies new values into them and replays.
 
@@ -35,10 +48,11 @@ class Captured:
     ) -> None:
         self.inputs = [tensor.clone() for tensor in inputs]
         warm_up(lambda: work(*self.inputs))
+        gc.collect()  # recordings of an earlier stage hold memory
         self.graph = torch.cuda.CUDAGraph()
         pool = beside.graph.pool() if beside else None
         # Only this thread must not wait for the GPU meanwhile; another may be at work on the next batch.
-        with torch.cuda.graph(self.graph, pool=pool, capture_error_mode="thread_local"):
+        with uncollected(), torch.cuda.graph(self.graph, pool=pool, capture_error_mode="thread_local"):
             self.result = work(*self.inputs)
 
     def __call__(self, inputs: Sequence[Tensor]) -> Tensor:
@@ -56,25 +70,19 @@ def recording_stream() -> torch.cuda.Stream:
 def record(work: Callable[[], None], beside: torch.cuda.CUDAGraph | None) -> torch.cuda.CUDAGraph:
     """`work` as a graph, for recordings that are made often; `beside`: one whose memory it may share.
 
-    `torch.cuda.graph` collects garbage and empties the allocator's cache first, which takes longer than all the
-    rest; here it is enough that nothing is collected meanwhile.
+    `torch.cuda.graph` empties the allocator's cache first, which takes longer than all the rest.
     """
     graph, stream = torch.cuda.CUDAGraph(), recording_stream()
     stream.wait_stream(torch.cuda.current_stream())
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        with torch.cuda.stream(stream):
-            work()  # compiles, and lets every library choose its algorithms
-            torch.cuda.synchronize()
-            graph.capture_begin(pool=beside.pool() if beside else None)
-            try:
-                work()
-            finally:
-                graph.capture_end()
-    finally:
-        if collecting:
-            gc.enable()
+    with uncollected(), torch.cuda.stream(stream):
+        work()  # compiles, and lets every library choose its algorithms
+        torch.cuda.synchronize()
+        # As in `Captured`: a thread that prepares batches may pin memory meanwhile.
+        graph.capture_begin(beside.pool() if beside else None, capture_error_mode="thread_local")
+        try:
+            work()
+        finally:
+            graph.capture_end()
     torch.cuda.current_stream().wait_stream(stream)
     return graph
 

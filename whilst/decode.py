@@ -16,7 +16,7 @@ from whilst.settings import Limits
 from whilst.steady import COLUMNS, Steady
 
 SHRINK = 0.75  # finished rows leave when this share goes on: copying the caches costs, and so do idle rows
-HELD = 1 << 18  # tokens that the rows of a GPU have room for, together: some gigabytes of the paper's model
+HELD = 1 << 19  # tokens that the rows of a GPU have room for, together: 14 GB of the paper's model
 
 
 def check(model: Translator, policy: Policy) -> None:

@@ -269,5 +269,10 @@ def beside(place: Tensor, end: int) -> Tensor:
 
 
 def additive(mask: Tensor, states: Tensor) -> Tensor:
-    """The same as a summand. All layers share it: of a boolean mask each would make one for itself."""
-    return torch.zeros_like(mask, dtype=states.dtype).masked_fill_(~mask, -torch.inf)
+    """The same as a summand. All layers share it: of a boolean mask each would make one for itself.
+
+    Its rows begin at multiples of 8 values: of others a GPU's kernels would make a copy that does, in each layer.
+    """
+    width = mask.shape[-1]
+    wide = states.new_zeros(*mask.shape[:-1], -(-width // 8) * 8)
+    return wide[..., :width].masked_fill_(~mask, -torch.inf)

@@ -77,8 +77,8 @@ def pick_device(name: str = "auto") -> torch.device:
         raise UserError(f"--device {name}: there are only {torch.cuda.device_count()} GPUs here, counted from 0")
     if device.type == "cuda" and device.index is None:
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
-        torch.cuda.set_device(device)
     if device.type == "cuda":
+        torch.cuda.set_device(device)  # where streams are made and graphs are recorded
         # cuDNN's attention plans each new shape anew, which takes longer than the attention itself.
         torch.backends.cuda.enable_cudnn_sdp(False)
     return device

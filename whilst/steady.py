@@ -157,15 +157,16 @@ class Steady:
         loop = self.loop
         free = (place for place in range(len(loop.row)) if place not in self.busy)
         places = list(itertools.islice(free, len(group.chosen)))
-        rows = torch.tensor(places, device=loop.row.device)
+        rows = sent(torch.tensor(places), loop.row.device)
         loop.source[rows, : group.tokens.shape[1]] = group.tokens
         loop.lengths[rows], loop.most[rows] = group.lengths, group.most
-        loop.read[rows], loop.last[rows], loop.finished[rows] = 1, BOS, False
+        for part, value in ((loop.read, 1), (loop.last, BOS), (loop.finished, False)):
+            part.index_fill_(0, rows, value)  # an assignment would wait for the device
         loop.decider.put(rows, loop.policy.start(group.numbers))
-        part = loop.cache.part(rows, 0, 0)
-        part.restart()
-        loop.model.adopt(part, group.encoded, group.lengths)
-        loop.cache.put(part)
+        cache = loop.cache.part(rows, 0, 0)
+        cache.restart()
+        loop.model.adopt(cache, group.encoded, group.lengths)
+        loop.cache.put(cache)
         began = time.perf_counter()
         for place, number, length in zip(places, group.chosen, group.counts, strict=True):
             self.busy[place] = Row(number, length, began)
@@ -220,11 +221,12 @@ class Steady:
         """What a step replaces; the rest it changes in place."""
         loop, cache = self.loop, self.loop.cache
         mine = [loop.read, loop.last, loop.finished, loop.steps, cache.written, cache.decoded]
-        return mine + [layer.past for layer in cache.heads] + loop.decider.remembered()
+        heads = [part for layer in cache.heads for part in (layer.past, layer.now, layer.done)]
+        return mine + heads + loop.decider.remembered()
 
     def move(self, tensors: list[Tensor]) -> None:
         loop, cache = self.loop, self.loop.cache
         loop.read, loop.last, loop.finished, loop.steps, cache.written, cache.decoded, *rest = tensors
         for layer in cache.heads:
-            layer.past = rest.pop(0)
+            layer.past, layer.now, layer.done, *rest = rest
         loop.decider.remember(rest)

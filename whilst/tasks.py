@@ -37,7 +37,7 @@ Looker = Callable[[Translator, Batch, Tensor], Looks]
 def compile_layers(model: Translator) -> None:
     """Once each: all encoder layers share one program, all decoder layers another."""
     # Every stage has shapes of its own. Past the limit attention would not be compiled: too much for any memory.
-    torch._dynamo.config.recompile_limit = 32
+    torch._dynamo.config.recompile_limit = 128
     for layer in (*model.encoder, *model.decoder):
         layer.compile(dynamic=False)
 

@@ -8,21 +8,24 @@ from whilst.attention import Tiles
 SIDE = 64
 
 
+def forward(*_: Any) -> list[Any]:
+    return [SimpleNamespace(block_m=SIDE, block_n=SIDE, num_stages=2, num_warps=4)]
+
+
+def backward(*_: Any) -> list[Any]:
+    sides = dict.fromkeys(("block_m", "block_n", "block_m1", "block_n1", "block_m2", "block_n2"), SIDE)
+    return [SimpleNamespace(**sides, num_stages=2, num_warps=4)]
+
+
 def use_small_tiles() -> None:
-    """From now on, in the whole process: what is compiled already stays as it is."""
+    """From now on, in the whole process: what is compiled already stays as it is.
+
+    The defaults of some GPUs are too large for a mask of such tiles, and kernel options of flex_attention come too
+    late to change that: by then it has found that none fits. Of the class, since what is chosen otherwise holds for
+    one thread only, and the backward pass is compiled in another.
+    """
     from torch._inductor.choices import InductorChoices
-    from torch._inductor.virtualized import V
 
-    class Choices(InductorChoices):
-        """The defaults of some GPUs are too large for a mask of such tiles, and kernel options of flex_attention
-        come too late to change that: by then it has found that none fits."""
-
-        def get_flex_attention_fwd_configs(self, *_: Any) -> list[Any]:
-            return [SimpleNamespace(block_m=SIDE, block_n=SIDE, num_stages=2, num_warps=4)]
-
-        def get_flex_attention_bwd_configs(self, *_: Any) -> list[Any]:
-            sides = dict.fromkeys(("block_m", "block_n", "block_m1", "block_n1", "block_m2", "block_n2"), SIDE)
-            return [SimpleNamespace(**sides, num_stages=2, num_warps=4)]
-
-    V.set_choices_handler(Choices())
+    InductorChoices.get_flex_attention_fwd_configs = forward  # type: ignore[method-assign, assignment]
+    InductorChoices.get_flex_attention_bwd_configs = backward  # type: ignore[method-assign, assignment]
     Tiles.side = SIDE
