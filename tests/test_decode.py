@@ -1,7 +1,7 @@
 """The read/write loop: batched, one by one, token by token and recomputed from nothing write the same."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,10 +10,11 @@ from hypothesis import settings as limit
 from hypothesis import strategies as st
 from torch import Tensor
 
+from tests.decoding import BySentence, written
 from whilst import decode
 from whilst.decode import Decoding, translate, translate_batch
 from whilst.errors import UserError
-from whilst.loop import Output, likeliest
+from whilst.loop import likeliest
 from whilst.model import Translator
 from whilst.policy import Decider, Policy, View, policy
 from whilst.reference import translate_recomputed
@@ -27,11 +28,6 @@ sources = st.lists(
     min_size=1,
     max_size=6,
 ).map(lambda rows: [[*row, EOS] for row in rows])
-
-
-def written(outputs: list[Output]) -> list[tuple[list[int], list[int]]]:
-    """Units and reads; times differ."""
-    return [(output.units, output.reads) for output in outputs]
 
 
 def many(seed: int, count: int = 40) -> list[list[int]]:
@@ -113,30 +109,6 @@ def test_rows_that_leave_do_not_matter_to_the_others(
     alone = written([translate_batch(model, [row], chosen, LIMITS)[0] for row in rows])
     monkeypatch.setattr(decode, "SHRINK", share)
     assert written(translate_batch(model, rows, chosen, LIMITS, at_once=at_once)) == alone
-
-
-@dataclass
-class Own(Decider):
-    """Wait-k with a k for each row."""
-
-    k: Tensor
-
-    def write(self, view: View) -> Tensor:
-        return view.read >= view.written + self.k
-
-    def part(self, rows: Tensor) -> Decider:
-        return Own(self.k[rows])
-
-
-class BySentence(Policy):
-    """Its decider must be told which sentences it has, and which of them are left."""
-
-    @property
-    def name(self) -> str:
-        return "by-sentence"
-
-    def start(self, sentences: Tensor) -> Decider:
-        return Own(sentences % 4 + 1)
 
 
 class Eager(Policy, Decider):

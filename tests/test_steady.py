@@ -3,9 +3,9 @@
 import copy
 import functools
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal, get_args
 
 import pytest
@@ -13,18 +13,17 @@ import torch
 from hypothesis import given
 from hypothesis import settings as limit
 from hypothesis import strategies as st
-from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from tests.conftest import UNITS, make_model
+from tests.decoding import BySentence, written
 from whilst import decode, steady
 from whilst.agent import Agent
 from whilst.capture import Repeated
 from whilst.decode import Decoding, translate_batch
-from whilst.loop import Output
 from whilst.model import Translator
-from whilst.policy import Decider, Policy, View, policy
+from whilst.policy import Policy, policy
 from whilst.policy.agent import Learnt
 from whilst.processes import pick_device
 from whilst.settings import Agent as Settings
@@ -39,11 +38,6 @@ sources = st.lists(
     min_size=1,
     max_size=7,
 ).map(lambda rows: [[*row, EOS] for row in rows])
-
-
-def written(outputs: Sequence[Output]) -> list[tuple[list[int], list[int]]]:
-    """Units and reads; times differ."""
-    return [(output.units, output.reads) for output in outputs]
 
 
 @functools.cache
@@ -107,34 +101,6 @@ def test_looks_at_once_are_looks_one_by_one() -> None:
         one.commit(model.look(one, last, reads[torch.arange(2), chosen]), torch.tensor([True, True]))
     for left, right in zip(once.decoder, one.decoder, strict=True):
         torch.testing.assert_close(left[..., :2, :], right[..., :2, :])
-
-
-@dataclass
-class Own(Decider):
-    """Wait-k with a k for each row."""
-
-    k: Tensor
-
-    def write(self, view: View) -> Tensor:
-        return view.read >= view.written + self.k
-
-    def part(self, rows: Tensor) -> Decider:
-        return Own(self.k[rows])
-
-    def put(self, rows: Tensor, part: Decider) -> None:
-        assert isinstance(part, Own)
-        self.k[rows] = part.k
-
-
-class BySentence(Policy):
-    """Its decider must be told which sentence came into which row."""
-
-    @property
-    def name(self) -> str:
-        return "by-sentence"
-
-    def start(self, sentences: Tensor) -> Decider:
-        return Own(sentences % 4 + 1)
 
 
 def texts(count: int, seed: int, longest: int = 30) -> list[list[int]]:
