@@ -48,7 +48,8 @@ class Captured:
     ) -> None:
         self.inputs = [tensor.clone() for tensor in inputs]
         warm_up(lambda: work(*self.inputs))
-        gc.collect()  # recordings of an earlier stage hold memory
+        if beside is None:
+            gc.collect()  # recordings of an earlier stage hold memory
         self.graph = torch.cuda.CUDAGraph()
         pool = beside.graph.pool() if beside else None
         # Only this thread must not wait for the GPU meanwhile; another may be at work on the next batch.

@@ -216,9 +216,8 @@ class Translator(nn.Module):
 
     def _show(self, cache: Cache, encoded: Tensor, place: Tensor, at: Tensor) -> None:
         """Let the decoder see these (rows, new, width) states."""
-        for layer, (keys, values) in zip(self.decoder, cache.source, strict=True):
-            assert isinstance(layer, DecoderLayer)
-            Slot(keys, values, place, at, 0, cache.rows).append(*layer.cross.keys_values(encoded))
+        for (keys, values), new in zip(cache.source, self.keys_values(encoded), strict=True):
+            Slot(keys, values, place, at, 0, cache.rows).append(*new)
         cache.encoded[at, place] = encoded
 
     def write(self, cache: Cache, last: Tensor, reads: Tensor) -> Tensor:

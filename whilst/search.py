@@ -19,13 +19,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from whilst import reads
 from whilst.attention import Mask
 from whilst.data import Batch
-from whilst.model import WIDTH, Translator
+from whilst.model import Translator
 from whilst.objectives import causal_mask, cross_mask, encoded
 from whilst.settings import Search
 
@@ -129,8 +128,8 @@ def sharp_logits(model: Translator, states: Tensor) -> Tensor:
     weight = model.target_embedding.weight
     if states.dtype != torch.bfloat16:
         return model.many_logits(states.to(weight.dtype))
-    factors = F.pad(weight, (0, 0, 0, -len(weight) % WIDTH)).bfloat16()
-    return wide_product(states.flatten(0, 1), factors.T).view(*states.shape[:2], -1)[..., : len(weight)]
+    product = wide_product(states.flatten(0, 1), model.wide_output().bfloat16().T)
+    return product.view(*states.shape[:2], -1)[..., : len(weight)]
 
 
 class Reader:
