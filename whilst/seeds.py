@@ -10,7 +10,10 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any
 
+from whilst.config import build, to_table
+from whilst.errors import UserError
 from whilst.scoring import Record
+from whilst.settings import Recipe
 
 _SEEDED = (("train",), ("search", "train"), ("agent", "train"))  # the sections of a recipe that have a seed
 
@@ -97,7 +100,7 @@ def over_seeds(records: Sequence[Record]) -> list[Result]:
 
 def _recipe(settings: dict[str, Any]) -> tuple[str, tuple[int | None, ...]]:
     """A recipe without its seeds, and the seeds. Folders and the list of policies do not change a figure."""
-    table = json.loads(json.dumps(settings))
+    table = json.loads(json.dumps(_complete(settings)))
     for name in ("run", "start"):
         table.pop(name, None)
     table.get("evaluate", {}).pop("policies", None)
@@ -108,3 +111,11 @@ def _recipe(settings: dict[str, Any]) -> tuple[str, tuple[int | None, ...]]:
             section = section.get(name, {})
         seeds.append(section.pop("seed", None))
     return json.dumps(table, sort_keys=True), tuple(seeds)
+
+
+def _complete(settings: dict[str, Any]) -> dict[str, Any]:
+    """With what every setting is that was not there yet when the record was made."""
+    try:
+        return to_table(build(Recipe, settings))
+    except UserError:  # not one of our recipes: as it stands
+        return settings
