@@ -72,13 +72,6 @@ def test_equal_latency_uses_means_over_seeds() -> None:
     assert (row.multi_path, row.oracle) == (None, None)
 
 
-def test_a_record_from_before_a_setting_was_there_has_its_default() -> None:
-    older, newer = make("bs-simt", "agent-1", 3, 28), make("bs-simt", "agent-1", 3, 29, seed=2)
-    for precision, results in (("single", 1), ("half", 2)):
-        newer.settings["evaluate"] = {"precision": precision}
-        assert len(over_seeds([older, newer])) == results
-
-
 @pytest.mark.parametrize("records", [WAIT, ORACLE, [make("bs-simt (wait-k)", "wait-1", 3, 20)]])
 def test_nothing_without_an_agent(records: list[Record]) -> None:
     results = over_seeds(records)

@@ -72,3 +72,9 @@ def test_what_one_seed_lacks_has_no_mean() -> None:
 def test_a_policys_name_says_what_it_is(policy: str, parts: tuple[str, str, str, str, bool]) -> None:
     result = Result((make("s", policy, 1, 2),))
     assert (result.kind, result.argument, result.variant, result.name, result.is_full) == parts
+
+
+def test_a_record_from_before_a_setting_was_there_has_its_default() -> None:
+    older, newer = make("bs-simt", "agent-1", 3, 28), make("bs-simt", "agent-1", 3, 29, seed=2)
+    assert len(over_seeds([older, changed(newer, "evaluate", "precision", "single")])) == 1
+    assert len(over_seeds([older, changed(newer, "evaluate", "precision", "half")])) == 2

@@ -1,5 +1,6 @@
 """How weights move: two presets of AdamW and its learning rate, and the moving average of the weights."""
 
+import copy
 import math
 from dataclasses import dataclass
 from typing import Literal
@@ -69,6 +70,15 @@ def add_gradients(model: nn.Module, loss: Tensor) -> None:
     sums, parts = [old for old, _ in kept if old is not None], [new for _, new in kept]
     assert len(sums) == len(parts), "gradients are added to those that are there"
     torch._foreach_add_(sums, parts)
+
+
+def duplicate(model: nn.Module) -> nn.Module:
+    """A copy. cuDNN wants the weights of an LSTM in one piece, and a copy has them in several."""
+    made = copy.deepcopy(model)
+    for part in made.modules():
+        if isinstance(part, nn.RNNBase):
+            part.flatten_parameters()
+    return made
 
 
 @torch.no_grad()

@@ -100,10 +100,9 @@ def over_seeds(records: Sequence[Record]) -> list[Result]:
 
 def _recipe(settings: dict[str, Any]) -> tuple[str, tuple[int | None, ...]]:
     """A recipe without its seeds, and the seeds. Folders and the list of policies do not change a figure."""
-    table = json.loads(json.dumps(_complete(settings)))
-    for name in ("run", "start"):
-        table.pop(name, None)
-    table.get("evaluate", {}).pop("policies", None)
+    evaluate = {name: value for name, value in settings.get("evaluate", {}).items() if name != "policies"}
+    given = {name: value for name, value in settings.items() if name not in ("run", "start")}
+    table = json.loads(json.dumps(_complete(given | {"evaluate": evaluate})))
     seeds = []
     for path in _SEEDED:
         section = table

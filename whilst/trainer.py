@@ -4,7 +4,6 @@ All randomness of an update follows from (seed, update, micro-batch), never from
 run ends with the same weights as one that was never stopped, and two processes do what one would.
 """
 
-import copy
 import json
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -42,7 +41,7 @@ class Trainer:
                 f" {self.processes.count} processes; choose a multiple"
             )
         self.model = task.module
-        self.averaged = copy.deepcopy(self.model)
+        self.averaged = optim.duplicate(self.model)
         self.preset = optim.choose(self.settings)
         self.adam = optim.adam(self.model, self.preset)
         pack = self.settings.layout == "packed" or (self.settings.layout == "auto" and self.device.type == "cuda")
@@ -231,7 +230,7 @@ class Trainer:
         for step in self.waiting:
             for name, tensor in load_tensors(self._weights(step), self.device)[0].items():
                 mean[name] = mean.get(name, 0) + tensor / len(self.waiting)
-        weights = copy.deepcopy(self.averaged)
+        weights = optim.duplicate(self.averaged)
         weights.load_state_dict(mean)
         return self.consider(weights)
 
