@@ -17,10 +17,10 @@ from whilst.agent import Agent
 from whilst.attention import BLOCK
 from whilst.data import padded
 from whilst.dataset import Dataset, Split
-from whilst.labels import find_labels, pays_packed
+from whilst.labels import Labels, find_labels, pays_packed
 from whilst.model import Translator
 from whilst.search import search
-from whilst.settings import Data, Search
+from whilst.settings import Data, Recipe, Search
 from whilst.vocab import PAD
 
 
@@ -71,3 +71,34 @@ def test_packed_batches_find_the_same(
     assert torch.equal(found.offsets, wanted.offsets)
     assert len(recorded) == 1
     assert len(split.target.tokens) > 2 * BLOCK
+
+
+def test_labels_are_kept_for_the_next_agent(
+    toy_data: Data, toy_dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = short_recipe(toy_data, tmp_path / "agent")
+    recipe = dataclasses.replace(recipe, stages=("agent",), start=str(tmp_path), search=Search(intervals=((1, 4),)))
+    (tmp_path / "model.safetensors").write_bytes(b"some weights")
+    model = Translator(recipe.model, len(toy_dataset.source), len(toy_dataset.target)).eval()
+    searched = []
+
+    def find(task: tasks.Deciding, split: Split) -> Labels:
+        searched.append(split)
+        return find_labels(task.translator, task.recipe.search, split, 200)
+
+    monkeypatch.setattr(tasks.Deciding, "find", find)
+
+    def labels(recipe: Recipe) -> dict[str, Labels]:
+        agent = Agent(recipe.agent, recipe.model.width, 1)
+        return tasks.Deciding(recipe, toy_dataset, model.requires_grad_(False), agent, CPU).labels
+
+    first = labels(recipe)
+    again = labels(dataclasses.replace(recipe, agent=dataclasses.replace(recipe.agent, kind="gru")))
+    assert len(searched) == 2, "one for each split"
+    assert all(torch.equal(first[name].reads, again[name].reads) for name in first)
+    assert all(torch.equal(first[name].offsets, again[name].offsets) for name in first)
+    labels(dataclasses.replace(recipe, search=Search(intervals=((1, 4),), tolerance=0.1)))
+    assert len(searched) == 4, "another question"
+    (tmp_path / "model.safetensors").write_bytes(b"other weights")
+    labels(recipe)
+    assert len(searched) == 6, "another model"

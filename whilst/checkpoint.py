@@ -6,6 +6,7 @@
     last.safetensors       weights, averages and moments, to go on from
     weights-N.safetensors  validated weights that wait for their average (train.average)
     history.jsonl          training and validation figures by step
+    labels/                the reads that search finds with these weights, for agents
 """
 
 import json

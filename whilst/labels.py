@@ -30,8 +30,11 @@ class Labels:
     @classmethod
     def empty(cls, split: Split, intervals: int, device: torch.device) -> "Labels":
         # 16 bits hold every position that a model can have.
-        reads = torch.empty(intervals, len(split.target.tokens), dtype=torch.int16, device=device)
-        return cls(reads, torch.from_numpy(split.target.offsets).to(device))
+        return cls.over(split, torch.empty(intervals, len(split.target.tokens), dtype=torch.int16, device=device))
+
+    @classmethod
+    def over(cls, split: Split, reads: Tensor) -> "Labels":
+        return cls(reads, torch.from_numpy(split.target.offsets).to(reads.device))
 
     def begins(self, batch: Batch) -> Tensor:
         """(rows, 1) where each sentence of a batch begins. A GPU is not waited for."""

@@ -65,8 +65,7 @@ def needed_slowly(model: Translator, source: list[int], target: list[int], agree
 def find_agreement(model: Translator, agreement: Agreement, split: Split, tokens: int) -> Labels:
     """The labels of a whole split of the model's own translations; the model must be in eval mode."""
     device = model.target_embedding.weight.device
-    reads = torch.empty(1, len(split.target.tokens), dtype=torch.int16, device=device)
-    labels = Labels(reads, torch.from_numpy(split.target.offsets).to(device))
+    labels = Labels.empty(split, 1, device)
     # By the source's length, since that is the number of passes.
     order = split.source.lengths.argsort(kind="stable")
     # In the precision of translating, or near ties would tell the two apart.

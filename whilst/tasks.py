@@ -6,8 +6,11 @@ A task owns its module, says what a batch costs, and how good the module is on t
 import abc
 import copy
 import functools
+import hashlib
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -17,9 +20,13 @@ from whilst import objectives
 from whilst.agent import Agent
 from whilst.beginnings import WeighRow, count_looks, room, search_all_row, search_row, weigh_row
 from whilst.capture import Captured
+from whilst.checkpoint import load_tensors, save_tensors
+from whilst.config import to_table
 from whilst.data import Batch, in_order
 from whilst.dataset import Dataset, Split
 from whilst.draw import Searcher, draw_interval, draw_reads, of_tokens, search_sentences
+from whilst.files import sha256, sha256_lines
+from whilst.folders import WEIGHTS
 from whilst.labels import Finder, Labels, find_labels, find_packed, pays_packed
 from whilst.looks import Looks, look
 from whilst.mma import Delays, hasten
@@ -184,7 +191,30 @@ class Deciding(Task):
     @functools.cached_property
     def labels(self) -> dict[str, Labels]:
         """The reads of both splits, found when they are first needed."""
-        return {name: self.find(self.dataset.split(name)) for name in ("train", "valid")}
+        return {name: self.stored(name) for name in ("train", "valid")}
+
+    def stored(self, name: str) -> Labels:
+        """The reads of a split. They are kept with the translator: other agents need them, and one that goes on."""
+        split = self.dataset.split(name)
+        if not self.recipe.start:
+            return self.find(split)
+        about = self.origin(split)
+        path = Path(self.recipe.start) / "labels" / f"{name}.{sha256_lines([json.dumps(about)])[:12]}.safetensors"
+        if path.is_file():
+            return Labels.over(split, load_tensors(path, self.device)[0]["reads"])
+        found = self.find(split)
+        save_tensors(path, {"reads": found.reads}, about)
+        return found
+
+    def origin(self, split: Split) -> dict[str, object]:
+        """All that decides what is found."""
+        search, agent = to_table(self.recipe.search), self.recipe.agent
+        how = {name: search[name] for name in ("intervals", "slope", "condition", "target", "tolerance")}
+        return {
+            "weights": sha256(Path(self.recipe.start) / WEIGHTS),
+            "texts": [hashlib.sha256(side.tokens.tobytes()).hexdigest() for side in (split.source, split.target)],
+            "how": how if agent.labels == "search" else {agent.labels: agent.agreement},
+        }
 
     def find(self, split: Split) -> Labels:
         agent, tokens, search = self.recipe.agent, self.recipe.train.batch_tokens, self.recipe.search
