@@ -7,7 +7,7 @@ from typing import Literal
 import pytest
 
 from tests.runs import short_recipe
-from whilst import bench, decode, growth, losses, steady
+from whilst import bench, decode, growth, limits, losses, steady
 from whilst.checkpoint import save_tensors, write_run
 from whilst.dataset import Dataset
 from whilst.errors import UserError
@@ -85,3 +85,10 @@ def test_growth_bench(tmp_path: Path) -> None:
     assert all(value > 0 for name in ("read", "write", "recomputed") for value in figures[name])
     assert (tmp_path / "out.png").stat().st_size > 0
     assert (tmp_path / "out.svg").stat().st_size > 0
+
+
+def test_limits_bench(tmp_path: Path) -> None:
+    limits.limits_bench("cpu", 512, tmp_path / "out.json")
+    figures = read_json(tmp_path / "out.json")
+    assert len([name for name in figures if "product" in name]) == 4
+    assert all(value > 0 for value in figures.values() if isinstance(value, float))

@@ -122,6 +122,7 @@ LAYERS = (
     "kernels",
     "bench",
     "growth",
+    "limits",
     "losses",
     "engine_bench",
     "serve_bench",

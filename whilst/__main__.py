@@ -210,6 +210,7 @@ bench.command("train")(benches.bench_train)
 bench.command("losses")(benches.bench_losses)
 bench.command("decode")(benches.bench_decode)
 bench.command("growth")(benches.bench_growth)
+bench.command("limits")(benches.bench_limits)
 bench.command("engine")(deploy.bench_engine)
 bench.command("serve")(streams.bench_serve)
 

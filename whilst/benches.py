@@ -120,3 +120,23 @@ def bench_growth(
     from whilst.growth import growth_bench
 
     growth_bench(recipe, length, repeats, set_, device, out)
+
+
+def bench_limits(
+    scale: Annotated[int, typer.Option(help="Divide all sizes by this, on a slow machine.", min=1)] = 1,
+    device: Device = "auto",
+    json: Annotated[Path | None, typer.Option(help="Write the figures to this file too.")] = None,
+) -> None:
+    """Time what the machine itself can do: products of matrices, copies, launches.
+
+    The other figures are to be held against these.
+
+    Examples:
+
+        whilst bench limits --json limits.json
+
+        whilst bench limits --device cpu --scale 8
+    """
+    from whilst.limits import limits_bench
+
+    limits_bench(device, scale, json)
