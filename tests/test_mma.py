@@ -1,6 +1,7 @@
 """Monotone heads: fast alignments are the literal ones, no energy breaks them, all ways to decode agree."""
 
 import itertools
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -150,6 +151,21 @@ def test_latency_is_average_lagging_and_variance() -> None:
     spread = np.mean([((a - b) / 2) ** 2 for a, b in zip(late, early, strict=True)])
     found = latency(both, source_lengths, target_lengths, real, 0.0, 2.0)
     assert float(found) == pytest.approx(2 * spread)
+
+
+def test_late_heads_weigh_more() -> None:
+    """The average, written out: heads that are near each other all count, by the exponential of their delays."""
+    heads = [[2.0, 2.5, 4.0], [1.0, 3.5, 3.0], [1.5, 1.5, 5.0]]
+    lag, total = 0.0, 0.0
+    for i in range(3):
+        shares = [math.exp(head[i]) for head in heads]
+        mean = sum(share * head[i] for share, head in zip(shares, heads, strict=True)) / sum(shares)
+        lag = max(lag, mean - i * 5 / 3) if i else mean
+        total += lag / 3
+    delays = Delays([torch.tensor([heads[:2]]), torch.tensor([heads[2:]])])
+    lengths = [torch.full((1, 3), count) for count in (5, 3)]
+    found = latency(delays, lengths[0], lengths[1], torch.ones(1, 3, dtype=torch.bool), 1.0, 0.0)
+    assert float(found) == pytest.approx(total)
 
 
 # The model.

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from tests.runs import CPU, short_recipe
+from whilst import reference
 from whilst.checkpoint import load_run
 from whilst.data import padded
 from whilst.dataset import Ragged, Split
@@ -19,7 +20,7 @@ from whilst.explain import explain
 from whilst.folders import home
 from whilst.model import Translator
 from whilst.policy.full import Full
-from whilst.prefixes import Agreement, find_agreement, needed, needed_slowly
+from whilst.prefixes import Agreement, find_agreement, needed
 from whilst.settings import Agent, Data, Evaluate, Limits, Objective, Recipe
 from whilst.train import train
 from whilst.vocab import PAD
@@ -33,7 +34,7 @@ def own(model: Translator, split: Split) -> Split:
     return Split(split.source, Ragged.of([o.sentence for o in translate(model, lines, Full(), LIMITS, 8)]))
 
 
-@pytest.mark.parametrize("agreement", ["lasting", "first"])
+@pytest.mark.parametrize("agreement", ["token", "lasting"])
 def test_one_pass_a_length_finds_what_translating_every_prefix_does(
     model: Translator, random_split: Callable[..., Split], agreement: Agreement
 ) -> None:
@@ -44,18 +45,18 @@ def test_one_pass_a_length_finds_what_translating_every_prefix_does(
     spread = set()
     for number, row in enumerate(found.tolist()):
         source, target = split.source[number].tolist(), split.target[number].tolist()
-        wanted = needed_slowly(model, source, target, agreement)
+        wanted = reference.needed(model, source, target, agreement)
         assert row[: len(target)] == wanted
         assert all(1 <= g <= len(source) for g in row)
         spread |= {g / len(source) for g in wanted}
     assert len(spread) > 10, "a model that always agrees shows nothing"
 
 
-def test_first_is_never_later_than_lasting(model: Translator, random_split: Callable[..., Split]) -> None:
+def test_a_token_never_needs_more_than_to_last(model: Translator, random_split: Callable[..., Split]) -> None:
     batch = padded(own(model, random_split(30, 42)), np.arange(30))
-    first, lasting = needed(model, batch, "first"), needed(model, batch, "lasting")
-    assert bool((first <= lasting).all())
-    assert bool((first < lasting).any())
+    once, lasting = needed(model, batch, "token"), needed(model, batch, "lasting")
+    assert bool((once <= lasting).all())
+    assert bool((once < lasting).any())
 
 
 def test_labels_of_a_split_serve_any_batch(model: Translator, random_split: Callable[..., Split]) -> None:
@@ -110,3 +111,13 @@ def test_translations_are_made_once(
     monkeypatch.setattr("whilst.distil.translate", lambda *_: pytest.fail("translated once more"))
     train(recipe, CPU)
     assert capsys.readouterr().err.count("nothing left to do") == 2
+
+
+def test_an_encoder_that_looks_ahead_has_no_agent(recipe: Recipe, tmp_path: Path) -> None:
+    """It would have seen the whole source whatever is read: before any work, not after it."""
+    looking = dataclasses.replace(recipe.model, encoder="bidirectional")
+    whole = dataclasses.replace(recipe, run=str(tmp_path / "whole"), stages=("translate",), model=looking)
+    train(whole, CPU)
+    agent = dataclasses.replace(recipe, run=str(tmp_path / "agent"), start=whole.run, stages=("agent",))
+    with pytest.raises(UserError, match="no agent can steer"):
+        train(agent, CPU)

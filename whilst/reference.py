@@ -10,6 +10,7 @@ from whilst.loop import Output, likeliest
 from whilst.mma import Monotone
 from whilst.model import Translator
 from whilst.policy import Policy, View
+from whilst.prefixes import Agreement
 from whilst.settings import Limits
 from whilst.vocab import BOS, EOS
 
@@ -110,3 +111,22 @@ def translate_recomputed(model: Translator, source: Sequence[int], policy: Polic
         output.units.append(last)
         if len(output.units) >= limits.of(len(source)):
             return output
+
+
+def needed(model: Translator, source: Sequence[int], target: Sequence[int], agreement: Agreement) -> list[int]:
+    """`prefixes.needed` of one sentence, token by token and prefix by prefix; `target` has its end mark."""
+
+    def agrees(count: int, place: int) -> bool:
+        """Whether the token at this place is next after so much was read and what comes before was written."""
+        logits = masked_logits(model, source[:count], target[:place], [count] * (place + 1))
+        return int(likeliest(logits[None])) == target[place]
+
+    reads: list[int] = []
+    for place in range(len(target)):
+        if agreement == "token":
+            first = reads[-1] if reads else 1
+            reads.append(next((g for g in range(first, len(source)) if agrees(g, place)), len(source)))
+        else:
+            wrong = [g for g in range(1, len(source)) if not all(agrees(g, before) for before in range(place + 1))]
+            reads.append(max(wrong, default=0) + 1)
+    return reads

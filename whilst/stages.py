@@ -108,6 +108,8 @@ def make_task(recipe: Recipe, dataset: Dataset, device: torch.device) -> Task:
         if not recipe.start:
             raise UserError("start: the agent learns from a trained translator; name its run folder")
         trained = load_run(Path(recipe.start), device)
+        if trained.model.bidirectional:
+            raise UserError(f"start: the encoder of {recipe.start} needs the whole source: no agent can steer it")
         translator = trained.model.requires_grad_(False)
         agent = Agent(recipe.agent, recipe.model.width, recipe.latencies).to(device)
         if recipe.agent.labels == "translation":
