@@ -328,16 +328,22 @@ def find_measured(asked: Asked, dataset: Dataset, folder: Path, with_text: bool)
     except UserError:  # damaged, or of another version: it is made anew
         return None
     sources, references = dataset.text(settings.split)
-    then = record.model_sha256, record.agent_sha256, record.source_sha256, record.reference_sha256
-    weights = trained.checksum, agent_checksum(trained, asked.name)
-    now = *weights, sha256_lines(sources), sha256_lines(references)
-    same = then == now and _decisive(record.settings) == _decisive(settings_table(trained.recipe, settings))
+    now = dataclasses.replace(
+        record,
+        system=system_name(trained.recipe, asked.name),
+        source_sha256=sha256_lines(sources),
+        reference_sha256=sha256_lines(references),
+        settings=_decisive(settings_table(trained.recipe, settings)),
+        model_sha256=trained.checksum,
+        agent_sha256=agent_checksum(trained, asked.name),
+    )
+    same = now == dataclasses.replace(record, settings=_decisive(record.settings))
     whole = len(sentences) == len(sources)
     as_asked = all((sentence.source is not None) == with_text for sentence in sentences)
     return record if same and whole and as_asked else None
 
 
 def _decisive(settings: dict[str, Any]) -> dict[str, Any]:
-    """Settings as JSON has them, without the names of the policies beside which one was measured."""
+    """Settings as JSON has them, without where runs lie and which other policies were measured."""
     table: dict[str, Any] = json.loads(json.dumps(settings))
-    return table | {"evaluate": table.get("evaluate", {}) | {"policies": []}}
+    return table | {"run": "", "start": "", "evaluate": table.get("evaluate", {}) | {"policies": []}}
