@@ -1,6 +1,9 @@
 """Recipes that are based on others, several of them in one command, and runs that share a translator."""
 
 import dataclasses
+import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -9,6 +12,7 @@ from tests.runs import CPU, MODEL, SHORT, write_toml
 from whilst.checkpoint import load_run
 from whilst.config import load_recipe, to_table
 from whilst.errors import UserError
+from whilst.evaluate import evaluate_run
 from whilst.folders import read_recipe
 from whilst.paper_doc import write_paper
 from whilst.prepare import prepare
@@ -26,7 +30,7 @@ CHANGES = {
     "interval-7": {"search.intervals"},
     "agent-ground-truth": {"agent.reference"},
     "condition-ground-truth": {"search.condition"},
-    "base-full": {"objective.name"},
+    "base-full": {"objective.name", "train.validate_k", "train.keep"},
     "base-none": {f"search.train.{name}" for name in ("steps", "lr", "warmup", "validate_every", "save_every")},
     "agent-gru": {"agent.kind"},
     "agent-linear": {"agent.kind"},
@@ -41,19 +45,51 @@ def flat(table: dict[str, object], where: str = "") -> dict[str, object]:
     return found
 
 
-def test_every_ablation_of_the_paper_has_a_recipe_that_changes_nothing_else() -> None:
-    assert {path.stem for path in ABLATIONS} == set(CHANGES)
-    default = flat(to_table(load_recipe(ROOT / "recipes/ablations/default.toml", [])))
-    for path in ABLATIONS:
-        own = flat(to_table(load_recipe(path, [])))
-        changed = {name for name in own if own[name] != default[name]}
-        assert changed - {"run", "start", "stages", "evaluate.policies"} == CHANGES[path.stem], path.stem
+@pytest.fixture(scope="module", params=["german.de-en", "iwslt14.de-en"])
+def ablations(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Recipe]:
+    """Those of the repository, and those that the document's commands make for the paper's text."""
+    files = ABLATIONS
+    if request.param != "german.de-en":
+        folder = tmp_path_factory.mktemp("copy")
+        shutil.copytree(ROOT / "recipes", folder / "recipes")
+        text = (ROOT / "docs/configuration.md").read_text(encoding="utf-8")
+        for line in re.findall(r"^    ((?:cp|sed) .*)", text, re.MULTILINE):
+            subprocess.run(line, shell=True, cwd=folder, check=True)
+        files = sorted((folder / "recipes/ablations.iwslt14").glob("*.toml"))
+    recipes = {path.stem: load_recipe(path, []) for path in files}
+    assert {recipe.data.dataset for recipe in recipes.values()} == {recipes["default"].data.dataset}
+    assert recipes["default"] == load_recipe(ROOT / f"recipes/{request.param}.toml", [])
+    return recipes
+
+
+def test_every_ablation_of_the_paper_has_a_recipe_that_changes_nothing_else(ablations: dict[str, Recipe]) -> None:
+    assert set(ablations) == set(CHANGES)
+    default = flat(to_table(ablations["default"]))
+    for stem, recipe in ablations.items():
+        own = flat(to_table(recipe))
+        changed = {name for name in own if own[name] != default[name]} - {"run", "start", "stages"}
+        kept = {"train.keep"} if default["train.keep"] == own["train.keep"] else set()
+        assert changed - {"evaluate.policies"} == CHANGES[stem] - kept, stem
+    full = ablations["base-full"].train
+    assert (full.validate_k, full.keep) == (0, "loss"), "wait-5 says nothing about a model that reads all first"
+
+
+def test_the_copies_for_another_text_have_folders_of_their_own(ablations: dict[str, Recipe]) -> None:
+    german = {load_recipe(path, []).run for path in ABLATIONS}
+    assert {recipe.run for recipe in ablations.values()} & german in (german, set())
+
+
+def test_a_recipe_under_two_names_is_trained_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs: list[str] = []
+    monkeypatch.setattr("whilst.train.train", lambda recipe, *_: runs.append(recipe.run))
+    train_all([load_recipe(path, []) for path in (ROOT / "recipes/german.de-en.toml", *ABLATIONS)], CPU)
+    assert sorted(runs) == sorted(load_recipe(path, []).run for path in ABLATIONS)
 
 
 @pytest.mark.parametrize("each", [False, True])
-def test_the_ablations_can_be_trained_in_one_go(each: bool) -> None:
+def test_the_ablations_can_be_trained_in_one_go(ablations: dict[str, Recipe], each: bool) -> None:
     """Whatever one starts from is trained by another of them, and before it."""
-    recipes = [load_recipe(path, []) for path in ABLATIONS]
+    recipes = list(ablations.values())
     if each:
         recipes = [part for recipe in recipes for part in for_each_interval(recipe)]
     trained: set[str] = set()
@@ -187,6 +223,26 @@ def test_the_names_of_an_agents_latencies_are_its_own(trained: dict[str, Recipe]
     train_all([recipe], CPU)
     assert set(records_of(recipe)) == {"agent-2", "agent-5"}
     assert {record.system for record in records_of(recipe).values()} == {"bs-simt (multi-path)"}
+
+
+def test_an_agent_alone_is_evaluated_as_its_own_recipe_says(trained: dict[str, Recipe], tmp_path: Path) -> None:
+    """Not as that of the translator, whose policies may not even exist here."""
+    run = Path(trained["gru"].run)
+    assert [record.policy for record in evaluate_run(run, [], tmp_path, True, [], "cpu")] == ["agent-1", "agent-2"]
+    own = ['evaluate.policies=["wait-2"]']
+    assert [record.policy for record in evaluate_run(run, [], tmp_path, True, own, "cpu")] == ["wait-2"]
+    default = trained["default"]
+    recipe = dataclasses.replace(
+        default,
+        run=str(tmp_path / "translation"),
+        start=default.run,
+        stages=("agent",),
+        agent=dataclasses.replace(default.agent, labels="translation"),
+        evaluate=Evaluate(policies=("agent-translation",), threshold=0.4, max_extra=3),
+    )
+    train_all([recipe], CPU)
+    (record,) = evaluate_run(Path(recipe.run), [], tmp_path, True, [], "cpu")
+    assert (record.policy, record.settings["evaluate"]["max_extra"]) == ("agent-translation.threshold-0.4", 3)
 
 
 def test_the_document_puts_them_into_their_tables(trained: dict[str, Recipe], tmp_path: Path) -> None:

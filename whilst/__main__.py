@@ -50,6 +50,7 @@ def train(
     set_: Set = [],  # noqa: B006
     device: Device = "auto",
     restart: Annotated[bool, typer.Option("--restart", help="Begin anew instead of going on.")] = False,
+    text: Annotated[bool, typer.Option(help="Keep source and reference in the traces.")] = True,
     each: Annotated[
         bool, typer.Option("--each-interval", help="A model and an agent for each search interval, as RUN/3-7.")
     ] = False,
@@ -58,7 +59,8 @@ def train(
 
     The stages are the translator (RUN), its fine-tuning on searched reads (RUN/search), the agent that learns
     those reads (RUN/search/agent), and the evaluation of all of them (RUN/evaluations, RUN/report). Several recipes
-    are trained one after the other, and those first that others start from; what is trained is not trained again.
+    are trained one after the other, and those first that others start from; what is trained is not trained again,
+    and what was measured with the same weights and settings is not measured again (`whilst evaluate` does that).
 
     Examples:
 
@@ -66,7 +68,7 @@ def train(
 
         whilst train recipes/iwslt15.en-vi.toml --set train.steps=500 --set run=runs/short
 
-        whilst train recipes/ablations/*.toml
+        whilst train recipes/ablations/*.toml --no-text
 
         torchrun --nproc-per-node 2 -m whilst train recipes/iwslt15.en-vi.toml --set train.accumulate=2
     """
@@ -78,7 +80,7 @@ def train(
     loaded = [load_recipe(recipe, set_) for recipe in recipes]
     if each:
         loaded = [part for recipe in loaded for part in for_each_interval(recipe)]
-    train_all(loaded, pick_device(device), restart)
+    train_all(loaded, pick_device(device), restart, text)
 
 
 @app.command()

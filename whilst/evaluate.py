@@ -3,12 +3,14 @@
 import dataclasses
 import functools
 import itertools
+import json
 import shlex
 import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -19,8 +21,8 @@ from whilst.console import console, track
 from whilst.dataset import Dataset, Split
 from whilst.decode import translate
 from whilst.errors import UserError
-from whilst.files import sha256_lines
-from whilst.folders import SEARCH, home, overridden, pace_in, read_recipe
+from whilst.files import sha256, sha256_lines
+from whilst.folders import AGENT, SEARCH, WEIGHTS, home, overridden, pace_in, read_recipe
 from whilst.labels import find_labels
 from whilst.loop import Output
 from whilst.metrics import score
@@ -32,9 +34,9 @@ from whilst.policy.diagonal import Diagonal
 from whilst.policy.mma import NO_HEADS, Stopped
 from whilst.policy.oracle import Oracle
 from whilst.processes import describe, pick_device, versions
-from whilst.scoring import Record, record_path, write_record
+from whilst.scoring import Record, read_record, record_path, write_record
 from whilst.settings import Data, Evaluate, Recipe
-from whilst.trace import Sentence, write_trace
+from whilst.trace import Sentence, read_trace, write_trace
 from whilst.vocab import EOS
 
 
@@ -107,8 +109,13 @@ def evaluate(
         for index, (source, reference, output) in enumerate(zip(sources, references, outputs, strict=True))
     ]
     name = policy_name(chosen.name, settings)
-    trace = folder / f"{settings.split}.{name}.jsonl.xz"
+    trace = trace_path(folder, chosen.name, settings)
+    record_path(trace).unlink(missing_ok=True)  # killed now, it must not leave a new trace beside an old record
     write_trace(trace, sentences, with_text)
+    if isinstance(chosen, Stopped):
+        heads = find_heads(trained.model, to_units(trained, sources), outputs, settings.batch)
+        write_heads(folder / f"{settings.split}.{name}.heads.json", heads)
+        console.print(heads_table(heads))
     recipe = trained.recipe
     record = Record(
         system=system_name(recipe, chosen.name),
@@ -119,19 +126,29 @@ def evaluate(
         trace=trace.name,
         source_sha256=sha256_lines(sources),
         reference_sha256=sha256_lines(references),
-        settings=to_table(recipe) | {"evaluate": to_table(settings)},
+        settings=settings_table(recipe, settings),
         model_sha256=trained.checksum,
+        agent_sha256=agent_checksum(trained, chosen.name),
         command=shlex.join(["whilst", *sys.argv[1:]]),
         seconds=round(seconds, 2),
         device=describe(trained.model.target_embedding.weight.device),
         versions=versions(),
     )
-    write_record(record_path(trace), record)
-    if isinstance(chosen, Stopped):
-        heads = find_heads(trained.model, to_units(trained, sources), outputs, settings.batch)
-        write_heads(folder / f"{settings.split}.{name}.heads.json", heads)
-        console.print(heads_table(heads))
+    write_record(record_path(trace), record)  # last: whoever finds it finds the others
     return record
+
+
+def trace_path(folder: Path, name: str, settings: Evaluate) -> Path:
+    return folder / f"{settings.split}.{policy_name(name, settings)}.jsonl.xz"
+
+
+def settings_table(recipe: Recipe, settings: Evaluate) -> dict[str, Any]:
+    return to_table(recipe) | {"evaluate": to_table(settings)}
+
+
+def agent_checksum(trained: Trained, policy_name: str) -> str:
+    """Of the agent's weights if it decides under this policy; else empty."""
+    return sha256(trained.path / AGENT / WEIGHTS) if policy_name.startswith("agent-") else ""
 
 
 def policy_name(name: str, settings: Evaluate) -> str:
@@ -240,24 +257,93 @@ def with_precision(trained: Trained, settings: Evaluate) -> Trained:
 
 def loader(overrides: list[str], device: str) -> Callable[[Path], Trained]:
     """Loads run folders, each of them once: several policies share a model."""
-    return functools.cache(lambda folder: with_settings(load_run(folder, pick_device(device)), overrides))
+
+    def load(folder: Path) -> Trained:
+        trained = load_run(folder, pick_device(device))
+        if trained.agent is not None:
+            # How to evaluate is said by the recipe that came last, and it need not be the translator's.
+            recipe = dataclasses.replace(trained.recipe, evaluate=read_recipe(folder / AGENT).evaluate)
+            trained = dataclasses.replace(trained, recipe=recipe)
+        return with_settings(trained, overrides)
+
+    return functools.cache(load)
+
+
+@dataclasses.dataclass(frozen=True)
+class Asked:
+    """A policy, the model that it is for, and how to evaluate it."""
+
+    name: str  # without a threshold
+    trained: Trained
+    settings: Evaluate
+
+
+def find_asked(run: Path, policies: Sequence[str], load: Callable[[Path], Trained]) -> tuple[Dataset, list[Asked]]:
+    """The policies, or those of the run's own recipe if none is named, and the text to evaluate them on."""
+    # Of a run whose translator is another's there is only the fine-tuned one.
+    run = run if (run / "recipe.json").is_file() or not (run / SEARCH).is_dir() else run / SEARCH
+    recipe = load(run).recipe
+    dataset = Dataset.open(Path(recipe.data.dataset))
+    asked = []
+    for named in policies or recipe.evaluate.policies:
+        name, threshold = with_threshold(named, recipe.evaluate.threshold)
+        settings = dataclasses.replace(recipe.evaluate, threshold=threshold)
+        asked.append(Asked(name, load(home(run, name)), settings))
+    return dataset, asked
 
 
 def evaluate_run(
     run: Path, policies: Sequence[str], out: Path | None, with_text: bool, overrides: list[str], device: str
 ) -> list[Record]:
     """Evaluate a run under each policy; the run's own recipe says what is not given."""
-    load = loader(overrides, device)
-    # Of a run whose translator is another's there is only the fine-tuned one.
+    dataset, asked = find_asked(run, policies, loader(overrides, device))
+    chosen = []  # all of them first: a mistyped name must not cost the time of those before it
+    for one in asked:
+        trained = with_precision(one.trained, one.settings)
+        split = dataset.split(one.settings.split)
+        chosen.append((trained, choose(one.name, trained, one.settings, split), one.settings))
     folder = out or run / "evaluations"
-    run = run if (run / "recipe.json").is_file() or not (run / SEARCH).is_dir() else run / SEARCH
-    recipe = load(run).recipe
-    dataset = Dataset.open(Path(recipe.data.dataset))
-    split = dataset.split(recipe.evaluate.split)
-    asked = []  # all of them first: a mistyped name must not cost the time of those before it
-    for name in policies or recipe.evaluate.policies:
-        name, threshold = with_threshold(name, recipe.evaluate.threshold)
-        settings = dataclasses.replace(recipe.evaluate, threshold=threshold)
-        trained = with_precision(load(home(run, name)), settings)
-        asked.append((trained, choose(name, trained, settings, split), settings))
-    return [evaluate(trained, dataset, one, settings, folder, with_text) for trained, one, settings in asked]
+    return [evaluate(trained, dataset, one, settings, folder, with_text) for trained, one, settings in chosen]
+
+
+def measured_already(run: Path, policies: Sequence[str], with_text: bool) -> dict[str, Record]:
+    """Of these policies those whose record and trace lie in the run, just as they would be made now."""
+    folder = run / "evaluations"
+    if not folder.is_dir():
+        return {}
+    dataset, asked = find_asked(run, policies, loader([], "cpu"))
+    found = [find_measured(one, dataset, folder, with_text) for one in asked]
+    return {name: record for name, record in zip(policies, found, strict=True) if record is not None}
+
+
+def find_measured(asked: Asked, dataset: Dataset, folder: Path, with_text: bool) -> Record | None:
+    """The record of the same weights on the same text with the same settings, if its trace is there and whole."""
+    trained, settings = asked.trained, asked.settings
+    trace = trace_path(folder, asked.name, settings)
+    gone = asked.name.startswith("agent-") and trained.agent is None
+    if gone or not (trace.is_file() and record_path(trace).is_file()):
+        return None
+    try:
+        record, sentences = read_record(record_path(trace)), read_trace(trace)
+    except UserError:  # damaged, or of another version: it is made anew
+        return None
+    sources, references = dataset.text(settings.split)
+    now = dataclasses.replace(
+        record,
+        system=system_name(trained.recipe, asked.name),
+        source_sha256=sha256_lines(sources),
+        reference_sha256=sha256_lines(references),
+        settings=_decisive(settings_table(trained.recipe, settings)),
+        model_sha256=trained.checksum,
+        agent_sha256=agent_checksum(trained, asked.name),
+    )
+    same = now == dataclasses.replace(record, settings=_decisive(record.settings))
+    whole = len(sentences) == len(sources)
+    as_asked = all((sentence.source is not None) == with_text for sentence in sentences)
+    return record if same and whole and as_asked else None
+
+
+def _decisive(settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings as JSON has them, without where runs lie and which other policies were measured."""
+    table: dict[str, Any] = json.loads(json.dumps(settings))
+    return table | {"run": "", "start": "", "evaluate": table.get("evaluate", {}) | {"policies": []}}

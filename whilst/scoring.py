@@ -40,6 +40,7 @@ class Record:
     seconds: float  # decoding
     device: str
     versions: dict[str, str]
+    agent_sha256: str = ""  # of an agent's policy; older records do not have it
 
 
 def record_path(trace: Path) -> Path:
@@ -52,6 +53,8 @@ def record_path(trace: Path) -> Path:
 
 def write_record(path: Path, record: Record) -> None:
     table = {item.name: getattr(record, item.name) for item in dataclasses.fields(record)}
+    if not record.agent_sha256:
+        del table["agent_sha256"]
     scores = {"scores": record.scores.to_table(), "signatures": dict(record.scores.signatures)}
     write_json(path, {"format": FORMAT, **table, **scores})
 
@@ -62,6 +65,7 @@ def read_record(path: Path) -> Record:
         raise UserError(f"{path}: not an evaluation's record (format {FORMAT}); run `whilst evaluate` again")
     kinds = {name: _KINDS.get(hint, dict) for name, hint in typing.get_type_hints(Record).items()}
     kinds["signatures"] = dict
+    table.setdefault("agent_sha256", "")
     if set(table) != set(kinds):
         raise UserError(f"{path}: missing or unknown {', '.join(sorted(set(table) ^ set(kinds)))}")
     for name, kind in kinds.items():

@@ -15,7 +15,7 @@ from whilst.console import bar, notes, say
 from whilst.data import prefetch
 from whilst.dataset import Dataset
 from whilst.errors import UserError
-from whilst.evaluate import check_precision, evaluate_run
+from whilst.evaluate import check_precision, evaluate_run, measured_already
 from whilst.files import sha256, write_json
 from whilst.folders import read_recipe
 from whilst.processes import Processes, describe, versions, wake_compilers
@@ -39,15 +39,17 @@ LATER = {
 }
 
 
-def train_all(recipes: Sequence[Recipe], device: torch.device, restart: bool = False) -> None:
-    """Train recipes one after the other, those that others start from first."""
-    for number, recipe in enumerate(ordered := in_order(recipes), start=1):
+def train_all(
+    recipes: Sequence[Recipe], device: torch.device, restart: bool = False, with_text: bool = True
+) -> None:
+    """Train recipes one after the other, those that others start from first; one that is named twice, once."""
+    for number, recipe in enumerate(ordered := in_order(list(dict.fromkeys(recipes))), start=1):
         if len(ordered) > 1:
             notes.print(f"recipe {number} of {len(ordered)}: {recipe.run} ({', '.join(recipe.stages)})")
-        train(recipe, device, restart)
+        train(recipe, device, restart, with_text)
 
 
-def train(recipe: Recipe, device: torch.device, restart: bool = False) -> Path:
+def train(recipe: Recipe, device: torch.device, restart: bool = False, with_text: bool = True) -> Path:
     """Do the stages of a recipe, going on where an earlier call was stopped; returns the folder trained last."""
     if "evaluate" in recipe.stages:
         check_precision(recipe.evaluate, device)  # now, not after hours
@@ -71,15 +73,21 @@ def train(recipe: Recipe, device: torch.device, restart: bool = False) -> Path:
     finally:
         Processes.leave()
     if "evaluate" in recipe.stages and first:
-        evaluate(recipe, device)
+        evaluate(recipe, device, restart, with_text)
     return folder
 
 
-def evaluate(recipe: Recipe, device: torch.device) -> None:
-    """The recipe's policies, each on the model that it is for; then the report."""
-    run, began = Path(recipe.run), time.perf_counter()
-    records = evaluate_run(run, recipe.evaluate.policies, None, True, [], str(device))
-    note_time(run, "evaluate", time.perf_counter() - began)
+def evaluate(recipe: Recipe, device: torch.device, restart: bool, with_text: bool) -> None:
+    """The recipe's policies, each on the model that it is for, but for those measured already; then the report."""
+    run, began, names = Path(recipe.run), time.perf_counter(), recipe.evaluate.policies
+    found = {} if restart else measured_already(run, names, with_text)
+    for name in found:
+        notes.print(f"{name}: measured already")
+    if left := [name for name in names if name not in found]:
+        goes_on = bool(found)
+        found |= dict(zip(left, evaluate_run(run, left, None, with_text, [], str(device)), strict=True))
+        note_time(run, "evaluate", time.perf_counter() - began, goes_on)
+    records = [found[name] for name in names]
     taught = stage_times(Path(recipe.teacher)) if recipe.teacher else {}
     times = {f"teacher: {stage}": seconds for stage, seconds in taught.items()} | stage_times(run)
     written = report(records, run / "report", times=times)
