@@ -80,6 +80,7 @@ LAYERS = (
     "chart",
     "report",
     "evaluate",
+    "measured",
     # live
     "familiar",
     "casing",

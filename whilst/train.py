@@ -15,9 +15,10 @@ from whilst.console import bar, notes, say
 from whilst.data import prefetch
 from whilst.dataset import Dataset
 from whilst.errors import UserError
-from whilst.evaluate import check_precision, evaluate_run, measured_already
+from whilst.evaluate import check_precision, evaluate_run
 from whilst.files import sha256, write_json
 from whilst.folders import read_recipe
+from whilst.measured import measured_already
 from whilst.processes import Processes, describe, versions, wake_compilers
 from whilst.report import print_table, report
 from whilst.settings import Recipe

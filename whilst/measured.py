@@ -1,0 +1,57 @@
+"""What a run's evaluations hold already, just as it would be measured now: a killed one goes on where it was."""
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from whilst.dataset import Dataset
+from whilst.errors import UserError
+from whilst.evaluate import Asked, agent_checksum, find_asked, loader, settings_table, system_name, trace_path
+from whilst.files import sha256_lines
+from whilst.scoring import Record, read_record, record_path
+from whilst.trace import read_trace
+
+
+def measured_already(run: Path, policies: Sequence[str], with_text: bool) -> dict[str, Record]:
+    """Of these policies those whose record and trace lie in the run, just as they would be made now."""
+    folder = run / "evaluations"
+    if not folder.is_dir():
+        return {}
+    dataset, asked = find_asked(run, policies, loader([], "cpu"))
+    found = [find_measured(one, dataset, folder, with_text) for one in asked]
+    return {name: record for name, record in zip(policies, found, strict=True) if record is not None}
+
+
+def find_measured(asked: Asked, dataset: Dataset, folder: Path, with_text: bool) -> Record | None:
+    """The record of the same weights on the same text with the same settings, if its trace is there and whole."""
+    trained, settings = asked.trained, asked.settings
+    trace = trace_path(folder, asked.name, settings)
+    gone = asked.name.startswith("agent-") and trained.agent is None
+    if gone or not (trace.is_file() and record_path(trace).is_file()):
+        return None
+    try:
+        record, sentences = read_record(record_path(trace)), read_trace(trace)
+    except UserError:  # damaged, or of another version: it is made anew
+        return None
+    sources, references = dataset.text(settings.split)
+    now = dataclasses.replace(
+        record,
+        system=system_name(trained.recipe, asked.name),
+        source_sha256=sha256_lines(sources),
+        reference_sha256=sha256_lines(references),
+        settings=_decisive(settings_table(trained.recipe, settings)),
+        model_sha256=trained.checksum,
+        agent_sha256=agent_checksum(trained, asked.name),
+    )
+    same = now == dataclasses.replace(record, settings=_decisive(record.settings))
+    whole = len(sentences) == len(sources)
+    as_asked = all((sentence.source is not None) == with_text for sentence in sentences)
+    return record if same and whole and as_asked else None
+
+
+def _decisive(settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings as JSON has them, without where runs lie and which other policies were measured."""
+    table: dict[str, Any] = json.loads(json.dumps(settings))
+    return table | {"run": "", "start": "", "evaluate": table.get("evaluate", {}) | {"policies": []}}
