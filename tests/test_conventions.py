@@ -74,6 +74,7 @@ LAYERS = (
     "seeds",
     "compare",
     "tables",
+    "families",
     "lines",
     "placing",
     "figure",
@@ -112,7 +113,6 @@ LAYERS = (
     "train",
     # the paper beside what was kept
     "document",
-    "families",
     "provenance",
     "shelf",
     "paper_tables",
