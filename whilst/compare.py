@@ -41,7 +41,7 @@ def compare(result: Result, system: str) -> Comparison | None:
 
 def paper_system(result: Result) -> str:
     """The paper's name of our system; what stands in brackets is ours, and what changes its choices is not its."""
-    if result.change or result.kind == "diagonal":
+    if result.change or result.kind == "diagonal" or "(from " in result.system:
         return result.name
     name = re.sub(r" \([^)]*\)", "", result.system).lower()
     return paper.FULL if name == FULL or result.is_full else name
@@ -142,10 +142,7 @@ def _base(results: Sequence[Result], system: str) -> list[Result]:
 
 
 def _diagonal(results: Sequence[Result], agent: Result) -> list[Result]:
-    """The control, a fixed diagonal: of the same system if there is one, else of multi-path.
-
-    Another agent has the translator of the usual system, and with it the diagonal.
-    """
+    """The control, a fixed diagonal: of the same system, changed as it is or as usual, else of multi-path."""
     own, base = f"{agent.system} (diagonal)", f"{BASE} (diagonal)"
     places = (own, agent.change), (own, ""), (base, "")
     return next(filter(None, (of_kind(results, name, "diagonal", change) for name, change in places)), [])

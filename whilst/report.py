@@ -239,7 +239,8 @@ def _equal_latency_section(results: Sequence[Result]) -> list[str]:
     if not rows:
         return []
     has_variants = any(variant for _, variant in agents(results))
-    note = ["Over diagonal: ours over a fixed diagonal of the same system, or of multi-path."] * has_diagonal(rows)
+    note = ["Over diagonal: ours over a fixed diagonal, of the same system if there is one, else of multi-path."]
+    note = note * has_diagonal(rows)
     note += ["Of variants only the rows that have a figure of ours are shown."] * has_variants
     return [
         "## At equal latency",
