@@ -8,6 +8,7 @@ import pytest
 
 from tests.evaluations import make
 from tests.test_report import BOTH, rows_of, to_lines
+from whilst.console import console
 from whilst.report import change_of, our_lines, print_comparisons, print_table, report, select, to_results
 from whilst.scoring import Record
 
@@ -93,7 +94,7 @@ def test_models_for_each_lambda_or_k_are_one_curve(tmp_path: Path, capsys: pytes
         assert f" {policy} " in printed
 
 
-def test_the_fixed_diagonal_is_a_curve_and_a_column(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_fixed_diagonal_is_a_curve_and_a_column(tmp_path: Path) -> None:
     fixed = [make("multi-path (diagonal)", f"diagonal-{k}", k, 24.0 + k) for k in (3, 5)]
     assert "diagonal" not in "\n".join(to_lines(BOTH, tmp_path)) + (tmp_path / "report.json").read_text()
     records = select([*BOTH, *fixed], None)
@@ -111,5 +112,18 @@ def test_the_fixed_diagonal_is_a_curve_and_a_column(tmp_path: Path, capsys: pyte
     assert "Over diagonal: ours over a fixed diagonal" in markdown
     line = next(line for line in our_lines(to_results(records)) if line.name == "multi-path (diagonal)")
     assert line.points == [("k=3", 3, 27.0), ("k=5", 5, 29.0)], "no search intervals"
-    print_comparisons(records)
-    assert "+1.23" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("width", [80, 140])
+def test_a_terminal_has_room_for_all_of_it(
+    width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(console, "_force_terminal", True)
+    monkeypatch.setattr(console, "_width", width)
+    fixed = [make("multi-path (diagonal)", f"diagonal-{k}", k, 24.0 + k) for k in (3, 5)]
+    print_comparisons(select([*ABLATED, *fixed], None))
+    printed = capsys.readouterr().out
+    assert "…" not in printed
+    row = next(line for line in printed.splitlines() if "+1.23" in line)
+    assert row.split()[:3] == ["bs-simt", "[3,7]", "3.40"]
+    assert ("bs-simt, agent gru " in printed) == (width == 140), "in a narrow one in two lines"

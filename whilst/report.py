@@ -293,7 +293,7 @@ def print_table(records: Sequence[Record]) -> None:
     screen, results = _screen(), to_results(records)
     for names in (NAMES, *NARROWER):
         table = all_results(results, names, is_short=True).to_terminal()
-        if screen.measure(table, options=screen.options.update_width(1000)).maximum <= screen.width:
+        if _fits(table, screen):
             break
     screen.print(table)
 
@@ -304,7 +304,9 @@ def print_comparisons(records: Sequence[Record]) -> None:
     rows, differences = at_equal_latency(results), gaps(results)
     if rows:
         screen.print()
-        screen.print(equal_latency(rows).to_terminal("At equal latency (the paper's points): BLEU"))
+        grid, title = equal_latency(rows), "At equal latency (the paper's points): BLEU"
+        wide = grid.to_terminal(title)
+        screen.print(wide if _fits(wide, screen) else grid.to_terminal(title, is_tight=True))
         for line in filter(None, _warning(results)):
             notes.print(line)
     if differences:
@@ -312,6 +314,10 @@ def print_comparisons(records: Sequence[Record]) -> None:
         screen.print(agent_and_oracle(differences).to_terminal("Agent and oracle"))
         if any(row.bleu is not None and not row.is_at_equal_latency for row in differences):
             screen.print(f"{MARK} not at equal latency")
+
+
+def _fits(table: Table, screen: Console) -> bool:
+    return screen.measure(table, options=screen.options.update_width(1000)).maximum <= screen.width
 
 
 def _screen() -> Console:

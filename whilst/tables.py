@@ -54,9 +54,9 @@ class Grid:
         rules = ["---" if column.is_text else "---:" for column in self.columns]
         return [f"| {' | '.join(row)} |" for row in (headings, rules, *self.rows)]
 
-    def to_terminal(self, title: str = "") -> Table:
+    def to_terminal(self, title: str = "", is_tight: bool = False) -> Table:
         """Only a system's name may be broken into lines; figures, policies and intervals stay whole."""
-        table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+        table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, int(not is_tight), 0, 0))
         table.title, table.title_justify = title or None, "left"
         for column in self.columns:
             justify: JustifyMethod = "left" if column.is_text else "right"
@@ -105,9 +105,9 @@ def _versus(comparison: Comparison | None) -> str:
 
 def equal_latency(rows: Sequence[AtLatency]) -> Grid:
     diagonal = ["over\ndiagonal"] if has_diagonal(rows) else []
-    headings = ["AL", "paper", "ours", "over\npaper", "multi-\npath", "over it", *diagonal]
-    headings += ["paper\nover its", "oracle"]
-    bold = ("over\npaper", "over it")
+    headings = ["AL", "paper", "ours", "over\npaper", "multi-\npath", "over\nit", *diagonal]
+    headings += ["paper\nover\nits", "oracle"]
+    bold = ("over\npaper", "over\nit")
     columns = [SYSTEM, Column("interval", is_text=True)]
     columns += [Column(heading, style="bold" if heading in bold else "") for heading in headings]
     cells = []
