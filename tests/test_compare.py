@@ -1,9 +1,11 @@
 """Comparisons: with the paper at our AL, of ours at the paper's AL, of agent and oracle; never beyond a curve."""
 
+from dataclasses import replace
+
 import pytest
 
 from tests.evaluations import make
-from whilst.compare import agents, at_equal_latency, compare, gaps, paper_system
+from whilst.compare import agents, at_equal_latency, compare, curve, gaps, has_diagonal, paper_system, repeated
 from whilst.scoring import Record
 from whilst.seeds import Result, over_seeds
 
@@ -143,3 +145,76 @@ def test_the_gap_is_measured_at_the_agents_latency_where_the_oracle_has_a_curve(
     assert second.bleu == pytest.approx(31 - 30), "7 lies beyond the oracle: the points as they stand"
     (lonely,) = gaps(over_seeds([make("bs-simt", "agent-3", 9, 28), *ORACLE]))
     assert (lonely.oracle, lonely.bleu) == (None, None)
+
+
+def changed(records: list[Record], change: str) -> list[Result]:
+    """Results of another recipe, as the report names it."""
+    other = [replace(record, settings=record.settings | {"other": change}) for record in records]
+    return [replace(result, change=change) for result in over_seeds(other)]
+
+
+def test_what_changes_a_choice_stands_beside_its_system_and_not_in_its_curve() -> None:
+    usual = over_seeds(AGENT + ORACLE + WAIT)
+    narrow = [make("bs-simt", "agent-1", 2.5, 20), make("bs-simt", "agent-5", 6, 24)]
+    results = usual + changed(narrow, "intervals of 3")
+    assert repeated(results) == []
+    rows = at_equal_latency(results)
+    assert [row for row in rows if row.system == "bs-simt"] == at_equal_latency(usual)
+    own = next(row for row in rows if row.system == "bs-simt, intervals of 3")
+    assert own.label == "[3,7]"
+    assert (own.ours, own.multi_path) == pytest.approx((20 + 4 * 0.9 / 3.5, 25.2))
+    assert own.oracle is None, "the oracle is another system's"
+    assert gaps(results) == gaps(usual)
+    results += changed(ORACLE, "intervals of 3")
+    assert gaps(results)[:2] == gaps(usual)
+    assert [gap.agent.name for gap in gaps(results)[2:]] == ["bs-simt, intervals of 3"] * 2
+    assert [gap.bleu for gap in gaps(results)[2:]] == pytest.approx([29.25 - 20, 31 - 24])
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        replace(one("bs-simt", "agent-1", 4, 20), change="agent gru"),
+        one("bs-simt (from scratch)", "agent-1", 4, 20),
+        one("multi-path (diagonal)", "diagonal-3", 4, 20),
+    ],
+)
+def test_what_the_paper_does_not_have_has_no_name_there(result: Result) -> None:
+    assert compare(result, paper_system(result)) is None
+    assert compare(result, "bs-simt") is not None
+
+
+def test_a_model_for_each_lambda_or_k_is_one_curve() -> None:
+    points = [(0.4, 3.1, 25.0), (0.1, 4.5, 28.0), (0.05, 5.5, 30.0)]
+    mma = [
+        replace(make("mma", "mma", al, bleu), settings={"objective": {"name": "mma", "latency_average": weight}})
+        for weight, al, bleu in points
+    ]
+    assert [(point.al, point.bleu) for point in curve(over_seeds(mma))] == [point[1:] for point in points]
+    assert repeated(over_seeds(mma)) == []
+    twice = replace(mma[0], settings=mma[0].settings | {"train": {"steps": 7}})
+    assert repeated(over_seeds([*mma, twice])) == ["mma mma λ=0.4"]
+    wait = [
+        replace(make("wait-k", f"wait-{k}", k, 20), settings={"objective": {"name": "wait-k", "k": k}})
+        for k in (1, 3)
+    ]
+    assert len(curve(over_seeds(wait))) == 2
+
+
+def test_the_diagonal_is_of_the_same_system_or_else_of_multi_path() -> None:
+    base = [make("multi-path (diagonal)", f"diagonal-{k}", 1 + k, 20 + k) for k in (1, 5)]
+    own = [make("bs-simt (diagonal)", f"diagonal-{k}", 1 + k, 24 + k) for k in (1, 5)]
+    assert not has_diagonal(at_equal_latency(over_seeds(AGENT + WAIT)))
+    assert not has_diagonal(at_equal_latency(over_seeds(AGENT + WAIT + [base[0]]))), "one point is no curve"
+    for more, expected in ((base, 22.4), (base + own, 26.4)):
+        results = over_seeds(AGENT + WAIT + more)
+        rows = at_equal_latency(results)
+        assert rows[1].diagonal == pytest.approx(expected)
+        assert rows[1].over_diagonal == pytest.approx(28.2 - expected)
+        assert rows[1].multi_path == pytest.approx(25.2), "it is no part of multi-path's curve"
+        assert rows[0].diagonal == pytest.approx(expected - 1.4)
+        assert rows[0].over_diagonal is None, "ours begins later"
+        results += changed([make("bs-simt", "agent-1", 3, 20), make("bs-simt", "agent-5", 7, 24)], "agent gru")
+        assert at_equal_latency(results)[-2].diagonal == pytest.approx(expected), "its translator is the same"
+    results += changed([make("bs-simt (diagonal)", f"diagonal-{k}", 1 + k, 14 + k) for k in (1, 5)], "agent gru")
+    assert at_equal_latency(results)[-2].diagonal == pytest.approx(15 + 3.4 - 2)

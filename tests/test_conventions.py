@@ -74,6 +74,7 @@ LAYERS = (
     "seeds",
     "compare",
     "tables",
+    "families",
     "lines",
     "placing",
     "figure",
@@ -113,7 +114,6 @@ LAYERS = (
     "train",
     # the paper beside what was kept
     "document",
-    "families",
     "provenance",
     "shelf",
     "paper_tables",

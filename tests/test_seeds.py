@@ -74,6 +74,15 @@ def test_a_policys_name_says_what_it_is(policy: str, parts: tuple[str, str, str,
     assert (result.kind, result.argument, result.variant, result.name, result.is_full) == parts
 
 
+def test_a_change_and_the_weight_of_latency_tell_rows_and_curves_apart() -> None:
+    bold = Result((make("bs-simt", "agent-1.threshold-0.4", 1, 2),), "agent gru")
+    assert bold.cells == ("bs-simt, agent gru", "agent-1.threshold-0.4")
+    assert (bold.variant, bold.name) == ("agent gru, threshold-0.4", "bs-simt, agent gru, threshold-0.4")
+    weak = dataclasses.replace(bold.records[0], system="mma", policy="mma", settings={"objective": {}})
+    heavy = changed(weak, "objective", "latency_average", 0.4)
+    assert [Result((record,)).cells for record in (weak, heavy)] == [("mma", "mma λ=?"), ("mma", "mma λ=0.4")]
+
+
 def test_a_record_from_before_a_setting_was_there_has_its_default() -> None:
     older, newer = make("bs-simt", "agent-1", 3, 28), make("bs-simt", "agent-1", 3, 29, seed=2)
     assert len(over_seeds([older, changed(newer, "evaluate", "precision", "single")])) == 1

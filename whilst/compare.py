@@ -40,14 +40,15 @@ def compare(result: Result, system: str) -> Comparison | None:
 
 
 def paper_system(result: Result) -> str:
-    """The paper's name of our system; what stands in brackets is ours."""
+    """The paper's name of our system; what stands in brackets is ours, and what changes its choices is not its."""
+    if result.change or result.kind == "diagonal" or "(from " in result.system:
+        return result.name
     name = re.sub(r" \([^)]*\)", "", result.system).lower()
     return paper.FULL if name == FULL or result.is_full else name
 
 
-def curve(results: Sequence[Result], system: str, kind: str, variant: str = "") -> list[Point]:
-    """A system's points by rising AL; none where a policy is there twice: a line through both means nothing."""
-    chosen = of_kind(results, system, kind, variant)
+def curve(chosen: Sequence[Result]) -> list[Point]:
+    """The points of one curve; none where a point is there twice: a line through both means nothing."""
     if repeated(chosen):
         return []
     return [Point(result.policy, result.al, result.bleu) for result in chosen if result.bleu is not None]
@@ -61,8 +62,8 @@ def of_kind(results: Sequence[Result], system: str, kind: str, variant: str = ""
 
 
 def repeated(results: Sequence[Result]) -> list[str]:
-    """Systems and policies that were measured with several recipes."""
-    counts = Counter(f"{result.system} {result.policy}" for result in results)
+    """Points that were measured with several recipes."""
+    counts = Counter(" ".join(result.cells) for result in results)
     return [name for name, count in counts.items() if count > 1]
 
 
@@ -70,10 +71,6 @@ def agents(results: Sequence[Result]) -> list[tuple[str, str]]:
     """The systems and variants of BS-SiMT that an agent decides for."""
     found = [result for result in results if result.kind == "agent" and result.system.startswith(paper.BEST)]
     return list(dict.fromkeys((result.system, result.variant) for result in found))
-
-
-def _oracle(system: str) -> str:
-    return f"{system} oracle"
 
 
 def _minus(high: float | None, low: float | None) -> float | None:
@@ -90,6 +87,7 @@ class AtLatency:
     paper: float
     ours: float | None
     multi_path: float | None
+    diagonal: float | None
     oracle: float | None
     paper_multi_path: float | None
 
@@ -100,6 +98,10 @@ class AtLatency:
     @property
     def over_multi_path(self) -> float | None:
         return _minus(self.ours, self.multi_path)
+
+    @property
+    def over_diagonal(self) -> float | None:
+        return _minus(self.ours, self.diagonal)
 
     @property
     def paper_over_multi_path(self) -> float | None:
@@ -116,23 +118,39 @@ def at_equal_latency(results: Sequence[Result]) -> list[AtLatency]:
         return []
     rows = []
     for system, variant in agents(results):
-        ours = curve(results, system, "agent", variant)
-        base, oracle = _base(results, system), curve(results, _oracle(system), "oracle")
+        agent = of_kind(results, system, "agent", variant)
+        others = _base(results, system), _diagonal(results, agent[0]), _oracle(results, agent[0])
+        curves = [*map(curve, (agent, *others)), paper.curve(pair, BASE)]
         for point in paper.curve(pair, paper.BEST):
             if (al := point.al) is None:
                 continue
-            values = [interpolate(points, al) for points in (ours, base, oracle, paper.curve(pair, BASE))]
+            values = [interpolate(points, al) for points in curves]
             if variant and values[0] is None:
                 continue
-            name = f"{system}, {variant}" if variant else system
-            rows.append(AtLatency(name, point.label, al, point.bleu, *values))
+            rows.append(AtLatency(agent[0].name, point.label, al, point.bleu, *values))
     return rows
 
 
-def _base(results: Sequence[Result], system: str) -> list[Point]:
+def has_diagonal(rows: Sequence[AtLatency]) -> bool:
+    return any(row.diagonal is not None for row in rows)
+
+
+def _base(results: Sequence[Result], system: str) -> list[Result]:
     """Multi-path under wait-k: of the same name in brackets if there is one, as for `bs-simt (paper)`."""
     own = system.replace(paper.BEST, BASE, 1)
-    return curve(results, own if of_kind(results, own, "wait") else BASE, "wait")
+    return of_kind(results, own, "wait") or of_kind(results, BASE, "wait")
+
+
+def _diagonal(results: Sequence[Result], agent: Result) -> list[Result]:
+    """The control, a fixed diagonal: of the same system, changed as it is or as usual, else of multi-path."""
+    own, base = f"{agent.system} (diagonal)", f"{BASE} (diagonal)"
+    places = (own, agent.change), (own, ""), (base, "")
+    return next(filter(None, (of_kind(results, name, "diagonal", change) for name, change in places)), [])
+
+
+def _oracle(results: Sequence[Result], agent: Result) -> list[Result]:
+    """Of a system that changes something only its own: another's reads say nothing of it."""
+    return of_kind(results, f"{agent.system} oracle", "oracle", agent.change)
 
 
 @dataclass(frozen=True)
@@ -162,9 +180,10 @@ def gaps(results: Sequence[Result]) -> list[Gap]:
     """
     rows = []
     for system, variant in agents(results):
-        oracles = of_kind(results, _oracle(system), "oracle")
-        points = curve(results, _oracle(system), "oracle")
-        for agent in of_kind(results, system, "agent", variant) if oracles else []:
+        chosen = of_kind(results, system, "agent", variant)
+        oracles = _oracle(results, chosen[0])
+        points = curve(oracles)
+        for agent in chosen if oracles else []:
             same = [oracle for oracle in oracles if oracle.argument == agent.argument]
             row = Gap(agent, same[0] if len(same) == 1 else None, interpolate(points, agent.al))
             if not variant or row.bleu is not None:

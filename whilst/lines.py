@@ -10,7 +10,8 @@ from matplotlib.colors import to_hex, to_rgb
 
 # Okabe and Ito's colours, which stay apart for colour-blind readers; black and yellow read badly as lines.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
-MARKERS = ("o", "s", "D", "^", "v", "P", "X")  # one more than colours, so that the seventh is not the first again
+# More than colours, so that the seventh system is not the first again, and enough for all ablations of one system.
+MARKERS = ("o", "s", "D", "^", "v", "P", "X", "<", ">", "p", "h")
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ Reads records only: no traces, no models. report.md is for people, report.json f
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +13,33 @@ from rich.console import Console
 from rich.table import Table
 
 from whilst import paper
-from whilst.compare import FULL, AtLatency, Gap, agents, at_equal_latency, compare, gaps, paper_system, repeated
+from whilst.compare import (
+    FULL,
+    AtLatency,
+    Gap,
+    agents,
+    at_equal_latency,
+    compare,
+    gaps,
+    has_diagonal,
+    paper_system,
+    repeated,
+)
+from whilst.config import build
 from whilst.console import console, notes
 from whilst.errors import UserError
+from whilst.families import Filed, describe
 from whilst.figure import draw
 from whilst.files import write_json, writing_text
 from whilst.lines import Line
 from whilst.scoring import Record, Rescored
 from whilst.seeds import Result, over_seeds
+from whilst.settings import Recipe
 from whilst.tables import MARK, NAMES, NONE, agent_and_oracle, all_results, equal_latency, point_label
 
 PAPER = "BS-SiMT paper"
 FORMAT = 2
+CHANGED = {"length": "intervals of {}"}  # all else is said by the name of the choice
 # What a narrow terminal gets, the more important the longer it stays.
 NARROWER = (("al", "laal", "bleu", "sacrebleu"), ("al", "bleu"))
 
@@ -40,7 +56,7 @@ def report(
     `times`: seconds of the stages that made what was evaluated.
     """
     chosen = select(records, pair, split)
-    results, pair = over_seeds(chosen), chosen[0].pair
+    results, pair = to_results(chosen), chosen[0].pair
     draw(our_lines(results), reference_lines(pair), f"{pair} · {split}", PAPER, out / "curve")
     write_json(out / "report.json", to_json(results) | ({"seconds": dict(times)} if times else {}))
     with writing_text(out / "report.md") as file:
@@ -49,7 +65,7 @@ def report(
 
 
 def select(records: Sequence[Record], pair: str | None, split: str = "test") -> list[Record]:
-    """The records of one pair and one split, by system and AL: figures of different texts do not compare."""
+    """Records of one pair and one split, by system, change and AL: figures of different texts do not compare."""
     chosen = [record for record in records if pair in (None, record.pair) and record.split == split]
     if not chosen:
         found = ", ".join(sorted({f"{record.pair} {record.split}" for record in records})) or "none at all"
@@ -58,7 +74,28 @@ def select(records: Sequence[Record], pair: str | None, split: str = "test") -> 
     if len(pairs) > 1:
         raise UserError(f"evaluations of different texts do not compare: {', '.join(pairs)}; choose with --pair")
     order = list(dict.fromkeys(record.system for record in chosen))
-    return sorted(chosen, key=lambda item: (Result((item,)).is_full, order.index(item.system), item.scores.al))
+    return sorted(
+        chosen,
+        key=lambda item: (Result((item,)).is_full, order.index(item.system), change_of(item), item.scores.al),
+    )
+
+
+def to_results(records: Sequence[Record]) -> list[Result]:
+    """One for all seeds, each with what its recipe changes."""
+    return [replace(result, change=change_of(result.records[0])) for result in over_seeds(records)]
+
+
+def change_of(record: Record) -> str:
+    """What makes its points another curve than the usual system's, such as `agent gru`; mostly nothing."""
+    try:
+        family, _, _ = describe(Filed(Path(record.trace), record))
+    except UserError:  # not one of our recipes: nothing is known of it
+        return ""
+    if family.kind != Result((record,)).kind:  # a model for each k is one curve, a model under other k another
+        return f"trained for k={build(Recipe, record.settings).objective.k}"
+    # The base stands in the system's name.
+    changes = {name: value for name, value in family.changes.items() if name != "base"}
+    return ", ".join(CHANGED.get(name, f"{name} {{}}").format(value) for name, value in changes.items())
 
 
 def our_lines(results: Sequence[Result]) -> list[Line]:
@@ -99,7 +136,7 @@ def to_json(results: Sequence[Result]) -> dict[str, Any]:
         "pair": results[0].records[0].pair,
         "split": results[0].records[0].split,
         "evaluations": list(map(_row, results)),
-        "at_equal_latency": list(map(_at_latency, at_equal_latency(results))),
+        "at_equal_latency": _at_latencies(at_equal_latency(results)),
         "agent_and_oracle": list(map(_gap, gaps(results))),
     }
 
@@ -107,8 +144,7 @@ def to_json(results: Sequence[Result]) -> dict[str, Any]:
 def _row(result: Result) -> dict[str, Any]:
     comparisons = (("paper", compare(result, paper_system(result))), ("paper_best", compare(result, paper.BEST)))
     return {
-        "system": result.system,
-        "policy": result.policy,
+        **dict(zip(("system", "policy"), result.cells, strict=True)),
         "seeds": len(result.records),
         "scores": {name: _rounded(value, 4) for name, value in result.scores.items()},
         "deviations": {name: _rounded(value, 4) for name, value in result.deviations.items()},
@@ -125,6 +161,13 @@ def _row(result: Result) -> dict[str, Any]:
             {"trace": record.trace, "seconds": record.seconds, "device": record.device} for record in result.records
         ],
     }
+
+
+def _at_latencies(rows: Sequence[AtLatency]) -> list[dict[str, Any]]:
+    if not has_diagonal(rows):
+        return list(map(_at_latency, rows))
+    over = [{"diagonal": _rounded(row.diagonal), "over_diagonal": _rounded(row.over_diagonal)} for row in rows]
+    return [_at_latency(row) | more for row, more in zip(rows, over, strict=True)]
 
 
 def _at_latency(row: AtLatency) -> dict[str, Any]:
@@ -196,7 +239,9 @@ def _equal_latency_section(results: Sequence[Result]) -> list[str]:
     if not rows:
         return []
     has_variants = any(variant for _, variant in agents(results))
-    note = ["Of variants only the rows that have a figure of ours are shown."] if has_variants else []
+    note = ["Over diagonal: ours over a fixed diagonal, of the same system if there is one, else of multi-path."]
+    note = note * has_diagonal(rows)
+    note += ["Of variants only the rows that have a figure of ours are shown."] * has_variants
     return [
         "## At equal latency",
         "",
@@ -245,21 +290,23 @@ def _warning(results: Sequence[Result]) -> list[str]:
 
 def print_table(records: Sequence[Record]) -> None:
     """The same figures for the terminal; a narrow one gets the most important, none is ever cut."""
-    screen, results = _screen(), over_seeds(records)
+    screen, results = _screen(), to_results(records)
     for names in (NAMES, *NARROWER):
         table = all_results(results, names, is_short=True).to_terminal()
-        if screen.measure(table, options=screen.options.update_width(1000)).maximum <= screen.width:
+        if _fits(table, screen):
             break
     screen.print(table)
 
 
 def print_comparisons(records: Sequence[Record]) -> None:
     """What can be said at equal latency, for the terminal."""
-    screen, results = _screen(), over_seeds(records)
+    screen, results = _screen(), to_results(records)
     rows, differences = at_equal_latency(results), gaps(results)
     if rows:
         screen.print()
-        screen.print(equal_latency(rows).to_terminal("At equal latency (the paper's points): BLEU"))
+        grid, title = equal_latency(rows), "At equal latency (the paper's points): BLEU"
+        wide = grid.to_terminal(title)
+        screen.print(wide if _fits(wide, screen) else grid.to_terminal(title, is_tight=True))
         for line in filter(None, _warning(results)):
             notes.print(line)
     if differences:
@@ -267,6 +314,10 @@ def print_comparisons(records: Sequence[Record]) -> None:
         screen.print(agent_and_oracle(differences).to_terminal("Agent and oracle"))
         if any(row.bleu is not None and not row.is_at_equal_latency for row in differences):
             screen.print(f"{MARK} not at equal latency")
+
+
+def _fits(table: Table, screen: Console) -> bool:
+    return screen.measure(table, options=screen.options.update_width(1000)).maximum <= screen.width
 
 
 def _screen() -> Console:

@@ -23,6 +23,7 @@ class Result:
     """One system under one policy: an evaluation, or several that differ by their seeds alone."""
 
     records: tuple[Record, ...]
+    change: str = ""  # what its recipe changes of the paper's choices, such as agent gru
 
     @property
     def system(self) -> str:
@@ -39,18 +40,29 @@ class Result:
 
     @property
     def argument(self) -> str:
-        """k, or the first read of the search interval."""
+        """k, or the first read of the search interval; nothing for MMA, whose latency is its model's."""
         return self.policy.partition(".")[0].partition("-")[2]
 
     @property
     def variant(self) -> str:
-        """Such as threshold-0.4: what makes points of one policy belong to another curve."""
-        return self.policy.partition(".")[2]
+        """Such as agent gru or threshold-0.4: what makes points of one policy belong to another curve."""
+        return _joined(self.change, self.policy.partition(".")[2])
 
     @property
     def name(self) -> str:
         """Of the curve that it is a point of."""
-        return f"{self.system}, {self.variant}" if self.variant else self.system
+        return _joined(self.system, self.variant)
+
+    @property
+    def cells(self) -> tuple[str, str]:
+        """System and policy as tables show them: together they tell a row from all others."""
+        point = f"{self.policy} λ={self.weight}" if self.kind == "mma" else self.policy
+        return _joined(self.system, self.change), point
+
+    @property
+    def weight(self) -> str:
+        """MMA's lambda: each is a model, and a point of one curve."""
+        return str(self.records[0].settings.get("objective", {}).get("latency_average", "?"))
 
     @property
     def is_full(self) -> bool:
@@ -80,6 +92,10 @@ class Result:
         tables = [record.scores.to_table() for record in self.records]
         known = {name: [table[name] for table in tables] for name in tables[0]}
         return {name: [v for v in values if v is not None and None not in values] for name, values in known.items()}
+
+
+def _joined(*parts: str) -> str:
+    return ", ".join(filter(None, parts))
 
 
 def over_seeds(records: Sequence[Record]) -> list[Result]:

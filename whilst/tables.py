@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from whilst import paper
-from whilst.compare import AtLatency, Comparison, Gap, compare, paper_system
+from whilst.compare import AtLatency, Comparison, Gap, compare, has_diagonal, paper_system
 from whilst.seeds import Result
 
 NONE = "—"
@@ -54,9 +54,9 @@ class Grid:
         rules = ["---" if column.is_text else "---:" for column in self.columns]
         return [f"| {' | '.join(row)} |" for row in (headings, rules, *self.rows)]
 
-    def to_terminal(self, title: str = "") -> Table:
+    def to_terminal(self, title: str = "", is_tight: bool = False) -> Table:
         """Only a system's name may be broken into lines; figures, policies and intervals stay whole."""
-        table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+        table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, int(not is_tight), 0, 0))
         table.title, table.title_justify = title or None, "left"
         for column in self.columns:
             justify: JustifyMethod = "left" if column.is_text else "right"
@@ -92,7 +92,7 @@ def all_results(results: Sequence[Result], names: Sequence[str], is_short: bool 
     rows = []
     for result in results:
         scores, deviations = result.scores, result.deviations
-        cells = [result.system, result.policy, *([str(len(result.records))] if has_seeds else [])]
+        cells = [*result.cells, *([str(len(result.records))] if has_seeds else [])]
         cells += [figure(scores[name], digits, deviations[name]) for _, name, digits in chosen]
         theirs = [compare(result, system) for system in (paper_system(result), paper.BEST)]
         rows.append(cells + [_versus(item) for item in theirs[: len(versus)] if has_paper])
@@ -104,14 +104,17 @@ def _versus(comparison: Comparison | None) -> str:
 
 
 def equal_latency(rows: Sequence[AtLatency]) -> Grid:
-    headings = ("AL", "paper", "ours", "over\npaper", "multi-\npath", "over it", "paper\nover its", "oracle")
-    bold = ("over\npaper", "over it")
+    diagonal = ["over\ndiagonal"] if has_diagonal(rows) else []
+    headings = ["AL", "paper", "ours", "over\npaper", "multi-\npath", "over\nit", *diagonal]
+    headings += ["paper\nover\nits", "oracle"]
+    bold = ("over\npaper", "over\nit")
     columns = [SYSTEM, Column("interval", is_text=True)]
     columns += [Column(heading, style="bold" if heading in bold else "") for heading in headings]
     cells = []
     for row in rows:
         ours = [figure(row.ours), signed(row.over_paper)]
-        base = [figure(row.multi_path), signed(row.over_multi_path), signed(row.paper_over_multi_path)]
+        base = [figure(row.multi_path), signed(row.over_multi_path)]
+        base += [signed(row.over_diagonal)] * len(diagonal) + [signed(row.paper_over_multi_path)]
         cells.append([row.system, row.label, figure(row.al), figure(row.paper), *ours, *base, figure(row.oracle)])
     return Grid(columns, cells)
 
@@ -131,10 +134,10 @@ def agent_and_oracle(rows: Sequence[Gap]) -> Grid:
 
 def point_label(result: Result) -> str:
     """What tells a point apart on its curve: k, the search interval, or MMA's weight of latency."""
-    if result.kind == "wait":
+    if result.kind in ("wait", "diagonal"):
         return f"k={result.argument}"
     if result.kind == "mma":
-        return f"λ={result.records[0].settings.get('objective', {}).get('latency_average', '?')}"
+        return f"λ={result.weight}"
     intervals = result.records[0].settings.get("search", {}).get("intervals", [])
     found = (f"[{first},{last}]" for first, last in intervals if str(first) == result.argument)
     return next(found, result.policy)
