@@ -204,7 +204,7 @@ class Agent:
     reference: Literal["translation", "ground-truth"] = "translation"  # whose words it sees in training
     # What it learns: searched reads, or those with which prefixes are translated as the whole source is.
     labels: Literal["search", "translation"] = "search"
-    agreement: Literal["token", "lasting"] = "token"  # of such translations: each token once, or all from then on
+    agreement: Literal["token", "lasting"] = "lasting"  # of such translations: each token once, or all from then on
     stray: float = 0.0  # share of the sentences on which it is taught along the reads of some other interval
     dropout: float = 0.1
     label_smoothing: float = 0.1
