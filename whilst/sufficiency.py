@@ -17,8 +17,6 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from rich.markup import escape
-from rich.table import Table
 
 from whilst.alignment import encode, farthest, needs, read_alignment, sufficient
 from whilst.checkpoint import Trained
@@ -34,6 +32,7 @@ from whilst.names import TRANSLATION_BASED, with_threshold
 from whilst.placing import Box, Label, place
 from whilst.processes import describe, pick_device, versions
 from whilst.settings import Evaluate, Recipe
+from whilst.tables import SYSTEM, Column, Grid
 from whilst.text import cleaner, read_pairs
 from whilst.vocab import EOS
 from whilst.walk import walk_along
@@ -107,6 +106,11 @@ class Point:
     words: int
     sentences: int
     model_sha256: str
+
+    @property
+    def variant(self) -> str:
+        """Such as threshold-0.9: what makes points of one policy belong to another curve."""
+        return self.policy.partition(".")[2]
 
 
 @dataclass(frozen=True)
@@ -224,23 +228,25 @@ def sufficiency(
     return points
 
 
-def curves(points: Sequence[Point]) -> list[Line]:
-    """One a system and threshold; one a run of it, unless each run is a point of its own.
-
-    Not the whole source: its AL is the length of the source, and the share is 1.
-    """
-    groups: dict[str, list[Point]] = {}
+def systems(points: Sequence[Point]) -> list[str]:
+    """What each point's curve is of: its system, and its run where several have more than a point each."""
+    names = []
     for point in points:
-        variant = point.policy.partition(".")[2]
-        if not point.policy.startswith("full"):
-            groups.setdefault(f"{point.system}, {variant}" if variant else point.system, []).append(point)
-    lines = []
-    for name, group in groups.items():
-        runs = dict.fromkeys(point.run for point in group)
-        is_one = len(runs) == 1 or len(runs) == len(group) == len({point.label for point in group})
-        own = {name: group} if is_one else {f"{name}, {run}": [p for p in group if p.run == run] for run in runs}
-        lines += [Line(key, [(p.label, p.al, p.sufficiency) for p in part]) for key, part in own.items()]
-    return lines
+        own = [p for p in points if (p.system, p.variant) == (point.system, point.variant)]
+        runs, labels = {p.run for p in own}, {p.label for p in own}
+        is_one = len(runs) == 1 or len(runs) == len(labels) == len(own)
+        names.append(point.system if is_one else f"{point.system}, {point.run}")
+    return names
+
+
+def curves(points: Sequence[Point]) -> list[Line]:
+    """Not with the whole source: its AL is the length of the source, and the share is 1."""
+    reading = [point for point in points if not point.policy.startswith("full")]
+    groups: dict[str, list[tuple[str, float | None, float]]] = {}
+    for name, point in zip(systems(reading), reading, strict=True):
+        key = f"{name}, {point.variant}" if point.variant else name
+        groups.setdefault(key, []).append((point.label, point.al, point.sufficiency))
+    return [Line(name, own) for name, own in groups.items()]
 
 
 def draw(lines: Sequence[Line], title: str, stem: Path) -> None:
@@ -253,7 +259,10 @@ def draw(lines: Sequence[Line], title: str, stem: Path) -> None:
         axes = figure.add_subplot()
         for line, look in strokes(lines):
             xs, ys = ([point[place] for point in line.curve] for place in (1, 2))
-            axes.plot(xs, ys, color=look.colour, marker=look.marker, linewidth=look.width, label=line.name)
+            axes.plot(
+                xs, ys, color=look.colour, marker=look.marker, markersize=look.size, markeredgecolor="white",
+                linewidth=look.width, label=line.name,
+            )  # fmt: skip
         axes.margins(0.08)
         axes.set_title(title, loc="left", fontsize=13, fontweight="bold", pad=12)
         axes.set_xlabel("average lagging along the reference (source units)")
@@ -288,12 +297,11 @@ def _name_points(axes: Axes, lines: Sequence[Line]) -> None:
 
 
 def print_points(points: Sequence[Point]) -> None:
-    names = ["system", "policy", "point", *(["run"] if len({point.run for point in points}) > 1 else [])]
-    table = Table(*names)
-    for name in ("sufficiency", "sentence mean", "AL", "words", "sentences"):
-        table.add_column(name, justify="right")
-    for point in points:
-        texts = [point.system, point.policy, point.label, point.run][: len(names)]
-        figures = f"{point.sufficiency:.3f}", f"{point.sentence_mean:.3f}", f"{point.al:.2f}"
-        table.add_row(*map(escape, texts), *figures, f"{point.words:,}", f"{point.sentences:,}")
-    console.print(table)
+    texts = [SYSTEM, *(Column(name, is_text=True) for name in ("policy", "point"))]
+    columns = [Column(name) for name in ("suffi-\nciency", "sentence\nmean", "AL", "words", "sen-\ntences")]
+    rows = []
+    for name, point in zip(systems(points), points, strict=True):
+        shares = f"{point.sufficiency:.3f}", f"{point.sentence_mean:.3f}"
+        sizes = f"{point.words:,}", f"{point.sentences:,}"
+        rows.append([name, point.policy, point.label, *shares, f"{point.al:.2f}", *sizes])
+    console.print(Grid([*texts, *columns], rows).to_terminal())
