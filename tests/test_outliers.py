@@ -1,5 +1,7 @@
 """Late heads are found: what each one did whilst a text was translated is computed again, and is what happened."""
 
+import dataclasses
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,9 +10,12 @@ import torch
 from tests.conftest import crosses
 from tests.test_learnt import LIMITS
 from whilst.decode import translate_batch
+from whilst.files import read_json
+from whilst.loop import Output
 from whilst.model import Translator
-from whilst.outliers import FAR, Head, find_heads, head_stops, heads_table
+from whilst.outliers import Head, find_heads, head_stops, heads_table, write_heads
 from whilst.policy import policy
+from whilst.settings import Model
 
 
 def test_late_heads_are_found(monotone: Translator, sources: list[list[int]]) -> None:
@@ -29,8 +34,28 @@ def test_late_heads_are_found(monotone: Translator, sources: list[list[int]]) ->
     length = np.average([len(s) for s in sources], weights=[len(output.reads) for output in outputs])
     assert slow.stop == pytest.approx(length)
     assert slow.behind == max(head.behind for head in heads) > 0
-    assert [head.is_outlier for head in heads] == [head.behind > FAR for head in heads]
-    assert heads_table([*heads, Head(3, 1, 9.0, 3.0, 1.0, 0.0)]).row_count == 5
+    assert heads_table(heads).row_count == 4
+
+
+def test_what_makes_an_outlier(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Two tokens, two layers of two heads, and all figures by hand."""
+    # The last head stops 6 - 1 = 5 and 4 - 2 = 2 tokens after the mean of the others: 3.5. The second 1 and 2: 1.5.
+    stops = torch.tensor([[[0, 3], [0, 6]], [[1, 4], [1, 4]]])
+    done = torch.tensor([[[True, True], [True, False]], [[True, True], [True, True]]])
+    monkeypatch.setattr("whilst.outliers.head_stops", lambda *_: (stops, done))
+    heads = find_heads(Translator(Model(cross="monotone"), 5, 5), [[3]], [Output([], [], [])], 1)
+    assert heads == [
+        Head(1, 1, stop=1.5, behind=-2.5, last=0.0, forced=0.0),
+        Head(1, 2, stop=4.5, behind=1.5, last=0.0, forced=0.0),
+        Head(2, 1, stop=1.5, behind=-2.5, last=0.0, forced=0.0),
+        Head(2, 2, stop=6.0, behind=3.5, last=0.5, forced=0.5),
+    ]
+    assert [head.is_outlier for head in heads] == [False, False, False, True]
+    table = heads_table(heads)
+    assert table.title == "1 of 4 heads stop more than 2 tokens late"
+    assert [row.style for row in table.rows] == ["bold red", None, None, None], "latest first"
+    write_heads(tmp_path / "heads.json", heads)
+    assert read_json(tmp_path / "heads.json")["heads"][3] == dataclasses.asdict(heads[3])
 
 
 def test_stops_explain_the_reads(monotone: Translator, sources: list[list[int]]) -> None:

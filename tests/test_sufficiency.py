@@ -1,141 +1,30 @@
-"""Sufficiency: the links of a file, words against units of every kind, and the figure itself."""
+"""Sufficiency: the figure by hand, whichever run and policy it is of, and how its points are named and drawn."""
 
+import dataclasses
 import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+import torch
 
-from tests.runs import CPU, call, short_recipe
-from whilst.alignment import Link, Units, encode, farthest, needs, read_alignment, sufficient
-from whilst.checkpoint import Trained, load_run
+from tests.runs import CPU, call, elsewhere, short_recipe
+from whilst import console, paper_studies
+from whilst.checkpoint import Trained, load_run, load_tensors, save_tensors
 from whilst.dataset import Dataset
+from whilst.document import Table
 from whilst.errors import UserError
 from whilst.evaluate import choose
 from whilst.explain import explain
 from whilst.metrics import average_lagging
-from whilst.settings import Data, Evaluate
-from whilst.sufficiency import Aligned, measure, print_points, sufficiency
-from whilst.text import cleaner
+from whilst.model import Translator
+from whilst.settings import Agent, Data, Evaluate, Objective, Recipe, Search
+from whilst.shelf import Shelf
+from whilst.sufficiency import Aligned, Asked, Point, curves, measure_all, print_points, resolve, sufficiency
 from whilst.train import train
-from whilst.vocab import EOS, BPESegmenter, Language, PieceSegmenter, Segmenter, WordSegmenter
+from whilst.vocab import EOS
 from whilst.walk import walk_along
 
-LINES = ["low lower lowest", "new newer newest wide", "a slow widow lowers a new sower", "we sow & owe"]
-
-
-def segmenter(kind: str) -> Segmenter:
-    if kind == "bpe":
-        return BPESegmenter([("l", "o"), ("lo", "w"), ("n", "e"), ("e", "r</w>"), ("s", "t</w>")])
-    return PieceSegmenter.learn(LINES * 5, 30) if kind == "sentencepiece" else WordSegmenter()
-
-
-@pytest.fixture(scope="module", params=["word", "bpe", "sentencepiece"])
-def language(request: pytest.FixtureRequest) -> Language:
-    counts = {word: 1 for line in LINES for word in line.split()}
-    return Language.count("xx", segmenter(request.param), counts, 1)
-
-
-# From words to units.
-
-
-def test_every_word_has_its_own_units(language: Language) -> None:
-    lengths = set()
-    for line in LINES:
-        units = encode(line, str, language)
-        assert units.ids == language.encode(line.split())[0]
-        for number, word in enumerate(line.split(), start=1):
-            own = units.ids[units.begin(number) : units.ends[number - 1]]
-            assert language.decode(own) == [word]
-            lengths.add(len(own))
-    assert (lengths == {1}) == (language.segmenter.kind == "word")
-
-
-def test_a_word_that_cleaning_takes_apart_is_still_one(language: Language) -> None:
-    def clean(line: str) -> str:
-        return " ".join(line.replace("-", " ").split())
-
-    units = encode("low-lower - new", clean, language)
-    assert units.ids == language.encode(["low", "lower", "new"])[0]
-    assert language.decode(units.ids[: units.ends[0]]) == ["low", "lower"]
-    assert units.ends[1] == units.ends[0], "nothing is left of it"
-    assert language.decode(units.ids[units.begin(3) :]) == ["new"]
-    # The second target word has no units, so nobody can write it.
-    assert needs(units, units, {1: 3, 2: 1, 3: 2}) == [(0, units.ends[2]), (units.begin(3), units.ends[1])]
-
-
-def test_entities_and_case_are_cleaned_as_in_training() -> None:
-    language = Language.count("xx", WordSegmenter(), {"we": 1, "&": 1, "owe": 1}, 1)
-    units = encode("We &amp; OWE", cleaner(Data(unescape=True, lowercase=True), "xx"), language)
-    assert language.decode(units.ids) == ["we", "&", "owe"]
-
-
-# The figure.
-
-WORDS = st.lists(st.integers(1, 4), min_size=1, max_size=8)  # units of each word
-
-
-@st.composite
-def aligned(draw: st.DrawFn) -> tuple[list[int], list[int], list[Link], list[int]]:
-    """Units of the words on both sides, links, and reads that never fall."""
-    source, target = draw(WORDS), draw(WORDS)
-    link = st.builds(Link, st.integers(1, len(source)), st.integers(1, len(target)), st.booleans())
-    reads = draw(st.lists(st.integers(1, sum(source)), min_size=sum(target), max_size=sum(target)))
-    return source, target, draw(st.lists(link, max_size=12)), sorted(reads)
-
-
-def ends(words: list[int]) -> Units:
-    total = [sum(words[: i + 1]) for i in range(len(words))]
-    return Units(list(range(total[-1])), total)
-
-
-@given(aligned(), st.booleans())
-def test_it_is_what_the_definition_says(
-    case: tuple[list[int], list[int], list[Link], list[int]], possible: bool
-) -> None:
-    source, target, links, reads = case
-    needed = needs(ends(source), ends(target), farthest(links, possible))
-    met = sufficient(reads, needed)
-    # Word by word, unit by unit, link by link.
-    right = wrong = 0
-    for word in range(1, len(target) + 1):
-        linked = [link.source for link in links if link.target == word and (possible or link.sure)]
-        begin = sum(target[: word - 1])
-        if linked:
-            whole = all(reads[begin] >= sum(source[:j]) for j in linked)
-            right, wrong = right + whole, wrong + (not whole)
-    assert (met, len(needed)) == (right, right + wrong)
-
-
-@given(aligned(), st.booleans())
-def test_reading_more_never_hurts(
-    case: tuple[list[int], list[int], list[Link], list[int]], possible: bool
-) -> None:
-    source, target, links, reads = case
-    needed = needs(ends(source), ends(target), farthest(links, possible))
-    later = [min(g + 1, sum(source)) for g in reads]
-    assert sufficient(reads, needed) <= sufficient(later, needed) <= len(needed)
-    assert sufficient([sum(source)] * len(reads), needed) == len(needed), "the whole source is always enough"
-
-
-@given(aligned())
-def test_more_links_ask_for_more(case: tuple[list[int], list[int], list[Link], list[int]]) -> None:
-    source, target, links, reads = case
-    sure, every = (dict(needs(ends(source), ends(target), farthest(links, also))) for also in (False, True))
-    assert sure.keys() <= every.keys()
-    assert all(every[unit] >= wanted for unit, wanted in sure.items())
-    assert sufficient(reads, [(unit, every[unit]) for unit in sure]) <= sufficient(reads, list(sure.items()))
-
-
-def test_the_units_of_the_last_word_must_all_be_read() -> None:
-    source, target = ends([1, 3]), ends([2, 1])
-    needed = needs(source, target, {1: 2, 2: 1})
-    assert needed == [(0, 4), (2, 1)]
-    assert [sufficient(reads, needed) for reads in ([3, 4, 4], [4, 4, 4])] == [1, 2], "the first unit counts"
-
-
-# Files.
+Files = tuple[Path, Path, Path]
 
 
 def write(folder: Path, name: str, text: str) -> Path:
@@ -143,23 +32,59 @@ def write(folder: Path, name: str, text: str) -> Path:
     return folder / name
 
 
-def test_links_of_a_file(tmp_path: Path) -> None:
-    path = write(tmp_path, "links", "9-8 25p22 \n\n1-1\n")
-    assert read_alignment(path) == [[Link(9, 8, True), Link(25, 22, False)], [], [Link(1, 1, True)]]
-    assert read_alignment(path, reverse=True)[0] == [Link(8, 9, True), Link(22, 25, False)]
-    for wrong in ("1-", "0-1", "1x2", "1-2-3", "a"):
-        with pytest.raises(UserError, match=r"bad:2: .* is no link; write 9-8"):
-            read_alignment(write(tmp_path, "bad", f"1-1\n{wrong}\n"))
-
-
 @pytest.fixture(scope="module")
-def run(toy_data: Data, toy_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def recipe(toy_data: Data, toy_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Recipe:
+    """A multi-path model, fine-tuned, with an agent; like all runs here barely trained."""
     assert toy_folder == Path(toy_data.dataset)
-    return train(short_recipe(toy_data, tmp_path_factory.mktemp("sufficiency") / "run"), CPU)
+    base = short_recipe(toy_data, tmp_path_factory.mktemp("sufficiency") / "run")
+    last = dataclasses.replace(base.train, keep="loss", validate_bleu=False)
+    made = dataclasses.replace(
+        base,
+        stages=("translate", "search", "agent"),
+        search=Search(intervals=((1, 3), (3, 5)), train=last),
+        agent=Agent(hidden=8, train=last),
+        evaluate=Evaluate(policies=("wait-1", "full", "agent-3", "oracle-3")),
+    )
+    train(made, CPU)
+    return made
 
 
 @pytest.fixture(scope="module")
-def files(toy_dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path]:
+def run(recipe: Recipe) -> Path:
+    return Path(recipe.run)
+
+
+@pytest.fixture(scope="module")
+def heads(recipe: Recipe) -> list[Path]:
+    """Two runs with monotone heads, which differ by their weight of latency, and by when they stop."""
+    made = []
+    for weight, bias in ((0.1, (1.0, -3.0)), (0.4, (-1.0, -2.0))):
+        one = dataclasses.replace(
+            elsewhere(recipe, f"mma-{weight}"),
+            stages=("translate",),
+            model=dataclasses.replace(recipe.model, cross="monotone"),
+            objective=Objective(name="mma", latency_average=weight),
+            evaluate=Evaluate(policies=("mma",)),
+        )
+        weights = train(one, CPU) / "model.safetensors"
+        tensors, about = load_tensors(weights, CPU)
+        # Heads as little trained as these do not stop, or all at once.
+        save_tensors(weights, tensors | {"decoder.0.cross.bias": torch.tensor(bias)}, about)
+        made.append(weights.parent)
+    return made
+
+
+@pytest.fixture(scope="module")
+def tuned(recipe: Recipe) -> Path:
+    """A run whose translator is another's: it has only RUN/search."""
+    search = dataclasses.replace(recipe.search, intervals=((1, 2), (3, 4)))
+    one = dataclasses.replace(elsewhere(recipe, "tuned"), start=recipe.run, search=search)
+    train(dataclasses.replace(one, stages=("search", "agent")), CPU)
+    return Path(one.run)
+
+
+@pytest.fixture(scope="module")
+def files(toy_dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Files:
     """Eight toy sentences, aligned any way: in order, and one long link."""
     folder = tmp_path_factory.mktemp("aligned")
     sources, targets = (lines[:8] for lines in toy_dataset.text("test"))
@@ -171,7 +96,7 @@ def files(toy_dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> tup
     return tuple(write(folder, name, "".join(f"{x}\n" for x in lines)) for name, lines in sides.items())  # type: ignore[return-value]
 
 
-def by_hand(trained: Trained, files: tuple[Path, Path, Path], name: str, possible: bool) -> tuple[float, float]:
+def by_hand(trained: Trained, files: Files, name: str, possible: bool) -> tuple[float, float]:
     """Sentence by sentence; here a word is a unit."""
     met = total = 0
     lags = []
@@ -191,13 +116,18 @@ def by_hand(trained: Trained, files: tuple[Path, Path, Path], name: str, possibl
     return met / total, sum(lags) / len(lags)
 
 
+def point_of(run: Path, text: Aligned, name: str, *overrides: str) -> Point:
+    (point,) = measure_all(resolve([run], [name], ["evaluate.batch=3", *overrides], "cpu"), text)
+    return point
+
+
 @pytest.mark.parametrize("possible", [False, True])
-def test_it_is_what_one_counts_by_hand(run: Path, files: tuple[Path, Path, Path], possible: bool) -> None:
+def test_it_is_what_one_counts_by_hand(run: Path, files: Files, possible: bool) -> None:
     trained = load_run(run, CPU)
     text = Aligned.read(*files, possible, False)
     seen = []
     for name in ("wait-1", "wait-3", "diagonal-2", "full"):
-        point = measure(trained, text, name, batch=3)
+        point = point_of(run, text, name)
         share, al = by_hand(trained, files, name, possible)
         assert point.sufficiency == pytest.approx(share, abs=1e-4)
         assert point.al == pytest.approx(al, abs=1e-4)
@@ -208,8 +138,22 @@ def test_it_is_what_one_counts_by_hand(run: Path, files: tuple[Path, Path, Path]
     assert seen[-1] == 1.0
 
 
-def test_an_oracle_goes_by_the_reference(run: Path, files: tuple[Path, Path, Path]) -> None:
-    trained = load_run(run, CPU)
+def test_so_it_is_for_whatever_has_learnt_to_decide(run: Path, heads: list[Path], files: Files) -> None:
+    text = Aligned.read(*files, True, False)
+    asked = [(run / "search", f"agent-1.threshold-{value}") for value in (0.46, 0.47)]
+    shares = []
+    for folder, name in [*asked, *((one, "mma") for one in heads)]:
+        point = point_of(folder, text, name)
+        share, al = by_hand(load_run(folder, CPU), files, name, True)
+        assert point.sufficiency == pytest.approx(share, abs=1e-4)
+        assert point.al == pytest.approx(al, abs=1e-4)
+        shares.append(share)
+    assert 0 < min(shares) < max(shares) < 1
+    assert len(set(shares)) == 4, "a threshold and a run's weights decide"
+
+
+def test_an_oracle_goes_by_the_reference(run: Path, files: Files) -> None:
+    trained = load_run(run / "search", CPU)
     text = Aligned.read(*files, False, False)
     for first in (1, 3):
         lags = []
@@ -218,25 +162,126 @@ def test_an_oracle_goes_by_the_reference(run: Path, files: tuple[Path, Path, Pat
             length = len(found.source) - 1  # without the end mark
             reads = [min(g, length) for g in found.found[:-1]]
             lags.append(average_lagging(reads, length, len(reads)))
-        assert measure(trained, text, f"oracle-{first}", batch=3).al == pytest.approx(sum(lags) / 8, abs=1e-4)
+        assert point_of(run, text, f"oracle-{first}").al == pytest.approx(sum(lags) / 8, abs=1e-4)
 
 
-def test_the_command(run: Path, files: tuple[Path, Path, Path], tmp_path: Path) -> None:
+def test_a_threshold_decides_and_is_part_of_the_name(run: Path, files: Files) -> None:
+    text = Aligned.read(*files, True, False)
+    never, always = (point_of(run, text, f"agent-3.threshold-{value}") for value in ("1.0", "0.0"))
+    assert (never.policy, always.policy) == ("agent-3.threshold-1.0", "agent-3.threshold-0.0")
+    assert (never.label, always.label) == ("[3,5]", "[3,5]")
+    whole = point_of(run, text, "full")
+    assert (never.sufficiency, never.al) == (1.0, whole.al), "who is never sure enough reads everything"
+    assert always.al < 0, "and who is always sure reads one token"
+    # The name says what was used, wherever that was said.
+    said = point_of(run, text, "agent-3", "evaluate.threshold=0.0")
+    assert said == always
+    assert point_of(run, text, "agent-3.threshold-1.0", "evaluate.threshold=0.0") == never
+    assert [line.name for line in curves([never, always])] == ["bs-simt, threshold-1.0", "bs-simt, threshold-0.0"]
+
+
+def test_points_are_told_apart(run: Path, heads: list[Path], files: Files, tmp_path: Path) -> None:
+    points = sufficiency(heads, files, [], False, False, tmp_path, [], "cpu")
+    others = resolve([run], ["wait-3", "agent-3", "diagonal-3"], [], "cpu")
+    points += measure_all(others, Aligned.read(*files, False, False))
+    assert [point.label for point in points] == ["λ=0.1", "λ=0.4", "k=3", "[3,5]", "diagonal-3"]
+    assert [point.run for point in points[:2]] == [str(path) for path in heads]
+    table = json.loads((tmp_path / "sufficiency.json").read_text(encoding="utf-8"))
+    assert [point["label"] for point in table["points"]] == ["λ=0.1", "λ=0.4"]
+    (line,) = curves(points[:2])
+    assert {label for label, _, _ in line.curve} == {"λ=0.1", "λ=0.4"}
+    drawn = (tmp_path / "sufficiency.svg").read_text(encoding="utf-8")
+    assert all(f"<!-- {label} -->" in drawn for label in ("λ=0.1", "λ=0.4")), "beside their points"
+    with console.console.capture() as shown:
+        print_points(points)
+    assert [name in shown.get() for name in ("λ=0.1", "λ=0.4", "[3,5]")] == [True] * 3
+    # The document of `whilst paper` reads the same file.
+    _, studies = paper_studies.read_studies(tmp_path)
+    blocks = paper_studies.sufficiency(studies, Shelf([], [], tmp_path))
+    rows = [row for block in blocks if isinstance(block, Table) for row in block.grid.rows]
+    assert len(rows) == 2
+
+
+def test_runs_share_a_curve_only_if_each_is_a_point_of_it(
+    run: Path, tuned: Path, heads: list[Path], files: Files
+) -> None:
+    text = Aligned.read(*files, False, False)
+    points = measure_all(resolve([run, tuned], ["agent-1", "agent-3"], [], "cpu"), text)
+    assert [point.label for point in points] == ["[1,3]", "[3,5]", "[1,2]", "[3,4]"]
+    assert [line.name for line in curves(points)] == [f"bs-simt, {run}", f"bs-simt, {tuned}"]
+    assert [line.name for line in curves(points[::2])] == ["bs-simt"]
+    points = measure_all(resolve([heads[0], heads[0].parent / heads[0].name], ["mma"], [], "cpu"), text)
+    again = [points[0], dataclasses.replace(points[1], run="again")]
+    assert [line.name for line in curves(again)] == [f"mma, {heads[0]}", "mma, again"], "the same λ is no curve"
+
+
+def test_the_whole_source_is_no_point_of_a_curve(run: Path, files: Files) -> None:
+    points = measure_all(resolve([run], [], [], "cpu"), Aligned.read(*files, False, False))
+    assert [point.policy for point in points] == ["wait-1", "full", "agent-3", "oracle-3"]
+    drawn = [label for line in curves(points) for label, _, _ in line.curve]
+    assert drawn == ["k=1", "[3,5]", "[3,5]"]
+
+
+def test_a_late_mistake_costs_nothing(
+    run: Path, heads: list[Path], files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("whilst.sufficiency.average_lagging", lambda *_: pytest.fail("measured something"))
+    for runs, names, said in (
+        ([run], ["wait-1", "agent-9"], "agent-9: this run knows agent-1, agent-3"),
+        ([run], ["wait-1", "oracle-9"], "oracle-9: this run knows oracle-1, oracle-3"),
+        ([run], ["wait-1", "agent-3.threshold-2"], "a threshold is a number from 0 to 1"),
+        ([*heads, run], ["mma"], "mma"),
+        ([run, tmp_path], ["wait-1"], "not a run folder"),
+    ):
+        with pytest.raises(UserError, match=said):
+            sufficiency(runs, files, names, False, False, tmp_path, [], "cpu")
+    # What only shows when a model is used.
+    trained = load_run(run, CPU)
+    settings = dataclasses.replace(trained.recipe.model, encoder="bidirectional")
+    whole = Translator(settings, len(trained.source.vocabulary), len(trained.target.vocabulary)).eval()
+    other = dataclasses.replace(trained, path=tmp_path, model=whole)
+    asked = [Asked(run, one, "wait-1", Evaluate()) for one in (trained, other)]
+    with pytest.raises(UserError, match="needs the whole source"):
+        measure_all(asked, Aligned.read(*files, False, False))
+
+
+def test_a_translation_based_run_has_the_policy_of_its_agent(recipe: Recipe, files: Files) -> None:
+    """Its folder has the translator's recipe, which names policies that this agent does not know."""
+    agent = dataclasses.replace(recipe.agent, labels="translation")
+    made = dataclasses.replace(recipe, start=recipe.run, stages=("agent",), agent=agent)
+    made = elsewhere(dataclasses.replace(made, evaluate=Evaluate(max_ratio=1.0, max_extra=2)), "translation-based")
+    train(made, CPU)
+    text = Aligned.read(*files, False, False)
+    (point,) = measure_all(resolve([Path(made.run)], [], [], "cpu"), text)
+    assert (point.system, point.policy) == ("translation-based", "agent-translation")
+    # Whoever names policies gets them.
+    asked = resolve([Path(made.run)], [], ['evaluate.policies=["wait-2"]'], "cpu")
+    assert [one.policy for one in asked] == ["wait-2"]
+
+
+def test_a_run_may_have_its_fine_tuned_translator_alone(tuned: Path, files: Files) -> None:
+    assert not (tuned / "recipe.json").exists()
+    points = measure_all(resolve([tuned], ["agent-3", "wait-1"], [], "cpu"), Aligned.read(*files, False, False))
+    assert [(point.label, point.run) for point in points] == [("[3,4]", str(tuned)), ("k=1", str(tuned))]
+
+
+def test_the_command(run: Path, heads: list[Path], files: Files, tmp_path: Path) -> None:
     source, target, links = files
     done = call(
-        "sufficiency", run, "--source", source, "--reference", target, "--alignment", links,
+        "sufficiency", run, heads[0], "--source", source, "--reference", target, "--alignment", links,
         "--policy", "wait-1", "--policy", "wait-3", "--possible", "--out", tmp_path, "--device", "cpu",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "wait-3" in done.stdout
     table = json.loads((tmp_path / "sufficiency.json").read_text(encoding="utf-8"))
-    assert [point["policy"] for point in table["points"]] == ["wait-1", "wait-3"]
+    found = [(point["system"], point["policy"]) for point in table["points"]]
+    assert found == [(name, k) for name in ("multi-path", "mma (wait)") for k in ("wait-1", "wait-3")]
     assert table["links"] == "sure and possible"
     assert (tmp_path / "sufficiency.png").stat().st_size > 5000
     assert (tmp_path / "sufficiency.svg").stat().st_size > 5000
 
 
-def test_mistakes(run: Path, files: tuple[Path, Path, Path], tmp_path: Path) -> None:
+def test_mistakes(run: Path, files: Files, tmp_path: Path) -> None:
     source, target, links = files
     lines = links.read_text(encoding="utf-8").splitlines()
     short = write(tmp_path, "short", "\n".join(lines[:7]) + "\n")

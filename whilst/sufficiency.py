@@ -7,25 +7,32 @@ the model is given them, and the policy only says when. AL is that of the same r
 import shlex
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
+import matplotlib as mpl
 import numpy as np
-from rich.table import Table
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 
 from whilst.alignment import encode, farthest, needs, read_alignment, sufficient
-from whilst.chart import Curve, Panel, chart
 from whilst.checkpoint import Trained
 from whilst.console import console, track
 from whilst.dataset import Ragged, Split
 from whilst.errors import UserError
-from whilst.evaluate import choose, loader, pair_name, policy_name, system_name
-from whilst.files import sha256, write_json
-from whilst.folders import home
+from whilst.evaluate import choose, loader, pair_name, policy_name, system_name, with_precision
+from whilst.files import sha256, write_json, writing
+from whilst.folders import SEARCH, home, read_recipe
+from whilst.lines import Line, strokes
 from whilst.metrics import average_lagging
-from whilst.policy import Policy
+from whilst.names import TRANSLATION_BASED, with_threshold
+from whilst.placing import Box, Label, place
 from whilst.processes import describe, pick_device, versions
+from whilst.settings import Evaluate, Recipe
+from whilst.tables import SYSTEM, Column, Grid
 from whilst.text import cleaner, read_pairs
 from whilst.vocab import EOS
 from whilst.walk import walk_along
@@ -57,11 +64,41 @@ class Aligned:
 
 
 @dataclass(frozen=True)
+class Encoded:
+    """Such a text in the units of a run, end marks included."""
+
+    sources: list[list[int]]
+    targets: list[list[int]]
+    needs: list[list[tuple[int, int]]]  # of each sentence: first unit of an aligned word, and the reads it needs
+
+    @classmethod
+    def of(cls, text: Aligned, trained: Trained) -> "Encoded":
+        data = trained.recipe.data
+        clean = cleaner(data, data.source), cleaner(data, data.target)
+        made = cls([], [], [])
+        for source, target, links in zip(text.source, text.target, text.needs, strict=True):
+            left, right = encode(source, clean[0], trained.source), encode(target, clean[1], trained.target)
+            if left.ids and right.ids:  # a side may be nothing but words that cleaning takes away
+                made.sources.append([*left.ids, EOS])
+                made.targets.append([*right.ids, EOS])
+                made.needs.append(needs(left, right, links))
+        if not any(made.needs):
+            raise UserError("not one word is aligned: there is no sufficiency to measure")
+        return made
+
+    @property
+    def sample(self) -> "Encoded":
+        return Encoded(self.sources[:1], self.targets[:1], self.needs[:1])
+
+
+@dataclass(frozen=True)
 class Point:
     """One policy of one run."""
 
     system: str
     policy: str
+    label: str  # what tells it apart on its curve: k, the search interval, or MMA's weight of latency
+    run: str
     pair: str
     sufficiency: float  # share of all aligned words
     sentence_mean: float  # of the share in each sentence that has one
@@ -70,54 +107,98 @@ class Point:
     sentences: int
     model_sha256: str
 
-
-def measure(trained: Trained, text: Aligned, name: str, batch: int) -> Point:
-    """Lead a policy along the references."""
-    data = trained.recipe.data
-    clean = cleaner(data, data.source), cleaner(data, data.target)
-    sides = [
-        (encode(left, clean[0], trained.source), encode(right, clean[1], trained.target))
-        for left, right in zip(text.source, text.target, strict=True)
-    ]
-    # A side may be nothing but words that cleaning takes away.
-    kept = [number for number, (left, right) in enumerate(sides) if left.ids and right.ids]
-    pairs = [sides[number] for number in kept]
-    split = Split(*(Ragged.of([[*units.ids, EOS] for units in side]) for side in zip(*pairs, strict=True)))
-    chosen = choose(name, trained, trained.recipe.evaluate, split)
-    reads = walk_all(trained, split, chosen, batch)
-    lags, met, wanted = [], [], []
-    for number, (left, right), row in zip(kept, pairs, reads, strict=True):
-        needed = needs(left, right, text.needs[number])
-        met.append(sufficient(row, needed))
-        wanted.append(len(needed))
-        # Without end marks, as everywhere.
-        seen = [min(g, len(left.ids)) for g in row[:-1]]
-        lags.append(average_lagging(seen, len(left.ids), len(right.ids)))
-    shares = [part / whole for part, whole in zip(met, wanted, strict=True) if whole]
-    if not shares:
-        raise UserError("not one word is aligned: there is no sufficiency to measure")
-    return Point(
-        system=system_name(trained.recipe, chosen.name),
-        policy=policy_name(chosen.name, trained.recipe.evaluate),
-        pair=pair_name(trained.recipe),
-        sufficiency=round(sum(met) / sum(wanted), 4),
-        sentence_mean=round(fmean(shares), 4),
-        al=round(fmean(lags), 4),
-        words=sum(wanted),
-        sentences=len(shares),
-        model_sha256=trained.checksum,
-    )
+    @property
+    def variant(self) -> str:
+        """Such as threshold-0.9: what makes points of one policy belong to another curve."""
+        return self.policy.partition(".")[2]
 
 
-def walk_all(trained: Trained, split: Split, policy: Policy, batch: int) -> list[list[int]]:
-    """`walk_along` for a whole split, sentences of similar length together; the order stays."""
-    order = np.argsort(split.target.lengths, kind="stable").tolist()
-    reads: dict[int, list[int]] = {}
-    for start in track(range(0, len(order), batch), policy.name, "batches"):
-        numbers = order[start : start + batch]
-        sources, targets = ([side[n].tolist() for n in numbers] for side in (split.source, split.target))
-        reads |= dict(zip(numbers, walk_along(trained.model, sources, targets, policy, numbers), strict=True))
-    return [reads[number] for number in range(len(order))]
+@dataclass(frozen=True)
+class Asked:
+    """One policy of one run, before it is measured."""
+
+    run: Path
+    trained: Trained
+    policy: str
+    settings: Evaluate
+
+    def walk(self, text: Encoded) -> list[list[int]]:
+        """Its reads along the references, sentences of similar length together; the order stays."""
+        split = Split(Ragged.of(text.sources), Ragged.of(text.targets))
+        chosen = choose(self.policy, self.trained, self.settings, split)
+        order = np.argsort(split.target.lengths, kind="stable").tolist()
+        reads: dict[int, list[int]] = {}
+        for start in track(range(0, len(order), self.settings.batch), self.policy, "batches"):
+            numbers = order[start : start + self.settings.batch]
+            sources, targets = ([side[n] for n in numbers] for side in (text.sources, text.targets))
+            reads |= zip(numbers, walk_along(self.trained.model, sources, targets, chosen, numbers), strict=True)
+        return [reads[number] for number in range(len(order))]
+
+    def measure(self, text: Encoded) -> Point:
+        """Lead it along the references."""
+        lags, met, recipe = [], [], self.trained.recipe
+        for source, needed, row in zip(text.sources, text.needs, self.walk(text), strict=True):
+            met.append(sufficient(row, needed))
+            length = len(source) - 1  # without end marks, as everywhere
+            lags.append(average_lagging([min(g, length) for g in row[:-1]], length, len(row) - 1))
+        wanted = list(map(len, text.needs))
+        shares = [part / whole for part, whole in zip(met, wanted, strict=True) if whole]
+        # Of the other settings none matters: no word is chosen here.
+        deciding = Evaluate(threshold=self.settings.threshold, precision=self.settings.precision)
+        return Point(
+            system=system_name(recipe, self.policy),
+            policy=policy_name(self.policy, deciding),
+            label=label_of(self.policy, recipe),
+            run=str(self.run),
+            pair=pair_name(recipe),
+            sufficiency=round(sum(met) / sum(wanted), 4),
+            sentence_mean=round(fmean(shares), 4),
+            al=round(fmean(lags), 4),
+            words=sum(wanted),
+            sentences=len(shares),
+            model_sha256=self.trained.checksum,
+        )
+
+
+def label_of(policy: str, recipe: Recipe) -> str:
+    """As reports label the points of their curves."""
+    kind, _, argument = policy.partition("-")
+    if kind == "wait":
+        return f"k={argument}"
+    if kind == "mma":
+        return f"λ={recipe.objective.latency_average}"
+    intervals = recipe.search.intervals if kind in ("agent", "oracle") else ()
+    return next((f"[{first},{last}]" for first, last in intervals if str(first) == argument), policy)
+
+
+def resolve(runs: Sequence[Path], policies: Sequence[str], overrides: list[str], device: str) -> list[Asked]:
+    """Every policy of every run, each with the model that it is for."""
+    asked, load = [], loader(overrides, device)
+    for run in runs:
+        # Of a run whose translator is another's there is only the fine-tuned one.
+        folder = run if (run / "recipe.json").is_file() or not (run / SEARCH).is_dir() else run / SEARCH
+        settings = load(folder).recipe.evaluate
+        for name in policies or usual_policies(load(folder)):
+            policy, threshold = with_threshold(name, settings.threshold)
+            own = replace(settings, threshold=threshold)
+            asked.append(Asked(run, with_precision(load(home(folder, policy)), own), policy, own))
+    return asked
+
+
+def usual_policies(trained: Trained) -> Sequence[str]:
+    """Those of the recipe; but a translation-based run has its translator's recipe, which knows nothing of it."""
+    named = trained.recipe.evaluate.policies
+    is_copied = TRANSLATION_BASED in trained.agents and TRANSLATION_BASED not in named
+    return trained.agents if is_copied and named == read_recipe(trained.path).evaluate.policies else named
+
+
+def measure_all(asked: Sequence[Asked], text: Aligned) -> list[Point]:
+    """All of them along one sentence first: a mistake in the last must not cost the time of those before it."""
+    texts = {one.trained.path: one.trained for one in asked}
+    encoded = {path: Encoded.of(text, trained) for path, trained in texts.items()}
+    for one in asked:
+        one.walk(encoded[one.trained.path].sample)
+    return [one.measure(encoded[one.trained.path]) for one in asked]
 
 
 def sufficiency(
@@ -132,11 +213,7 @@ def sufficiency(
 ) -> list[Point]:
     """Measure each policy of each run; write `out`/sufficiency.json, .png and .svg."""
     text = Aligned.read(*files, possible, reverse)
-    points, load = [], loader(overrides, device)
-    for run in runs:
-        recipe = load(run).recipe
-        for name in policies or recipe.evaluate.policies:
-            points.append(measure(load(home(run, name)), text, name, recipe.evaluate.batch))
+    points = measure_all(resolve(runs, policies, overrides, device), text)
     links = "sure and possible" if possible else "sure"
     table = {
         "links": links,
@@ -147,28 +224,84 @@ def sufficiency(
         "versions": versions(),
     }
     write_json(out / "sufficiency.json", table)
-    title = f"Sufficiency by {links} links, {points[0].sentences} sentences"
-    panel = Panel(title, "average lagging along the reference (units)", "share of aligned words", _curves(points))
-    chart([panel], out / "sufficiency")
+    draw(curves(points), f"Sufficiency by {links} links, {points[0].sentences} sentences", out / "sufficiency")
     return points
 
 
-def _curves(points: Sequence[Point]) -> list[Curve]:
-    systems = list(dict.fromkeys(point.system for point in points))
-    curves = []
-    for system in systems:
-        own = sorted((point for point in points if point.system == system), key=lambda point: point.al)
-        curves.append(Curve(system, [point.al for point in own], [point.sufficiency for point in own]))
-    return curves
+def systems(points: Sequence[Point]) -> list[str]:
+    """What each point's curve is of: its system, and its run where several have more than a point each."""
+    names = []
+    for point in points:
+        own = [p for p in points if (p.system, p.variant) == (point.system, point.variant)]
+        runs, labels = {p.run for p in own}, {p.label for p in own}
+        is_one = len(runs) == 1 or len(runs) == len(labels) == len(own)
+        names.append(point.system if is_one else f"{point.system}, {point.run}")
+    return names
+
+
+def curves(points: Sequence[Point]) -> list[Line]:
+    """Not with the whole source: its AL is the length of the source, and the share is 1."""
+    reading = [point for point in points if not point.policy.startswith("full")]
+    groups: dict[str, list[tuple[str, float | None, float]]] = {}
+    for name, point in zip(systems(reading), reading, strict=True):
+        key = f"{name}, {point.variant}" if point.variant else name
+        groups.setdefault(key, []).append((point.label, point.al, point.sufficiency))
+    return [Line(name, own) for name, own in groups.items()]
+
+
+def draw(lines: Sequence[Line], title: str, stem: Path) -> None:
+    """Write `stem`.png and `stem`.svg; the same input gives the same bytes."""
+    spines = {"axes.spines.top": False, "axes.spines.right": False}
+    settings: Any = {"svg.hashsalt": "whilst", "font.size": 11, "font.family": "DejaVu Sans", **spines}
+    with mpl.rc_context(settings):
+        figure = Figure(figsize=(8.4, 5.4), layout="constrained")
+        FigureCanvasAgg(figure)
+        axes = figure.add_subplot()
+        for line, look in strokes(lines):
+            xs, ys = ([point[place] for point in line.curve] for place in (1, 2))
+            axes.plot(
+                xs, ys, color=look.colour, marker=look.marker, markersize=look.size, markeredgecolor="white",
+                linewidth=look.width, label=line.name,
+            )  # fmt: skip
+        axes.margins(0.08)
+        axes.set_title(title, loc="left", fontsize=13, fontweight="bold", pad=12)
+        axes.set_xlabel("average lagging along the reference (source units)")
+        axes.set_ylabel("share of aligned words")
+        axes.grid(color="#ececec", linewidth=0.8)
+        if lines:
+            figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize=10)
+        figure.draw_without_rendering()  # only then is it known how large the axes are
+        _name_points(axes, lines)
+        for suffix, metadata in ((".png", {"Software": None}), (".svg", {"Date": None})):
+            with writing(stem.with_name(stem.name + suffix)) as temporary:
+                figure.savefig(temporary, format=suffix[1:], dpi=160, metadata=metadata)
+
+
+def _name_points(axes: Axes, lines: Sequence[Line]) -> None:
+    """Each point's label beside it, off lines and other labels."""
+    texts, labels, obstacles = [], [], []
+    usual: Any = {"xytext": (0, 0), "textcoords": "offset points", "ha": "center", "va": "center", "fontsize": 9.5}
+    for line, look in strokes(lines):
+        drawn = axes.transData.transform([(x, y) for _, x, y in line.curve])
+        obstacles.append((drawn, look.weight))
+        for (name, al, share), (x, y) in zip(line.curve, drawn, strict=True):
+            texts.append(axes.annotate(name, (al, share), **usual, color=look.colour, in_layout=False))
+            extent = texts[-1].get_window_extent()
+            labels.append(Label(x, y, extent.width + 4, extent.height + 2))
+    frame = axes.get_window_extent()
+    boxes = place(labels, obstacles, Box(frame.x0, frame.y0, frame.x1, frame.y1))
+    scale = 72 / axes.figure.dpi  # points in a pixel
+    for text, label, box in zip(texts, labels, boxes, strict=True):
+        middle = (box.left + box.right) / 2 - label.x, (box.low + box.high) / 2 - label.y
+        text.set_position((middle[0] * scale, middle[1] * scale))
 
 
 def print_points(points: Sequence[Point]) -> None:
-    table = Table()
-    for name in ("system", "policy"):
-        table.add_column(name)
-    for name in ("sufficiency", "sentence mean", "AL", "words", "sentences"):
-        table.add_column(name, justify="right")
-    for point in points:
-        figures = f"{point.sufficiency:.3f}", f"{point.sentence_mean:.3f}", f"{point.al:.2f}"
-        table.add_row(point.system, point.policy, *figures, f"{point.words:,}", f"{point.sentences:,}")
-    console.print(table)
+    texts = [SYSTEM, *(Column(name, is_text=True) for name in ("policy", "point"))]
+    columns = [Column(name) for name in ("suffi-\nciency", "sentence\nmean", "AL", "words", "sen-\ntences")]
+    rows = []
+    for name, point in zip(systems(points), points, strict=True):
+        shares = f"{point.sufficiency:.3f}", f"{point.sentence_mean:.3f}"
+        sizes = f"{point.words:,}", f"{point.sentences:,}"
+        rows.append([name, point.policy, point.label, *shares, f"{point.al:.2f}", *sizes])
+    console.print(Grid([*texts, *columns], rows).to_terminal())
