@@ -69,7 +69,7 @@ def _front(shelf: Shelf, records: int) -> list[Block]:
                 "Difference: at equal AL. Our BLEU is read off straight lines between our points at the AL that the"
                 " paper prints; — where that AL lies outside of them. Full-sentence models compare as they stand.",
                 "Over the diagonal: our point above our control at equal AL. The control, which the paper has not,"
-                " is our multi-path model under diagonal-k: its reads rise at an even pace, whatever the words are.",
+                " is our multi-path model under diagonal-k: its reads rise at an even pace for any words.",
                 "Several seeds: mean ± standard deviation (n - 1). One seed has no ±.",
                 f"Where our training text is **other**, the test set is the paper's but the result is {ALTERNATE}.",
             ]
