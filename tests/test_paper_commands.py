@@ -99,6 +99,14 @@ def test_what_is_left_of_a_curve_is_trained_alone(tmp_path: Path) -> None:
     assert "whilst evaluate runs/iwslt15.en-vi.wait-k/9 --policy wait-9 " in found
 
 
+def test_the_rest_of_a_curve_and_its_control_are_made_on_the_same_text(tmp_path: Path) -> None:
+    keep(tmp_path / "r", "german.de-en", "multi-path", "wait-3", 2.6, 28.0)
+    table = section(write(tmp_path / "r", tmp_path / "out"), "Table 10")
+    assert "whilst evaluate runs/german.de-en --policy wait-1 --policy wait-5 " in table
+    assert "whilst evaluate runs/german.de-en --policy diagonal-1 " in table
+    assert "whilst evaluate runs/iwslt14.de-en --policy agent-3 " in table, "of which there is nothing yet"
+
+
 def test_a_point_is_made_by_its_own_recipe_and_a_system_by_the_main_one(text: str) -> None:
     table = section(text, "Table 9")
     assert "whilst train recipes/iwslt15.vi-en.full.toml recipes/iwslt15.vi-en.toml\nwhilst evaluate" in table

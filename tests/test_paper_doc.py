@@ -166,8 +166,8 @@ def test_how_it_was_made(document: dict[str, str]) -> None:
     wanted = ("a machine, torch 2.0", "`aaaaaaaaaaaa`", "`cccccccccccc`", SIGNATURE["bleu"], "x2/test.wait-5.json")
     for what in wanted:
         assert what in told["multi-path"]
-    assert "begins with: random weights; teacher: `runs/iwslt15.en-vi.full`\n" in told["multi-path"]
-    assert "begins with: `runs/iwslt15.en-vi`; teacher: `runs/iwslt15.en-vi.full`\n" in told["wait-k"]
+    assert "the translator began with: random weights; teacher: `runs/iwslt15.en-vi.full`\n" in told["multi-path"]
+    assert "the translator began with: `runs/iwslt15.en-vi`; teacher: `runs/iwslt15.en-vi.full`\n" in told["wait-k"]
     assert re.findall(r"recipes/([\w./-]+)\.toml\]", told["wait-k"]) == [
         "iwslt15.en-vi.wait-k",
         "wait-k/iwslt15.en-vi.5",

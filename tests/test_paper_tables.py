@@ -85,7 +85,7 @@ def test_heads_that_keep_mma_waiting_are_told(tmp_path: Path) -> None:
     table = section(write(root, tmp_path / "out"), "Table 8")
     found = [row for row in rows(table) if row[-1].startswith("[test.mma.heads.json]")]
     assert [row[:-1] for row in found] == [["0.4", "3", "2", "layer 5, head 2", "+3.40", "62%"]]
-    assert "begins with: `runs/iwslt15.en-vi.mma/first`" in table
+    assert "the translator began with: `runs/iwslt15.en-vi.mma/first`" in table
     file.write_text('{"heads": [{"layer": 1}]}', encoding="utf-8")
     with pytest.raises(UserError, match=r"test\.mma\.heads\.json: damaged"):
         write(root, tmp_path / "again")

@@ -68,7 +68,8 @@ def main_table(task: str, shelf: Shelf) -> list[Block]:
         notes += apart(group, called)
         wanted = theirs or ([] if group else paper.curve(task, "multi-path"))
         absent = [point.label for point in wanted if not any(family.point(point.label) for family in group)]
-        after += missing(task, ours, absent, shelf.known)
+        same = group or (shelf.of_task(task, "multi-path") if system == DIAGONAL else [])
+        after += missing(task, ours, absent, shelf.known, text=same[0].pair if same else task)
     texts = [Column(name, is_text=True) for name in ("system", "point", "our training text")]
     headings = ("our AL", "our BLEU", "seeds", "ours at the paper's AL", "difference", OVER)
     blocks: list[Block] = [Table(Grid([*texts, *map(Column, ("paper AL", "paper BLEU", *headings))], rows))]
@@ -92,17 +93,17 @@ def _rows(
 
 def alone(task: str, family: Family, name: str, shelf: Shelf) -> list[Block]:
     """A point that makes no curve: itself beside the paper's, and at its AL what all other curves have."""
-    [point], [theirs] = family.curve[:1], paper.curve(task, TRANSLATING)
-    if point.al is None or theirs.al is None:
+    if not family.curve:
         return []
+    point, theirs = family.curve[0], paper.curve(task, TRANSLATING)[0]
+    al, their_al = point.al or 0.0, theirs.al or 0.0
     about = (
-        f"{name}, one point: ours {point.bleu:.2f} at AL {point.al:.2f}, the paper's {theirs.bleu:.2f} at"
-        f" {theirs.al:.2f}; {signed(point.bleu - theirs.bleu)} BLEU and {signed(point.al - theirs.al)} AL."
-        f" At AL {point.al:.2f} the others have:"
+        f"{name}, one point: ours {point.bleu:.2f} at AL {al:.2f}, the paper's {theirs.bleu:.2f} at {their_al:.2f};"
+        f" {signed(point.bleu - theirs.bleu)} BLEU and {signed(al - their_al)} AL. At AL {al:.2f} the others have:"
     )
     lines = [(f"the paper's {system}", paper.curve(task, system)) for system in paper.systems(task)]
     for system in _systems(task):
-        group = shelf.of_task(task, system)
+        group = [other for other in shelf.of_task(task, system) if other.pair == family.pair]
         lines += [(f"our {one}", other.curve) for one, other in zip(call(group, system), group, strict=True)]
     rows = []
     for one, curve in lines:

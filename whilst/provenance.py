@@ -144,7 +144,8 @@ def made(name: str, family: Family, known: Sequence[Known], folder: Path) -> Det
     first = records[0]
     lines = [
         recipe,
-        f"begins with: {_runs(records, 'start', 'random weights')}; teacher: {_runs(records, 'teacher', 'none')}",
+        f"the translator began with: {_runs(records, 'start', 'random weights')};"
+        f" teacher: {_runs(records, 'teacher', 'none')}",
         f"seeds: {', '.join(seeds)}" + (" (a number for each stage)" if any("/" in seed for seed in seeds) else ""),
         f"machine: {'; '.join(machines)}",
         f"text: {family.pair}, {first.split}, {first.scores.sentences:,} sentences; SHA-256 of the source"
@@ -168,11 +169,16 @@ def link(path: Path, folder: Path) -> str:
 
 
 def maker(
-    task: str, system: str, label: str, known: Sequence[Known], changed: dict[str, str] | None = None
+    task: str,
+    system: str,
+    label: str,
+    known: Sequence[Known],
+    changed: dict[str, str] | None = None,
+    text: str = "",
 ) -> Known | None:
     """The recipe that makes a point of a system for one of the paper's tasks.
 
-    If possible on the paper's own text, and rather one that is to be evaluated than one that others go on from.
+    If possible on this text, else the paper's own; rather one that is evaluated than one that others go on from.
     Variants of a recipe have its run's name and something behind it: the shortest is the main one.
     """
     makers = [
@@ -184,9 +190,9 @@ def maker(
         and with_needed([item], known)
     ]
 
-    def order(item: Known) -> tuple[bool, bool, int]:
-        recipe = item.recipe
-        return pair_of(recipe.data) != task, "evaluate" not in recipe.stages, len(recipe.run)
+    def order(item: Known) -> tuple[bool, bool, bool, int]:
+        recipe, pair = item.recipe, pair_of(item.recipe.data)
+        return pair != (text or task), pair != task, "evaluate" not in recipe.stages, len(recipe.run)
 
     return min(makers, key=order, default=None)
 
@@ -218,11 +224,16 @@ def training(items: Sequence[Known], known: Sequence[Known]) -> list[str]:
 
 
 def missing(
-    task: str, system: str, labels: Sequence[str], known: Sequence[Known], changed: dict[str, str] | None = None
+    task: str,
+    system: str,
+    labels: Sequence[str],
+    known: Sequence[Known],
+    changed: dict[str, str] | None = None,
+    text: str = "",
 ) -> list[Block]:
     """The commands that would make these points of a system, or of a BS-SiMT that changes something."""
     changed = changed or {}
-    makers = {label: maker(task, system, label, known, changed) for label in labels}
+    makers = {label: maker(task, system, label, known, changed, text) for label in labels}
     named = " ".join([system, *(f"with {name} {value}" for name, value in changed.items())])
     blocks: list[Block] = []
     if nobody := [label for label, item in makers.items() if item is None]:
