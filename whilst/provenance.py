@@ -207,7 +207,8 @@ def with_needed(items: Sequence[Known], known: Sequence[Known]) -> list[Known]:
             continue
         found.append(item)
         for run in filter(None, (item.recipe.start, item.recipe.teacher)):
-            before = next((other for other in known if run in other.makes), None)
+            # two files may train the same run: rather the one that is there already
+            before = next((other for other in (*items, *found, *known) if run in other.makes), None)
             if before is None:
                 return []
             waiting.append(before)
@@ -218,9 +219,10 @@ def with_needed(items: Sequence[Known], known: Sequence[Known]) -> list[Known]:
 def training(items: Sequence[Known], known: Sequence[Known]) -> list[str]:
     """The commands that train recipes and whatever they need, in a folder where nothing is trained yet."""
     recipes = with_needed(items, known)
-    datasets = {item.recipe.data.dataset: item for item in reversed(recipes)}
-    prepared = [f"whilst prepare {item.path.as_posix()}" for item in reversed(datasets.values())]
-    return [*prepared, " ".join(["whilst train", *(item.path.as_posix() for item in recipes)])]
+    datasets: dict[str, str] = {}
+    for item in recipes:
+        datasets.setdefault(item.recipe.data.dataset, f"whilst prepare {item.path.as_posix()}")
+    return [*datasets.values(), " ".join(["whilst train", *(item.path.as_posix() for item in recipes)])]
 
 
 def missing(
