@@ -7,61 +7,18 @@ from pathlib import Path
 import pytest
 
 from tests.evaluations import SIGNATURE
+from tests.kept import RECIPES, ROOT, keep, rows, section
 from tests.pages import Reader
 from tests.runs import call
 from whilst import paper
-from whilst.config import load_recipe, override, to_table
 from whilst.errors import UserError
 from whilst.families import families, read_filed
 from whilst.files import write_json
-from whilst.metrics import Scores
 from whilst.paper_ablations import ABLATIONS
 from whilst.paper_doc import write_paper
-from whilst.scoring import Record, read_record, record_path, write_record
-from whilst.stages import stages
+from whilst.scoring import read_record, write_record
 
-ROOT = Path(__file__).parent.parent
-RECIPES = ROOT / "recipes"
 GERMAN = "iwslt14+europarl+tatoeba.de-en"
-
-
-def keep(
-    folder: Path,
-    recipe: str,
-    system: str,
-    policy: str,
-    al: float,
-    bleu: float,
-    *sets: str,
-    stage: int = 0,
-    seed: int = 1,
-) -> Path:
-    """The record and trace of an evaluation that never took place, by a real recipe."""
-    made = override(stages(load_recipe(RECIPES / f"{recipe}.toml", []))[stage], list(sets))
-    made = dataclasses.replace(made, train=dataclasses.replace(made.train, seed=seed))
-    data = made.data
-    pair = (data.corpus or Path(data.dataset).name).removesuffix(f".{data.source}-{data.target}")
-    trace = folder / f"test.{policy}.jsonl.xz"
-    record = Record(
-        system,
-        policy,
-        f"{pair}.{data.source}-{data.target}",
-        made.evaluate.split,
-        Scores(100, 0, al, 1.4, al, al, 0.6, al, bleu, bleu, bleu, SIGNATURE),
-        trace.name,
-        "a" * 64,
-        "b" * 64,
-        to_table(made),
-        "c" * 64,
-        f"whilst evaluate {made.run} --policy {policy}",
-        1.5,
-        "a machine",
-        {"torch": "2.0"},
-    )
-    folder.mkdir(parents=True, exist_ok=True)
-    trace.write_bytes(b"")
-    write_record(record_path(trace), record)
-    return record_path(trace)
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +56,9 @@ def _studies(root: Path) -> None:
     write_json(root / "deep" / "some.json", found)
     (root / "deep" / "some.svg").write_text("<svg xmlns='http://www.w3.org/2000/svg'/>", encoding="utf-8")
     point = {"pair": GERMAN, "system": "bs-simt oracle", "policy": "oracle-3", "al": 3.1, "sufficiency": 0.761}
-    table = {"links": "sure", "files": {"a.de": "0" * 64}, "points": [point | {"sentences": 508}], "command": "s"}
+    point |= {"sentences": 508}
+    lower = point | {"policy": "oracle-1", "al": 1.3, "sufficiency": 0.2}
+    table = {"links": "sure", "files": {"a.de": "0" * 64}, "points": [point, lower], "command": "s"}
     write_json(root / "suff.json", table)
 
 
@@ -110,18 +69,6 @@ def document(results: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[st
     names = {path.name for path in written}
     assert {"paper.md", "paper.html", *(f"curve.{task}.svg" for task in paper.pairs())} == names
     return {path.suffix: path.read_text(encoding="utf-8") for path in written[:2]}
-
-
-def section(text: str, name: str) -> str:
-    found = re.search(rf"^## {name}\b.*?(?=^## |\Z)", text, flags=re.DOTALL | re.MULTILINE)
-    assert found is not None, f"no section {name}"
-    return found[0]
-
-
-def rows(text: str) -> list[list[str]]:
-    """The rows of the tables in Markdown, headings too, but not their rules."""
-    lines = [line for line in text.splitlines() if line.startswith("| ") and not line.startswith("| ---")]
-    return [line[2:-2].split(" | ") for line in lines]
 
 
 def test_every_table_and_figure_of_the_paper_has_a_section_in_its_order(document: dict[str, str]) -> None:
@@ -157,11 +104,11 @@ def test_every_number_that_the_paper_prints_is_there(document: dict[str, str]) -
 def test_ours_stand_beside_with_seeds_and_the_difference_at_equal_latency(document: dict[str, str]) -> None:
     found = {(row[0], row[1]): row[2:] for row in rows(section(document[".md"], "Table 8"))}
     # Paper 27.99 at 4.69; ours rises from 29.25 at 4.6 to 29.75 at 6.5, so it is at 29.27 there.
-    wanted = ["the paper's", "4.69", "27.99", "4.60 ± 0.00", "29.25 ± 0.35", "2", "29.27", "+1.28"]
+    wanted = ["the paper's", "4.69", "27.99", "4.60 ± 0.00", "29.25 ± 0.35", "2", "29.27", "+1.28", "—"]
     assert found["multi-path", "3"] == wanted
-    assert found["multi-path", "9"][3:] == ["not run", "not run", "—", "—", "—"]
-    assert found["wait-k", "5"] == ["the paper's", "6.46", "28.27", "6.50", "26.50", "1", "26.50", "-1.77"]
-    assert found["full-sentence", "—"][-2:] == ["—", "+1.20"]
+    assert found["multi-path", "9"][3:] == ["not run", "not run", "—", "—", "—", "—"]
+    assert found["wait-k", "5"] == ["the paper's", "6.46", "28.27", "6.50", "26.50", "1", "26.50", "-1.77", "—"]
+    assert found["full-sentence", "—"][-3:] == ["—", "+1.20", "—"]
     assert found["mma", "0.4"][3:5] == ["not run", "not run"]
 
 
@@ -169,7 +116,7 @@ def test_other_training_text_is_told_wherever_it_stands(document: dict[str, str]
     text = document[".md"]
     ours = [row for row in rows(section(text, "Table 10")) if row[0] == "bs-simt"]
     assert {row[2] for row in ours} == {"**other**: iwslt14+europarl+tatoeba"}
-    assert ours[0][1:] == ["[3,7]", ours[0][2], "3.26", "28.95", "3.20", "28.32", "1", "28.33", "-0.62"]
+    assert ours[0][1:] == ["[3,7]", ours[0][2], "3.26", "28.95", "3.20", "28.32", "1", "28.33", "-0.62", "—"]
     assert f"Ours on {GERMAN}: **not on the paper's training text**" in section(text, "Figure 4")
     summary = [row for row in rows(text) if row[0] == "iwslt14.de-en" and row[1] == "bs-simt"]
     assert summary[0][2] == "**other**: iwslt14+europarl+tatoeba"
@@ -210,17 +157,6 @@ def test_nothing_is_silently_left_out(results: Path, document: dict[str, str]) -
     assert "31.11" not in section(text, "Table 10"), "what was only tried is no result"
 
 
-def test_what_was_not_run_comes_with_commands_that_exist(document: dict[str, str]) -> None:
-    lines = [line for line in document[".md"].splitlines() if line.startswith("whilst ")]
-    assert len(lines) > 40
-    for line in lines:
-        command = line.split()[1]
-        assert command in ("prepare", "train", "evaluate", "analyse", "sufficiency", "explain"), line
-        for recipe in re.findall(r"\S+\.toml", line):
-            sets = re.findall(r"--set (?:'([^']+)'|(\S+))", line)
-            load_recipe(Path(recipe), [quoted or plain for quoted, plain in sets])
-
-
 def test_how_it_was_made(document: dict[str, str]) -> None:
     made = section(document[".md"], "Table 8").split("<summary>How our ")[1:]
     told = {part.partition(" was made")[0]: part for part in made}
@@ -230,6 +166,12 @@ def test_how_it_was_made(document: dict[str, str]) -> None:
     wanted = ("a machine, torch 2.0", "`aaaaaaaaaaaa`", "`cccccccccccc`", SIGNATURE["bleu"], "x2/test.wait-5.json")
     for what in wanted:
         assert what in told["multi-path"]
+    assert "the translator began with: random weights; teacher: `runs/iwslt15.en-vi.full`\n" in told["multi-path"]
+    assert "the translator began with: `runs/iwslt15.en-vi`; teacher: `runs/iwslt15.en-vi.full`\n" in told["wait-k"]
+    assert re.findall(r"recipes/([\w./-]+)\.toml\]", told["wait-k"]) == [
+        "iwslt15.en-vi.wait-k",
+        "wait-k/iwslt15.en-vi.5",
+    ]
     gru = section(document[".md"], "Table 6")
     assert re.search(r"recipe: \[\S*recipes/ablations/agent-gru\.toml\]\(\S+\)\n", gru)
 
@@ -271,12 +213,24 @@ def test_other_weights_by_the_same_recipe_and_seeds_are_no_second_seed(tmp_path:
         path = keep(tmp_path / name, "iwslt15.en-vi", "bs-simt", "agent-3", 3.4, 28.0, sets, stage=1)
         write_record(path, dataclasses.replace(read_record(path), model_sha256=sha * 64))
     found, twice = families(read_filed(tmp_path))
-    assert [family.settings.get("start") for family in found] == [None, "runs/b", "runs/c"]
+    assert [family.settings.get("start") for family in found] == ["one", "runs/b", "runs/c"]
     assert [[len(point.filed) for point in family.points] for family in found] == [[1]] * 3
     assert twice == []
     again = keep(tmp_path / "d", "iwslt15.en-vi", "bs-simt", "agent-3", 3.4, 28.0, "start=runs/a", stage=1)
     write_record(again, dataclasses.replace(read_record(again), model_sha256="1" * 64))
     assert [item.path for item in families(read_filed(tmp_path))[1]] == [again]
+
+
+def test_another_seed_of_the_teacher_or_the_start_is_no_other_recipe(tmp_path: Path) -> None:
+    for seed in (1, 2):
+        sets = f"teacher=runs/teacher-{seed}", f"start=runs/start-{seed}"
+        keep(tmp_path / str(seed), "iwslt15.en-vi", "multi-path", "wait-3", 4.6, 28.0 + seed, *sets, seed=seed)
+    [family], twice = families(read_filed(tmp_path))
+    assert [len(point.filed) for point in family.points] == [2]
+    assert twice == []
+    keep(tmp_path / "none", "iwslt15.en-vi", "multi-path", "wait-3", 4.6, 27.0, "teacher=", "start=runs/x", seed=3)
+    keep(tmp_path / "random", "iwslt15.en-vi", "multi-path", "wait-3", 4.6, 27.0, "start=", seed=4)
+    assert len(families(read_filed(tmp_path))[0]) == 3, "none at all is another one"
 
 
 def test_markdown_and_html_agree_and_the_page_needs_nothing_else(document: dict[str, str]) -> None:
@@ -299,7 +253,9 @@ def test_studies_are_found_by_what_is_in_them(document: dict[str, str]) -> None:
     assert ["last quarter", "0.100", "0.200", "0.300", "0.456"] in rows(first)
     assert "the bucket has 77 targets of 20 units" in first
     assert "made with `whilst analyse here`" in first
-    assert "AL 3.10: 76.1% (+1.1%)" in fifth
+    assert "The oracle at [3,7], the paper's lowest latency: 76.1% at AL 3.10 (+1.1 percentage points)." in fifth
+    assert "20.0%" not in fifth, "the paper has no [1,5] there"
+    assert "the tokens before the one that is looked at follow wait-k; here every token" in first
     assert "Not run" not in first + fifth
 
 

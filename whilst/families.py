@@ -22,6 +22,7 @@ TRIED = "tried"
 UNIMPORTANT = {"run", "start", "stages", "evaluate.policies", "evaluate.batch", "data.dataset", "data.folder"}
 UNIMPORTANT |= {"data.train", "data.valid", "data.test"}
 WATCHING = ("save_every", "log_every", "tensorboard", "layout", "compile", "shortcuts")
+DIAGONAL = "multi-path (diagonal)"  # our control: the reads rise with the source at an even pace, from k on
 # What makes a point of a system's curve, where each point is a model.
 POINT = {"wait-k": ("objective.k", "train.validate_k"), "mma": ("objective.latency_average",)}
 # What the paper varies, and its own choice.
@@ -163,6 +164,8 @@ def describe(item: Filed) -> tuple[Family, str, tuple[Any, ...]]:
         # Which they are is the point; how long, and whether one model serves several, is the recipe.
         intervals = settings["search.intervals"]
         settings["search.intervals"] = [intervals[0][1] - intervals[0][0] + 1, len(intervals) > 1]
+    # Where they lie differs from seed to seed; whether there is one is the recipe.
+    settings |= {name: "one" if record.settings.get(name) else "none" for name in ("start", "teacher")}
     settings["text"] = [record.source_sha256[:12], record.reference_sha256[:12], record.split]
     settings["signature"] = record.scores.signatures.get("bleu")
     is_tried = TRIED in item.path.parts

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 
 from whilst import paper
 from whilst.document import Block, Table
-from whilst.families import Family, differing
-from whilst.paper import BEST, Point, interpolate
+from whilst.families import Family
+from whilst.paper import BEST, Point
 from whilst.provenance import missing
-from whilst.shelf import ORACLE, Shelf, beside, call, cells, difference, printed
+from whilst.shelf import ORACLE, Shelf, beside, call, cells, difference, most_alike, over, printed
 from whilst.tables import NONE, Column, Grid, signed
 
 ABLATED = "iwslt14.de-en"  # where the paper's ablations are measured
@@ -46,7 +46,7 @@ def ablation(name: str, shelf: Shelf) -> list[Block]:
         if not group:
             rows += _rows(value, theirs, None, None)
         if key and not any(paper.task(family.pair) == ABLATED for family in group):
-            after.append(missing(ABLATED, BEST, [point.label for point in theirs], shelf.known, changed))
+            after += missing(ABLATED, BEST, [point.label for point in theirs], shelf.known, changed)
     texts = [Column(heading, is_text=True) for heading in (feature, "interval", "our pair")]
     headings = ("paper AL", "paper BLEU", "our AL", "our BLEU", "seeds")
     compared = ("paper over default", "ours over default", "difference to the paper")
@@ -85,20 +85,9 @@ def _rows(called: str, theirs: Sequence[Point], family: Family | None, normal: F
     return rows
 
 
-def over(point: Point | None, curve: Sequence[Point]) -> float | None:
-    """How far a point is above a curve at its AL."""
-    level = None if point is None or point.al is None else interpolate(curve, point.al)
-    return None if level is None or point is None else point.bleu - level
-
-
 def nearest_default(family: Family, shelf: Shelf) -> Family | None:
     """Of the systems with the paper's choices on the same text, the one whose other settings are most alike."""
-    return _most_alike(family, shelf.of_system(BEST))
-
-
-def _most_alike(family: Family, others: Sequence[Family]) -> Family | None:
-    group = [other for other in others if other.pair == family.pair]
-    return min(group, key=lambda other: len(differing([other, family])), default=None)
+    return most_alike(family, shelf.of_system(BEST))
 
 
 def oracle_table(shelf: Shelf) -> list[Block]:
@@ -110,11 +99,11 @@ def oracle_table(shelf: Shelf) -> list[Block]:
         theirs = paper.curve(task, ORACLE) if ORACLE in paper.systems(task) else []
         group = shelf.of_task(task, ORACLE)
         for family, name in zip(group, call(group, ORACLE), strict=True):
-            rows += _oracle_rows(family.pair, theirs, family, _most_alike(family, agents))
+            rows += _oracle_rows(family.pair, theirs, family, most_alike(family, agents))
             after.append(shelf.show(family, f"{name} on {family.pair}"))
         if theirs and not group:
             rows += _oracle_rows(task, theirs, None, None)
-            after.append(missing(task, ORACLE, [point.label for point in theirs], shelf.known))
+            after += missing(task, ORACLE, [point.label for point in theirs], shelf.known)
     texts = [Column(name, is_text=True) for name in ("pair", "interval")]
     headings = []
     for whose in ("paper", "our"):

@@ -4,7 +4,7 @@ What the studies found is read from the JSON that `whilst analyse` and `whilst s
 among the results, and their pictures from beside it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,11 +16,13 @@ from whilst.evaluate import pair_of
 from whilst.files import read_json
 from whilst.optim import choose
 from whilst.paper import BEST
-from whilst.provenance import link, maker
+from whilst.provenance import Known, link, maker, training
 from whilst.settings import Recipe, Train
-from whilst.shelf import Shelf, text_of
+from whilst.shelf import ORACLE, Shelf, text_of
+from whilst.stages import stages
 from whilst.tables import NONE, Column, Grid
 
+COVERING = (ORACLE, "wait-k", "mma")  # the systems of the paper's figure of sufficiency
 SHARES = (0.25, 0.5, 0.75, 1.0)
 
 
@@ -49,10 +51,14 @@ def analysis(studies: Sequence[Study], shelf: Shelf) -> list[Block]:
     folder = shelf.folder
     facts = paper.facts()["analysis"]
     blocks: list[Block] = [
-        Text(f"The paper: a curve for each token of {facts['sentences']} targets of one length, {facts['task']}.")
+        Text(f"The paper: a curve for each token of {facts['sentences']} targets of one length, {facts['task']}."),
+        Text(
+            "In the paper the tokens before the one that is looked at follow wait-k; here every token of a sentence"
+            " is given the same share of the source, ceil(qJ) of its J tokens, those before it too."
+        ),
     ]
     if not any(paper.task(study.found["pair"]) == facts["task"] for study in studies):
-        blocks.append(_not_run(facts["task"], ["multi-path"], "whilst analyse", "", shelf))
+        blocks.append(_not_run(facts["task"], {"multi-path": [""]}, "whilst analyse", "", shelf))
     for study in studies:
         found = study.found
         bucket = found["bucket"]
@@ -65,16 +71,25 @@ def analysis(studies: Sequence[Study], shelf: Shelf) -> list[Block]:
     return blocks
 
 
-def _not_run(task: str, systems: Sequence[str], command: str, arguments: str, shelf: Shelf) -> Block:
-    makers = [item for system in systems if (item := maker(task, system, shelf.known, {})) is not None]
+def _not_run(task: str, systems: Mapping[str, Sequence[str]], command: str, arguments: str, shelf: Shelf) -> Block:
+    """A study of models for these points of these systems: all on one text, if possible the paper's."""
+    makers = _on_one_text(task, systems, shelf.known)
     if not makers:
         return Text(f"Not run: {task}. No recipe in this checkout makes a model for it.")
-    runs = " ".join(item.recipe.run for item in makers)
+    runs = " ".join(dict.fromkeys(item.recipe.run for item in makers))
     out = f"results/{pair_of(makers[0].recipe.data)}"
-    lines = [f"whilst train {item.path.as_posix()}" for item in makers]
-    return Details(
-        f"Not run: {task}. What would run it", [Code([*lines, f"{command} {runs}{arguments} --out {out}"])]
-    )
+    lines = [*training(makers, shelf.known), f"{command} {runs}{arguments} --out {out}"]
+    return Details(f"Not run: {task}. What would run it", [Code(lines)])
+
+
+def _on_one_text(task: str, systems: Mapping[str, Sequence[str]], known: Sequence[Known]) -> list[Known]:
+    pairs = dict.fromkeys(pair_of(item.recipe.data) for item in known)
+    for pair in sorted(pairs, key=lambda pair: pair != task):
+        own = [item for item in known if pair_of(item.recipe.data) == pair]
+        makers = [maker(task, system, label, own) for system, labels in systems.items() for label in labels]
+        if None not in makers:
+            return [item for item in makers if item is not None]
+    return []
 
 
 def _at(shares: Sequence[float], values: Sequence[float]) -> list[str]:
@@ -106,7 +121,8 @@ def sufficiency(studies: Sequence[Study], shelf: Shelf) -> list[Block]:
     """Figure 5: of it the paper's text says one number."""
     folder = shelf.folder
     facts = paper.facts()["sufficiency"]
-    share = facts["oracle at low latency"]
+    share, lowest = facts["oracle at low latency"], paper.curve(facts["task"], ORACLE)[0].label
+    policy = f"oracle-{lowest.strip('[').partition(',')[0]}"
     blocks: list[Block] = [
         Text(
             f"The paper ({facts['task']}, RWTH alignments): the oracle covers {share:.0%} of the aligned source at"
@@ -116,30 +132,36 @@ def sufficiency(studies: Sequence[Study], shelf: Shelf) -> list[Block]:
     done = {paper.task(point["pair"]) for study in studies for point in study.found["points"]}
     if facts["task"] not in done:
         files = " --source test.de --reference test.en --alignment alignment.talp"
-        blocks.append(_not_run(facts["task"], [BEST, "mma"], "whilst sufficiency", files, shelf))
+        systems = {name: [point.label for point in paper.curve(facts["task"], name)] for name in COVERING}
+        blocks.append(_not_run(facts["task"], systems, "whilst sufficiency", files, shelf))
     for study in studies:
         points = sorted(study.found["points"], key=lambda point: (point["system"], point["al"]))
-        lowest = min((p for p in points if p["policy"].startswith("oracle")), key=lambda p: p["al"], default=None)
         rows = [
             [point["pair"], point["system"], point["policy"], f"{point['al']:.2f}", f"{point['sufficiency']:.3f}"]
             for point in points
         ]
         texts = [Column(name, is_text=True) for name in ("pair", "system", "policy")]
         about = f"Ours, by {study.found['links']} links, {points[0]['sentences']:,} sentences."
-        if lowest is not None:
-            part = lowest["sufficiency"]
-            about += f" The oracle at its lowest latency, AL {lowest['al']:.2f}: {part:.1%} ({part - share:+.1%})."
+        for point in points:
+            if paper.task(point["pair"]) == facts["task"] and point["policy"] == policy:
+                part = point["sufficiency"]
+                about += f" The oracle at {lowest}, the paper's lowest latency: {part:.1%} at AL {point['al']:.2f}"
+                about += f" ({100 * (part - share):+.1f} percentage points)."
         grid = Grid([*texts, Column("AL along the reference"), Column("sufficiency")], rows)
         blocks += [Text(about), *_picture(study, folder, about), Table(grid), _origin(study, folder)]
     return blocks
 
 
-def example() -> list[Block]:
-    """Figure 2."""
-    return [
-        Text("A drawing of the search for one sentence, without numbers. Any sentence and run can be drawn:"),
-        Code(['whilst explain runs/iwslt15.en-vi/search "a source sentence" "its translation"']),
-    ]
+def example(shelf: Shelf) -> list[Block]:
+    """Figure 2: with the main system of the first task that has a recipe."""
+    about = Text("A drawing of the search for one sentence, without numbers. Any sentence and run can be drawn.")
+    points = [(task, paper.curve(task, BEST)[0].label) for task in paper.pairs()]
+    makers = [item for task, label in points if (item := maker(task, BEST, label, shelf.known)) is not None]
+    if not makers:
+        return [about]
+    tuned = next(stage.start for stage in stages(makers[0].recipe) if stage.stages == ("agent",))
+    command = f'whilst explain {tuned} "a source sentence" "its translation"'
+    return [about, Code([*training(makers[:1], shelf.known), command])]
 
 
 def agent(shelf: Shelf) -> list[Block]:

@@ -4,23 +4,51 @@ Every number comes from a record or from paper.json. A difference is at equal la
 lines between our points at the AL that the paper prints, less the paper's.
 """
 
+from collections.abc import Mapping
+from pathlib import Path
 from statistics import fmean
 
 from whilst import paper
 from whilst.document import Block, Items, Picture, Table, Text
-from whilst.families import DEFAULTS, Family
+from whilst.errors import UserError
+from whilst.families import DEFAULTS, DIAGONAL, Family
 from whilst.figure import draw
+from whilst.files import read_json
 from whilst.lines import Line
-from whilst.paper import FULL
+from whilst.outliers import FAR, Head
+from whilst.paper import FULL, Point
 from whilst.provenance import link, missing
 from whilst.report import PAPER, reference_lines
-from whilst.shelf import NOT_RUN, ORACLE, OURS, Shelf, apart, beside, call, cells, difference, printed, text_of
+from whilst.shelf import (
+    NOT_RUN,
+    ORACLE,
+    OURS,
+    Shelf,
+    apart,
+    beside,
+    call,
+    cells,
+    difference,
+    over,
+    over_control,
+    printed,
+    text_of,
+)
 from whilst.tables import NONE, Column, Grid, figure, signed
+
+OVER = "over the diagonal"
+TRANSLATING = "translation-based"  # has one point, so no curve that could be read at another AL
 
 
 def _systems(task: str) -> list[str]:
-    """The oracle has a table of its own."""
-    return [name for name in paper.systems(task) if name != ORACLE]
+    """The paper's, less the oracle, which has a table of its own; after multi-path our control on it."""
+    names = [name for name in paper.systems(task) if name != ORACLE]
+    after = names.index("multi-path") + 1
+    return [*names[:after], DIAGONAL, *names[after:]]
+
+
+def _theirs(task: str, system: str) -> list[Point]:
+    return [] if system == DIAGONAL else paper.curve(task, system)
 
 
 def main_table(task: str, shelf: Shelf) -> list[Block]:
@@ -29,40 +57,96 @@ def main_table(task: str, shelf: Shelf) -> list[Block]:
     notes: list[str] = []
     after: list[Block] = []
     for system in _systems(task):
-        theirs, group, ours = paper.curve(task, system), shelf.of_task(task, system), OURS.get(system, system)
+        theirs, group, ours = _theirs(task, system), shelf.of_task(task, system), OURS.get(system, system)
         called = call(group, ours)
         for family, name in zip(group, called, strict=True):
-            rows += _rows(task, system, name, family)
-            after.append(shelf.show(family, name))
+            rows += _rows(task, system, name, family, over_control(family, shelf))
+            after += alone(task, family, name, shelf) if system == TRANSLATING else []
+            after += [*heads(family, name, shelf), shelf.show(family, name)]
         if not group:
-            rows += _rows(task, system, ours, None)
+            rows += _rows(task, system, ours, None, {})
         notes += apart(group, called)
-        absent = [point.label for point in theirs if not any(family.point(point.label) for family in group)]
-        if absent:
-            after.append(missing(task, ours, absent, shelf.known))
+        wanted = theirs or ([] if group else paper.curve(task, "multi-path"))
+        absent = [point.label for point in wanted if not any(family.point(point.label) for family in group)]
+        same = group or (shelf.of_task(task, "multi-path") if system == DIAGONAL else [])
+        after += missing(task, ours, absent, shelf.known, text=same[0].pair if same else task)
     texts = [Column(name, is_text=True) for name in ("system", "point", "our training text")]
-    headings = ("paper AL", "paper BLEU", "our AL", "our BLEU", "seeds", "ours at the paper's AL", "difference")
-    blocks: list[Block] = [Table(Grid([*texts, *map(Column, headings)], rows))]
+    headings = ("our AL", "our BLEU", "seeds", "ours at the paper's AL", "difference", OVER)
+    blocks: list[Block] = [Table(Grid([*texts, *map(Column, ("paper AL", "paper BLEU", *headings))], rows))]
     if notes:
         blocks += [Text("Measured with several recipes, which differ in:"), Items(notes)]
     return [*blocks, *after]
 
 
-def _rows(task: str, system: str, name: str, family: Family | None) -> list[list[str]]:
+def _rows(
+    task: str, system: str, name: str, family: Family | None, over_diagonal: Mapping[str, float]
+) -> list[list[str]]:
     rows = []
-    for label, point in beside(paper.curve(task, system), family):
+    for label, point in beside(_theirs(task, system), family):
         at, above = difference(family, point, system)
         text = text_of(family) if family else NONE
         own = cells(family.point(label) if family else None)
-        matched = [NONE if system == FULL else figure(at), signed(above)]
+        matched = [NONE if system == FULL else figure(at), signed(above), signed(over_diagonal.get(label))]
         rows.append([name, label or NONE, text, *printed(point), *own, *matched])
     return rows
+
+
+def alone(task: str, family: Family, name: str, shelf: Shelf) -> list[Block]:
+    """A point that makes no curve: itself beside the paper's, and at its AL what all other curves have."""
+    if not family.curve:
+        return []
+    point, theirs = family.curve[0], paper.curve(task, TRANSLATING)[0]
+    al, their_al = point.al or 0.0, theirs.al or 0.0
+    about = (
+        f"{name}, one point: ours {point.bleu:.2f} at AL {al:.2f}, the paper's {theirs.bleu:.2f} at {their_al:.2f};"
+        f" {signed(point.bleu - theirs.bleu)} BLEU and {signed(al - their_al)} AL. At AL {al:.2f} the others have:"
+    )
+    lines = [(f"the paper's {system}", paper.curve(task, system)) for system in paper.systems(task)]
+    for system in _systems(task):
+        group = [other for other in shelf.of_task(task, system) if other.pair == family.pair]
+        lines += [(f"our {one}", other.curve) for one, other in zip(call(group, system), group, strict=True)]
+    rows = []
+    for one, curve in lines:
+        above = over(point, curve) if len(curve) > 1 else None
+        if above is not None:
+            rows.append([one, figure(point.bleu - above), signed(above)])
+    columns = [Column("curve", is_text=True), Column("BLEU at this AL"), Column(f"our {name} over it")]
+    if not rows:
+        return [Text(f"{about} nothing, this AL lies outside of every curve.")]
+    return [Text(about), Table(Grid(columns, rows))]
+
+
+def heads(family: Family, name: str, shelf: Shelf) -> list[Block]:
+    """Of MMA the heads that keep the others waiting, by the files beside the traces."""
+    rows = []
+    for point in family.points:
+        for item in point.filed:
+            path = item.path.with_name(f"{item.path.stem}.heads.json")
+            if path.is_file():
+                rows.append([point.label, *_latest(path), f"[{path.name}]({link(path, shelf.folder)})"])
+    names = ("λ", "heads", "outliers", "latest head", "tokens behind the others", "waited for alone")
+    texts = ("λ", "latest head", "file")
+    columns = [Column(heading, is_text=heading in texts) for heading in (*names, "file")]
+    about = f"{name}, the heads that stop latest. An outlier is more than {FAR:g} source tokens behind the others."
+    return [Text(about), Table(Grid(columns, rows))] if rows else []
+
+
+def _latest(path: Path) -> list[str]:
+    """How many heads and outliers a file has, and the head that stops latest."""
+    try:
+        found = [Head(**row) for row in read_json(path)["heads"]]
+        last = max(found, key=lambda head: head.behind)
+    except (KeyError, TypeError, ValueError):
+        raise UserError(f"{path}: damaged; `whilst evaluate` under mma writes it again") from None
+    outliers = str(sum(head.is_outlier for head in found))
+    where = f"layer {last.layer}, head {last.head}"
+    return [str(len(found)), outliers, where, f"{last.behind:+.2f}", f"{last.last:.0%}"]
 
 
 def curves(task: str, shelf: Shelf) -> Picture:
     """Figure 4 for one task: all our systems over the paper's."""
     lines, texts = [], set()
-    for system in _systems(task):
+    for system in sorted(_systems(task), key=DIAGONAL.__eq__):  # last: there are fewer colours than systems
         group = shelf.of_task(task, system)
         for family, name in zip(group, call(group, OURS.get(system, system)), strict=True):
             points = [(point.label, None if system == FULL else point.al, point.bleu) for point in family.curve]
@@ -82,15 +166,20 @@ def summary(shelf: Shelf) -> Grid:
         for system in paper.systems(task):
             theirs, group, ours = paper.curve(task, system), shelf.of_task(task, system), OURS.get(system, system)
             if not group:
-                rows.append([task, ours, NOT_RUN, *[NONE] * 5])
+                rows.append([task, ours, NOT_RUN, *[NONE] * 6])
             for family, name in zip(group, call(group, ours), strict=True):
-                found = [above for point in theirs if (above := difference(family, point, system)[1]) is not None]
-                figures = [fmean(found), min(found), max(found)] if found else [None] * 3
+                found = [one for point in theirs if (one := difference(family, point, system)[1]) is not None]
+                figures = [fmean(found), min(found), max(found)] if found else [None, None, None]
                 seeds = str(min(len(point.filed) for point in family.points))
-                compared = f"{len(found)} of {len(theirs)}"
-                rows.append([task, name, text_of(family), compared, *map(signed, figures), seeds])
+                compared = "no curve" if system == TRANSLATING else f"{len(found)} of {len(theirs)}"
+                above = over_control(family, shelf).values()
+                over_diagonal = signed(fmean(above) if above else None)
+                rows.append([task, name, text_of(family), compared, *map(signed, figures), over_diagonal, seeds])
     texts = [Column(name, is_text=True) for name in ("task", "system", "our training text")]
-    return Grid([*texts, *map(Column, ("points compared", "mean difference", "least", "most", "seeds"))], rows)
+    return Grid(
+        [*texts, *map(Column, ("points compared", "mean difference", "least", "most", f"mean {OVER}", "seeds"))],
+        rows,
+    )
 
 
 def others(shelf: Shelf) -> list[Block]:

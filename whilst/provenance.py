@@ -3,6 +3,7 @@
 Nothing here is known beforehand: a recipe is found by its settings, and so is the one that makes a system.
 """
 
+import functools
 import os
 import shlex
 from collections.abc import Sequence
@@ -14,9 +15,11 @@ from whilst import paper
 from whilst.config import build, load_recipe, to_table
 from whilst.document import Block, Code, Details, Items, Text
 from whilst.evaluate import pair_of
-from whilst.families import POINT, Family, changes, describe, flat, relevant
+from whilst.families import DIAGONAL, POINT, Family, changes, describe, flat, relevant
+from whilst.paper import BEST
+from whilst.scoring import Record
 from whilst.settings import Recipe
-from whilst.stages import stages
+from whilst.stages import in_order, stages
 
 FAR = 12  # a recipe with more differences is another experiment
 
@@ -36,11 +39,26 @@ class Known:
         if "translate" in self.recipe.stages:
             name = self.recipe.objective.name
             made["full-sentence" if name == "full" else name] = {}
+            made |= {DIAGONAL: {}} if name == "multi-path" else {}
         if "agent" in self.recipe.stages:
             own = changes(flat(to_table(self.recipe)), self.base, self.recipe.search.size)
             translating = self.recipe.agent.labels == "translation"
             made |= {"translation-based": {}} if translating else {"bs-simt": own, "bs-simt oracle": own}
         return made
+
+    def reaches(self, system: str, label: str) -> bool:
+        """Whether the point of this label is one that its model is trained for."""
+        if system in POINT:
+            table = flat(to_table(self.recipe))
+            return all(str(table[name]) == label for name in POINT[system])
+        if system.startswith(BEST):
+            return label in (f"[{first},{last}]" for first, last in self.recipe.search.intervals)
+        return True
+
+    @functools.cached_property
+    def makes(self) -> list[str]:
+        """The run folders with what it trains."""
+        return [stage.run for stage in stages(self.recipe)]
 
 
 def read_recipes(folder: Path) -> list[Known]:
@@ -58,23 +76,32 @@ def read_recipes(folder: Path) -> list[Known]:
 
 
 def nearest(family: Family, known: Sequence[Known]) -> tuple[Known, list[str]] | None:
-    """The recipe that differs least from what was measured, and how to make it the same."""
+    """The recipe that differs least from what was measured, and how to make it the same; of equals the main one."""
+    ways = [(item, sets) for item in known if (sets := _from(item, family)) is not None]
+    near = [(item, sets) for item, sets in ways if len(sets) <= FAR]
+    return min(near, key=lambda way: (len(way[1]), len(way[0].recipe.run)), default=None)
+
+
+def _of_points(family: Family, near: Known, sets: list[str], known: Sequence[Known]) -> list[Known]:
+    """Where each point is a model: those recipes as near as the nearest one that are for these points."""
+    labels = [point.label for point in family.points] if family.system in POINT else []
+    alike = [item for item in known if labels and _from(item, family) == sets]
+    return [item for label in labels for item in alike if item.reaches(family.system, label)] or [near]
+
+
+def _from(item: Known, family: Family) -> list[str] | None:
+    """How to get from a recipe to what was measured; nothing if it is for something else."""
     record = family.first
-    tuned = record.settings["objective"]["name"] == "search"
-    base = family.changes.get("base", "multi-path")
+    objective = record.settings["objective"]["name"]
+    if pair_of(item.recipe.data) != family.pair:
+        return None
+    if objective == "search" and item.base != family.changes.get("base", "multi-path"):
+        return None
     own = relevant(flat(to_table(build(Recipe, record.settings))), family.kind, family.system)
-    best: tuple[Known, list[str]] | None = None
-    for item in known:
-        if pair_of(item.recipe.data) != family.pair or (tuned and item.base != base):
-            continue
-        for stage in (item.recipe, *stages(item.recipe)):
-            table = flat(to_table(stage))
-            if table["objective.name"] != record.settings["objective"]["name"]:
-                continue
-            sets = _sets(own, relevant(table, family.kind, family.system), family.system)
-            if best is None or len(sets) < len(best[1]):
-                best = item, sets
-    return best if best is not None and len(best[1]) <= FAR else None
+    tables = [flat(to_table(stage)) for stage in (item.recipe, *stages(item.recipe))]
+    tables = [table for table in tables if table["objective.name"] == objective]
+    ways = [_sets(own, relevant(table, family.kind, family.system), family.system) for table in tables]
+    return min(ways, key=len, default=None)
 
 
 def _sets(own: dict[str, Any], recipe: dict[str, Any], system: str) -> list[str]:
@@ -83,7 +110,8 @@ def _sets(own: dict[str, Any], recipe: dict[str, Any], system: str) -> list[str]
     for name, value in own.items():
         if name.startswith("evaluate.") or name.endswith("train.seed") or name in POINT.get(system, ()):
             continue
-        if value == recipe.get(name):
+        # where a teacher lies is no setting
+        if value == recipe.get(name) or (name == "teacher" and value and recipe[name]):
             continue
         if name == "search.intervals" and len(value) == 1 and value[0] in recipe[name]:
             found.append("--each-interval")
@@ -108,12 +136,16 @@ def made(name: str, family: Family, known: Sequence[Known], folder: Path) -> Det
     recipe = "recipe: none in this checkout is near; the records have every setting"
     if near is not None:
         with_ = f", with `{' '.join(near[1])}`" if near[1] else ""
-        recipe = f"recipe: [{near[0].path.as_posix()}]({link(near[0].path, folder)}){with_}"
+        used = [item.path for item in _of_points(family, *near, known)]
+        files = ", ".join(f"[{path.as_posix()}]({link(path, folder)})" for path in used)
+        recipe = f"recipe: {files}{with_}"
     seeds = sorted({"/".join(map(str, describe(item)[2])) for item in filed})
     machines = sorted({f"{r.device}, torch {r.versions.get('torch', '?')}" for r in records})
     first = records[0]
     lines = [
         recipe,
+        f"the translator began with: {_runs(records, 'start', 'random weights')};"
+        f" teacher: {_runs(records, 'teacher', 'none')}",
         f"seeds: {', '.join(seeds)}" + (" (a number for each stage)" if any("/" in seed for seed in seeds) else ""),
         f"machine: {'; '.join(machines)}",
         f"text: {family.pair}, {first.split}, {first.scores.sentences:,} sentences; SHA-256 of the source"
@@ -126,59 +158,115 @@ def made(name: str, family: Family, known: Sequence[Known], folder: Path) -> Det
     return Details(f"How our {name} was made", [Items(lines)])
 
 
+def _runs(records: Sequence[Record], name: str, without: str) -> str:
+    """The run folders that records name as start or teacher."""
+    found = sorted({record.settings.get(name, "") for record in records})
+    return ", ".join(f"`{run}`" if run else without for run in found)
+
+
 def link(path: Path, folder: Path) -> str:
     return Path(os.path.relpath(path, folder)).as_posix()
 
 
-def maker(task: str, system: str, known: Sequence[Known], changed: dict[str, str]) -> Known | None:
-    """The recipe that makes a system for one of the paper's tasks, if possible on the paper's own text."""
-    makers = [item for item in known if paper.task(pair_of(item.recipe.data)) == task]
-    makers = [item for item in makers if item.systems.get(system) == changed]
-    return min(makers, key=lambda item: pair_of(item.recipe.data) != task, default=None)
+def maker(
+    task: str,
+    system: str,
+    label: str,
+    known: Sequence[Known],
+    changed: dict[str, str] | None = None,
+    text: str = "",
+) -> Known | None:
+    """The recipe that makes a point of a system for one of the paper's tasks.
+
+    If possible on this text, else the paper's own; rather one that is evaluated than one that others go on from.
+    Variants of a recipe have its run's name and something behind it: the shortest is the main one.
+    """
+    makers = [
+        item
+        for item in known
+        if paper.task(pair_of(item.recipe.data)) == task
+        and item.systems.get(system) == (changed or {})
+        and item.reaches(system, label)
+        and with_needed([item], known)
+    ]
+
+    def order(item: Known) -> tuple[bool, bool, bool, int]:
+        recipe, pair = item.recipe, pair_of(item.recipe.data)
+        return pair != (text or task), pair != task, "evaluate" not in recipe.stages, len(recipe.run)
+
+    return min(makers, key=order, default=None)
+
+
+def with_needed(items: Sequence[Known], known: Sequence[Known]) -> list[Known]:
+    """Recipes behind all those that they start or learn from; nothing if one of these has no recipe."""
+    found: list[Known] = []
+    waiting = list(items)
+    while waiting:
+        item = waiting.pop(0)
+        if any(item is other for other in found):
+            continue
+        found.append(item)
+        for run in filter(None, (item.recipe.start, item.recipe.teacher)):
+            # two files may train the same run: rather the one that is there already
+            before = next((other for other in (*items, *found, *known) if run in other.makes), None)
+            if before is None:
+                return []
+            waiting.append(before)
+    of_recipe = {id(item.recipe): item for item in found}
+    return [of_recipe[id(recipe)] for recipe in in_order([item.recipe for item in found])]
+
+
+def training(items: Sequence[Known], known: Sequence[Known]) -> list[str]:
+    """The commands that train recipes and whatever they need, in a folder where nothing is trained yet."""
+    recipes = with_needed(items, known)
+    datasets: dict[str, str] = {}
+    for item in recipes:
+        datasets.setdefault(item.recipe.data.dataset, f"whilst prepare {item.path.as_posix()}")
+    return [*datasets.values(), " ".join(["whilst train", *(item.path.as_posix() for item in recipes)])]
 
 
 def missing(
-    task: str, system: str, labels: Sequence[str], known: Sequence[Known], changed: dict[str, str] | None = None
-) -> Block:
+    task: str,
+    system: str,
+    labels: Sequence[str],
+    known: Sequence[Known],
+    changed: dict[str, str] | None = None,
+    text: str = "",
+) -> list[Block]:
     """The commands that would make these points of a system, or of a BS-SiMT that changes something."""
     changed = changed or {}
-    item = maker(task, system, known, changed)
-    if item is None:
-        return Text(f"Not run: {system}. No recipe in this checkout makes it for {task}.")
-    recipe = item.path.as_posix()
-    change = "".join(f"-{name}-{value}" for name, value in changed.items())
-    out = f"results/{pair_of(item.recipe.data)}/{system.removesuffix(' oracle')}{change}"
-    lines = [f"whilst prepare {recipe}"]
-    if system in POINT:
-        for label in labels:
-            lines += _one_model(item, system, label, f"{out}/{label}")
-    else:
-        policies = " ".join(f"--policy {_policy(system, label)}" for label in labels)
-        before = [other.path.as_posix() for other in known if _makes(other, item.recipe.start)][:1]
-        lines.append(" ".join(["whilst train", *before, recipe]))
-        lines.append(f"whilst evaluate {item.recipe.run} {policies} --no-text --out {out}")
-    named = [system, *(f"with {name} {value}" for name, value in changed.items()), ", ".join(labels)]
-    return Details(f"Not run: {' '.join(filter(None, named))}. What would run it", [Code(lines)])
+    makers = {label: maker(task, system, label, known, changed, text) for label in labels}
+    named = " ".join([system, *(f"with {name} {value}" for name, value in changed.items())])
+    blocks: list[Block] = []
+    if nobody := [label for label, item in makers.items() if item is None]:
+        what = f"{named} {', '.join(nobody)}".strip()
+        blocks.append(Text(f"Not run: {what}. No recipe in this checkout makes it for {task}."))
+    points = {label: item for label, item in makers.items() if item is not None}
+    if points:
+        what = f"{named} {', '.join(points)}".strip()
+        lines = [*training(list(points.values()), known), *_evaluating(system, points, changed)]
+        blocks.append(Details(f"Not run: {what}. What would run it", [Code(lines)]))
+    return blocks
 
 
-def _makes(item: Known, run: str) -> bool:
-    return any(stage.run == run for stage in stages(item.recipe))
+def _evaluating(system: str, points: dict[str, Known], changed: dict[str, str]) -> list[str]:
+    """A command for each run, with all of its points."""
+    policies: dict[tuple[str, str], list[str]] = {}
+    for label, item in points.items():
+        change = "".join(f"-{name}-{value}" for name, value in changed.items())
+        out = f"results/{pair_of(item.recipe.data)}/{_folder(system)}{change}"
+        own = f"/{label}" if system in POINT else ""
+        policies.setdefault((item.recipe.run, out + own), []).append(f"--policy {_policy(system, label)}")
+    return [f"whilst evaluate {run} {' '.join(own)} --no-text --out {out}" for (run, out), own in policies.items()]
 
 
-def _one_model(item: Known, system: str, label: str, out: str) -> list[str]:
-    """Where each point is a model of its own."""
-    run = item.recipe.run.removesuffix("-3").removesuffix("/0.1") + ("/" if system == "mma" else "-") + label
-    sets = " ".join(f"--set {name}={label}" for name in POINT[system])
-    stage = "" if item.recipe.stages == ("translate",) else """ --set 'stages=["translate"]'"""
-    return [
-        f"whilst train {item.path.as_posix()} {sets} --set run={run}{stage}",
-        f"whilst evaluate {run} --policy {_policy(system, label)} --no-text --out {out}",
-    ]
+def _folder(system: str) -> str:
+    return "diagonal" if system == DIAGONAL else system.removesuffix(" oracle")
 
 
 def _policy(system: str, label: str) -> str:
     fixed = {"full-sentence": "full", "mma": "mma", "translation-based": "agent-translation"}
     if system in fixed:
         return fixed[system]
-    kind = "oracle" if system.endswith("oracle") else "agent" if system == "bs-simt" else "wait"
-    return f"{kind}-{label.strip('[').partition(',')[0]}"
+    kinds = {BEST: "agent", f"{BEST} oracle": "oracle", DIAGONAL: "diagonal"}
+    return f"{kinds.get(system, 'wait')}-{label.strip('[').partition(',')[0]}"

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from whilst import paper
 from whilst.document import Block
-from whilst.families import Family, Measured, differing
-from whilst.paper import BEST, FULL, Point
+from whilst.families import DIAGONAL, Family, Measured, differing
+from whilst.paper import BEST, FULL, Point, interpolate
 from whilst.provenance import Known, made
 from whilst.tables import NONE, figure
 
@@ -18,7 +18,8 @@ NOT_RUN = "not run"
 ORACLE = f"{BEST} oracle"
 UNTUNED = " (multi-path)"  # of BS-SiMT: an agent on the multi-path model as it is
 OURS = {FULL: "full-sentence"}  # what we call the paper's systems, where it is not the same
-KINDS = {FULL: "full", "wait-k": "wait", "multi-path": "wait", "mma": "mma", ORACLE: "oracle"}  # else agents
+# Of their policies; else agents.
+KINDS = {FULL: "full", "wait-k": "wait", "multi-path": "wait", DIAGONAL: "diagonal", "mma": "mma", ORACLE: "oracle"}
 
 
 @dataclass(frozen=True)
@@ -51,9 +52,19 @@ class Shelf:
         """The same, tested on one of the paper's texts and without changes."""
         return [family for family in self.of_system(system) if paper.task(family.pair) == task]
 
+    def control(self, family: Family) -> Family | None:
+        """The diagonal on the same text, most alike where there are several."""
+        return most_alike(family, self.of_system(DIAGONAL))
+
     @property
     def left(self) -> list[Family]:
         return [family for family in self.families if not any(family is one for one in self.shown)]
+
+
+def most_alike(family: Family, others: Sequence[Family]) -> Family | None:
+    """Of those on the same text, the one whose settings differ least."""
+    group = [other for other in others if other.pair == family.pair]
+    return min(group, key=lambda other: len(differing([other, family])), default=None)
 
 
 def _plain(system: str) -> str:
@@ -112,3 +123,18 @@ def difference(family: Family | None, point: Point | None, system: str) -> tuple
         return None, None
     ours = family.points[0].result.bleu if system == FULL else family.at(point.al)
     return ours, None if ours is None else ours - point.bleu
+
+
+def over(point: Point | None, curve: Sequence[Point]) -> float | None:
+    """How far a point is above a curve at its AL."""
+    level = None if point is None or point.al is None else interpolate(curve, point.al)
+    return None if level is None or point is None else point.bleu - level
+
+
+def over_control(family: Family, shelf: Shelf) -> dict[str, float]:
+    """By label, how far our points are above the diagonal at equal AL, where it has one."""
+    control = shelf.control(family)
+    if control is None or family.kind in ("full", "diagonal"):
+        return {}
+    found = {point.label: over(point, control.curve) for point in family.curve}
+    return {label: above for label, above in found.items() if above is not None}

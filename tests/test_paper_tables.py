@@ -1,0 +1,91 @@
+"""What the paper's document shows beside the paper's own rows: our control, a point without a curve, late heads."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.kept import RECIPES, keep, rows, section, write
+from whilst import paper_tables
+from whilst.errors import UserError
+from whilst.families import families, read_filed
+from whilst.lines import Line
+from whilst.outliers import Head, write_heads
+from whilst.provenance import read_recipes
+from whilst.shelf import Shelf
+
+TRANSLATING = "iwslt15.en-vi.translation-based"
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    """The diagonal and what is above and below it."""
+    root = tmp_path / "results"
+    for k, al, bleu in ((1, 2.0, 26.0), (3, 4.0, 28.0), (5, 6.0, 29.0)):
+        keep(root / "diagonal", "iwslt15.en-vi", "multi-path (diagonal)", f"diagonal-{k}", al, bleu)
+        keep(root / "multi-path", "iwslt15.en-vi", "multi-path", f"wait-{k}", al + 1, bleu)
+    for first, al, bleu in ((1, 3.0, 28.5), (3, 7.0, 29.0)):
+        keep(root / "agent", "iwslt15.en-vi", "bs-simt (multi-path)", f"agent-{first}", al, bleu)
+    keep(root / "prefixes", TRANSLATING, "translation-based", "agent-translation", 3.5, 27.0)
+    return root
+
+
+def test_the_diagonal_stands_in_the_main_table_and_everything_is_over_it(results: Path, tmp_path: Path) -> None:
+    text = write(results, tmp_path / "out")
+    found = {(row[0], row[1]): row[2:] for row in rows(section(text, "Table 8"))}
+    row = ["the paper's", "—", "—", "4.00", "28.00", "1", "—", "—", "—"]
+    assert found["multi-path (diagonal)", "3"] == row
+    # The diagonal has 27.00 at 3.0, 28.50 at 5.0; it ends at 6.0.
+    assert found["bs-simt, not fine-tuned", "[1,5]"][-1] == "+1.50"
+    assert found["bs-simt, not fine-tuned", "[3,7]"][-1] == "—"
+    assert found["multi-path", "3"][-1] == "-0.50"
+    assert "diagonal/test.diagonal-3.json" in section(text, "Table 8")
+    assert "diagonal" not in section(text, "Measured")
+    summary = {row[1]: row for row in rows(text.partition("## ")[0]) if row[0] == "iwslt15.en-vi"}
+    assert summary["bs-simt, not fine-tuned"][-2] == "+1.50"
+    assert summary["multi-path"][-2] == "-0.75", "-1.00 at AL 3.0, -0.50 at 5.0"
+    other = section(text, "Table 9")
+    assert "Not run: multi-path (diagonal) 3, 5, 7, 9. What would run it" in other
+    assert "--policy diagonal-9 --no-text --out results/iwslt15.vi-en/diagonal" in other
+
+
+def test_the_diagonal_is_drawn(results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[str] = []
+
+    def draw(lines: Sequence[Line], *_: object) -> None:
+        drawn.extend(line.name for line in lines)
+
+    monkeypatch.setattr(paper_tables, "draw", draw)
+    shelf = Shelf(families(read_filed(results))[0], read_recipes(RECIPES), tmp_path)
+    paper_tables.curves("iwslt15.en-vi", shelf)
+    assert drawn == ["multi-path", "translation-based", "bs-simt, not fine-tuned", "multi-path (diagonal)"]
+
+
+def test_a_point_alone_compares_with_the_other_curves_at_its_latency(results: Path, tmp_path: Path) -> None:
+    text = write(results, tmp_path / "out")
+    table = section(text, "Table 8")
+    assert "ours 27.00 at AL 3.50, the paper's 21.92 at 0.61; +5.08 BLEU and +2.89 AL." in table
+    found = {row[0]: row[1:] for row in rows(table) if len(row) == 3}
+    assert found["our multi-path"] == ["26.50", "+0.50"]
+    assert found["our multi-path (diagonal)"] == ["27.50", "-0.50"]
+    assert found["our bs-simt, not fine-tuned"] == ["28.56", "-1.56"]
+    assert found["the paper's bs-simt"] == ["28.05", "-1.05"]  # 28.00 at 3.40, 29.05 at 5.39
+    assert "the paper's translation-based" not in found
+    assert ["iwslt15.en-vi", "translation-based", "the paper's", "no curve"] in [row[:4] for row in rows(text)]
+
+
+def test_heads_that_keep_mma_waiting_are_told(tmp_path: Path) -> None:
+    root = tmp_path / "results"
+    for weight, al in ((0.4, 2.7), (0.1, 4.6)):
+        sets = (f"objective.latency_average={weight}",)
+        keep(root / str(weight), "mma/iwslt15.en-vi.0.1", "mma", "mma", al, 28.0, *sets)
+    late = [Head(1, 1, 4.0, -1.0, 0.0, 0.0), Head(5, 2, 9.0, 3.4, 0.625, 0.1), Head(6, 1, 7.0, 2.5, 0.2, 0.1)]
+    file = root / "0.4" / "test.mma.heads.json"
+    write_heads(file, late)
+    table = section(write(root, tmp_path / "out"), "Table 8")
+    found = [row for row in rows(table) if row[-1].startswith("[test.mma.heads.json]")]
+    assert [row[:-1] for row in found] == [["0.4", "3", "2", "layer 5, head 2", "+3.40", "62%"]]
+    assert "the translator began with: `runs/iwslt15.en-vi.mma/first`" in table
+    file.write_text('{"heads": [{"layer": 1}]}', encoding="utf-8")
+    with pytest.raises(UserError, match=r"test\.mma\.heads\.json: damaged"):
+        write(root, tmp_path / "again")
