@@ -21,7 +21,7 @@ STYLE = """
 @media (prefers-color-scheme: dark) { :root { --text: #e4e7eb; --soft: #9aa4af; --line: #363c44; --back: #15181c;
   --tint: #1e2227; --link: #7ab8f5; } }
 body { margin: 0; background: var(--back); color: var(--text); font: 16px/1.55 system-ui, sans-serif; }
-main { max-width: 70rem; margin: 0 auto; padding: 1.5rem 1rem 4rem; overflow-wrap: break-word; }
+main { max-width: 76rem; margin: 0 auto; padding: 1.5rem 1rem 4rem; overflow-wrap: break-word; }
 h1, h2, h3 { line-height: 1.25; }
 h2 { margin-top: 3rem; padding-top: .8rem; border-top: 1px solid var(--line); }
 h3 { margin-top: 2rem; }

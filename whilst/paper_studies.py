@@ -24,6 +24,8 @@ from whilst.tables import NONE, Column, Grid
 
 COVERING = (ORACLE, "wait-k", "mma")  # the systems of the paper's figure of sufficiency
 SHARES = (0.25, 0.5, 0.75, 1.0)
+# Columns of a sufficiency's points; those measured before there were labels have none.
+FIELDS = {"pair": "pair", "system": "system", "policy": "policy", "point": "label"}
 
 
 @dataclass(frozen=True)
@@ -137,10 +139,10 @@ def sufficiency(studies: Sequence[Study], shelf: Shelf) -> list[Block]:
     for study in studies:
         points = sorted(study.found["points"], key=lambda point: (point["system"], point["al"]))
         rows = [
-            [point["pair"], point["system"], point["policy"], f"{point['al']:.2f}", f"{point['sufficiency']:.3f}"]
-            for point in points
+            [*(p.get(name, NONE) for name in FIELDS.values()), f"{p['al']:.2f}", f"{p['sufficiency']:.3f}"]
+            for p in points
         ]
-        texts = [Column(name, is_text=True) for name in ("pair", "system", "policy")]
+        texts = [Column(name, is_text=True) for name in FIELDS]
         about = f"Ours, by {study.found['links']} links, {points[0]['sentences']:,} sentences."
         for point in points:
             if paper.task(point["pair"]) == facts["task"] and point["policy"] == policy:

@@ -119,6 +119,7 @@ def _recipe(settings: dict[str, Any]) -> tuple[str, tuple[int | None, ...]]:
     evaluate = {name: value for name, value in settings.get("evaluate", {}).items() if name != "policies"}
     given = {name: value for name, value in settings.items() if name not in ("run", "start")}
     table = json.loads(json.dumps(_complete(given | {"evaluate": evaluate})))
+    table["teacher"] = bool(table.get("teacher"))  # a teacher of another seed lies elsewhere
     seeds = []
     for path in _SEEDED:
         section = table
