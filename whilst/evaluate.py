@@ -277,25 +277,24 @@ class Asked:
     settings: Evaluate
 
 
-def find_asked(run: Path, policies: Sequence[str], load: Callable[[Path], Trained]) -> tuple[Dataset, list[Asked]]:
-    """The policies, or those of the run's own recipe if none is named, and the text to evaluate them on."""
+def find_asked(run: Path, policies: Sequence[str], load: Callable[[Path], Trained]) -> tuple[Recipe, list[Asked]]:
+    """A run's recipe and the policies, or those of that recipe if none is named."""
     # Of a run whose translator is another's there is only the fine-tuned one.
     run = run if (run / "recipe.json").is_file() or not (run / SEARCH).is_dir() else run / SEARCH
-    recipe = load(run).recipe
-    dataset = Dataset.open(Path(recipe.data.dataset))
-    asked = []
+    recipe, asked = load(run).recipe, []
     for named in policies or recipe.evaluate.policies:
         name, threshold = with_threshold(named, recipe.evaluate.threshold)
         settings = dataclasses.replace(recipe.evaluate, threshold=threshold)
         asked.append(Asked(name, load(home(run, name)), settings))
-    return dataset, asked
+    return recipe, asked
 
 
 def evaluate_run(
     run: Path, policies: Sequence[str], out: Path | None, with_text: bool, overrides: list[str], device: str
 ) -> list[Record]:
     """Evaluate a run under each policy; the run's own recipe says what is not given."""
-    dataset, asked = find_asked(run, policies, loader(overrides, device))
+    recipe, asked = find_asked(run, policies, loader(overrides, device))
+    dataset = Dataset.open(Path(recipe.data.dataset))
     chosen = []  # all of them first: a mistyped name must not cost the time of those before it
     for one in asked:
         trained = with_precision(one.trained, one.settings)

@@ -34,8 +34,15 @@ FAR = 10.0  # pixels between a point and its label, from which on a thin line le
 HALO = [withStroke(linewidth=2.5, foreground="white")]
 
 
-def draw(ours: Sequence[Line], references: Sequence[Line], title: str, reference_title: str, stem: Path) -> None:
-    """Write `stem`.png and `stem`.svg; the same input gives the same bytes."""
+def draw(
+    ours: Sequence[Line],
+    references: Sequence[Line],
+    title: str,
+    reference_title: str,
+    stem: Path,
+    names: tuple[str, str] = ("average lagging (source units)", "BLEU (tokenised, lower-cased)"),
+) -> None:
+    """Write `stem`.png and `stem`.svg; the same input gives the same bytes. `names` are those of the axes."""
     settings: Any = {
         "svg.hashsalt": "whilst",
         "font.size": 11,
@@ -59,8 +66,8 @@ def draw(ours: Sequence[Line], references: Sequence[Line], title: str, reference
         ]
         solid = [_draw_ours(axes, line, stroke) for line, stroke in drawn]
         axes.set_title(title, loc="left", fontsize=13, fontweight="bold", pad=12)
-        axes.set_xlabel("average lagging (source units)")
-        axes.set_ylabel("BLEU (tokenised, lower-cased)")
+        axes.set_xlabel(names[0])
+        axes.set_ylabel(names[1])
         axes.grid(color="#ececec", linewidth=0.8)
         axes.set_axisbelow(True)
         _legends(figure, solid, muted, reference_title)
@@ -77,7 +84,7 @@ def _limits(ours: Sequence[Line], references: Sequence[Line]) -> tuple[tuple[flo
     curves = [line.curve for line in ours] + [line.curve for line in references if len(line.curve) > 1]
     als = [al for curve in curves for _, al, _ in curve] or [0.0, 1.0]
     bleus = [bleu for curve in curves for _, _, bleu in curve]
-    bleus += [bleu for line in (*ours, *references) for bleu in line.heights]
+    bleus = bleus + [bleu for line in (*ours, *references) for bleu in line.heights] or [0.0, 1.0]
     wide = max(max(als) - min(als), 1.0)
     high = max(max(bleus) - min(bleus), 1.0)
     return (min(als) - 0.06 * wide, max(als) + 0.06 * wide), (min(bleus) - 0.08 * high, max(bleus) + 0.1 * high)

@@ -19,7 +19,8 @@ def measured_already(run: Path, policies: Sequence[str], with_text: bool) -> dic
     folder = run / "evaluations"
     if not folder.is_dir():
         return {}
-    dataset, asked = find_asked(run, policies, loader([], "cpu"))
+    recipe, asked = find_asked(run, policies, loader([], "cpu"))
+    dataset = Dataset.open(Path(recipe.data.dataset))
     found = [find_measured(one, dataset, folder, with_text) for one in asked]
     return {name: record for name, record in zip(policies, found, strict=True) if record is not None}
 

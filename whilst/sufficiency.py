@@ -7,35 +7,30 @@ the model is given them, and the policy only says when. AL is that of the same r
 import shlex
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
-import matplotlib as mpl
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 
 from whilst.alignment import encode, farthest, needs, read_alignment, sufficient
 from whilst.checkpoint import Trained
 from whilst.console import console, track
 from whilst.dataset import Ragged, Split
 from whilst.errors import UserError
-from whilst.evaluate import choose, loader, pair_name, policy_name, system_name, with_precision
-from whilst.files import sha256, write_json, writing
-from whilst.folders import SEARCH, home, read_recipe
-from whilst.lines import Line, strokes
+from whilst.evaluate import choose, find_asked, loader, pair_name, policy_name, system_name, with_precision
+from whilst.figure import draw
+from whilst.files import sha256, write_json
+from whilst.lines import Line
 from whilst.metrics import average_lagging
-from whilst.names import TRANSLATION_BASED, with_threshold
-from whilst.placing import Box, Label, place
 from whilst.processes import describe, pick_device, versions
 from whilst.settings import Evaluate, Recipe
 from whilst.tables import SYSTEM, Column, Grid
 from whilst.text import cleaner, read_pairs
 from whilst.vocab import EOS
 from whilst.walk import walk_along
+
+NAMES = "average lagging along the reference (source units)", "aligned words whose source was read (%)"
 
 
 @dataclass(frozen=True)
@@ -114,7 +109,7 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Asked:
+class Led:
     """One policy of one run, before it is measured."""
 
     run: Path
@@ -163,7 +158,7 @@ class Asked:
 def label_of(policy: str, recipe: Recipe) -> str:
     """As reports label the points of their curves."""
     kind, _, argument = policy.partition("-")
-    if kind == "wait":
+    if kind in ("wait", "diagonal"):
         return f"k={argument}"
     if kind == "mma":
         return f"λ={recipe.objective.latency_average}"
@@ -171,28 +166,14 @@ def label_of(policy: str, recipe: Recipe) -> str:
     return next((f"[{first},{last}]" for first, last in intervals if str(first) == argument), policy)
 
 
-def resolve(runs: Sequence[Path], policies: Sequence[str], overrides: list[str], device: str) -> list[Asked]:
+def resolve(runs: Sequence[Path], policies: Sequence[str], overrides: list[str], device: str) -> list[Led]:
     """Every policy of every run, each with the model that it is for."""
-    asked, load = [], loader(overrides, device)
-    for run in runs:
-        # Of a run whose translator is another's there is only the fine-tuned one.
-        folder = run if (run / "recipe.json").is_file() or not (run / SEARCH).is_dir() else run / SEARCH
-        settings = load(folder).recipe.evaluate
-        for name in policies or usual_policies(load(folder)):
-            policy, threshold = with_threshold(name, settings.threshold)
-            own = replace(settings, threshold=threshold)
-            asked.append(Asked(run, with_precision(load(home(folder, policy)), own), policy, own))
-    return asked
+    load = loader(overrides, device)
+    asked = ((run, one) for run in runs for one in find_asked(run, policies, load)[1])
+    return [Led(run, with_precision(one.trained, one.settings), one.name, one.settings) for run, one in asked]
 
 
-def usual_policies(trained: Trained) -> Sequence[str]:
-    """Those of the recipe; but a translation-based run has its translator's recipe, which knows nothing of it."""
-    named = trained.recipe.evaluate.policies
-    is_copied = TRANSLATION_BASED in trained.agents and TRANSLATION_BASED not in named
-    return trained.agents if is_copied and named == read_recipe(trained.path).evaluate.policies else named
-
-
-def measure_all(asked: Sequence[Asked], text: Aligned) -> list[Point]:
+def measure_all(asked: Sequence[Led], text: Aligned) -> list[Point]:
     """All of them along one sentence first: a mistake in the last must not cost the time of those before it."""
     texts = {one.trained.path: one.trained for one in asked}
     encoded = {path: Encoded.of(text, trained) for path, trained in texts.items()}
@@ -224,7 +205,8 @@ def sufficiency(
         "versions": versions(),
     }
     write_json(out / "sufficiency.json", table)
-    draw(curves(points), f"Sufficiency by {links} links, {points[0].sentences} sentences", out / "sufficiency")
+    title = f"Sufficiency by {links} links, {points[0].sentences} sentences"
+    draw(curves(points), [], title, "", out / "sufficiency", NAMES)
     return points
 
 
@@ -245,55 +227,8 @@ def curves(points: Sequence[Point]) -> list[Line]:
     groups: dict[str, list[tuple[str, float | None, float]]] = {}
     for name, point in zip(systems(reading), reading, strict=True):
         key = f"{name}, {point.variant}" if point.variant else name
-        groups.setdefault(key, []).append((point.label, point.al, point.sufficiency))
+        groups.setdefault(key, []).append((point.label, point.al, 100 * point.sufficiency))
     return [Line(name, own) for name, own in groups.items()]
-
-
-def draw(lines: Sequence[Line], title: str, stem: Path) -> None:
-    """Write `stem`.png and `stem`.svg; the same input gives the same bytes."""
-    spines = {"axes.spines.top": False, "axes.spines.right": False}
-    settings: Any = {"svg.hashsalt": "whilst", "font.size": 11, "font.family": "DejaVu Sans", **spines}
-    with mpl.rc_context(settings):
-        figure = Figure(figsize=(8.4, 5.4), layout="constrained")
-        FigureCanvasAgg(figure)
-        axes = figure.add_subplot()
-        for line, look in strokes(lines):
-            xs, ys = ([point[place] for point in line.curve] for place in (1, 2))
-            axes.plot(
-                xs, ys, color=look.colour, marker=look.marker, markersize=look.size, markeredgecolor="white",
-                linewidth=look.width, label=line.name,
-            )  # fmt: skip
-        axes.margins(0.08)
-        axes.set_title(title, loc="left", fontsize=13, fontweight="bold", pad=12)
-        axes.set_xlabel("average lagging along the reference (source units)")
-        axes.set_ylabel("share of aligned words")
-        axes.grid(color="#ececec", linewidth=0.8)
-        if lines:
-            figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize=10)
-        figure.draw_without_rendering()  # only then is it known how large the axes are
-        _name_points(axes, lines)
-        for suffix, metadata in ((".png", {"Software": None}), (".svg", {"Date": None})):
-            with writing(stem.with_name(stem.name + suffix)) as temporary:
-                figure.savefig(temporary, format=suffix[1:], dpi=160, metadata=metadata)
-
-
-def _name_points(axes: Axes, lines: Sequence[Line]) -> None:
-    """Each point's label beside it, off lines and other labels."""
-    texts, labels, obstacles = [], [], []
-    usual: Any = {"xytext": (0, 0), "textcoords": "offset points", "ha": "center", "va": "center", "fontsize": 9.5}
-    for line, look in strokes(lines):
-        drawn = axes.transData.transform([(x, y) for _, x, y in line.curve])
-        obstacles.append((drawn, look.weight))
-        for (name, al, share), (x, y) in zip(line.curve, drawn, strict=True):
-            texts.append(axes.annotate(name, (al, share), **usual, color=look.colour, in_layout=False))
-            extent = texts[-1].get_window_extent()
-            labels.append(Label(x, y, extent.width + 4, extent.height + 2))
-    frame = axes.get_window_extent()
-    boxes = place(labels, obstacles, Box(frame.x0, frame.y0, frame.x1, frame.y1))
-    scale = 72 / axes.figure.dpi  # points in a pixel
-    for text, label, box in zip(texts, labels, boxes, strict=True):
-        middle = (box.left + box.right) / 2 - label.x, (box.low + box.high) / 2 - label.y
-        text.set_position((middle[0] * scale, middle[1] * scale))
 
 
 def print_points(points: Sequence[Point]) -> None:
