@@ -13,6 +13,7 @@ LAYERS = (
     "files",
     "console",
     "signals",
+    "aside",
     "settings",
     "config",
     "names",

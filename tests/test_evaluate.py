@@ -1,7 +1,8 @@
 """From units to words with delays: in a trace, a word counts when it is whole, and delays count source words."""
 
 import dataclasses
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Literal
 
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.runs import CPU, short_recipe
+from whilst.aside import all_done
 from whilst.checkpoint import Trained, load_run, save_tensors, write_run
 from whilst.config import build
 from whilst.dataset import Dataset
@@ -198,7 +200,7 @@ def run(
 def test_an_evaluation_can_be_read_and_scored_again(run: tuple[Trained, Dataset], tmp_path: Path) -> None:
     trained, dataset = run
     settings = Evaluate(batch=7, max_ratio=1.0, max_extra=3)
-    record = evaluate(trained, dataset, policy("wait-2"), settings, tmp_path, with_text=True)
+    record = evaluate(trained, dataset, policy("wait-2"), settings, tmp_path, with_text=True)()
     sentences = read_trace(tmp_path / record.trace)
     sources, references = dataset.text("test")
     assert [sentence.index for sentence in sentences] == list(range(20))
@@ -219,10 +221,37 @@ def test_an_evaluation_can_be_read_and_scored_again(run: tuple[Trained, Dataset]
     assert record.settings["evaluate"]["batch"] == 7
 
 
+def test_other_processes_write_the_same(run: tuple[Trained, Dataset], tmp_path: Path) -> None:
+    """As on a machine with a GPU, where the next policy is decoded meanwhile."""
+    trained, dataset = run
+    settings = Evaluate(max_ratio=1.0, max_extra=3)
+    made = []
+    for count in (0, 2):
+        folder = tmp_path / str(count)
+        works = (evaluate(trained, dataset, policy(name), settings, folder, True) for name in ("wait-1", "full"))
+        records = all_done(works, count)
+        assert [record.policy for record in records] == ["wait-1", "full"]
+        for record in records:
+            written = read_record(folder / f"test.{record.policy}.json")
+            assert written.scores.to_table() == record.scores.to_table()
+        made.append([dataclasses.replace(record, seconds=0.0) for record in records])
+    assert made[0] == made[1]
+
+
+def test_what_was_decoded_is_written_before_a_mistake_ends_it(tmp_path: Path) -> None:
+    def works() -> Iterator[Callable[[], object]]:
+        yield functools.partial((tmp_path / "written").mkdir)
+        raise UserError("the next one")
+
+    with pytest.raises(UserError, match="the next one"):
+        all_done(works(), 1)
+    assert (tmp_path / "written").is_dir()
+
+
 def test_without_text_the_trace_has_none(run: tuple[Trained, Dataset], tmp_path: Path) -> None:
     trained, dataset = run
     settings = Evaluate(split="valid", max_ratio=1.0, max_extra=3)
-    record = evaluate(trained, dataset, policy("full"), settings, tmp_path, with_text=False)
+    record = evaluate(trained, dataset, policy("full"), settings, tmp_path, with_text=False)()
     assert record.trace == "valid.full.jsonl.xz"
     assert all(sentence.source is sentence.reference is None for sentence in read_trace(tmp_path / record.trace))
     assert record.scores.bleu is not None
@@ -283,7 +312,7 @@ def test_another_threshold_or_beam_has_another_name(run: tuple[Trained, Dataset]
     written = []
     for beam in (1, 2):
         settings = Evaluate(beam=beam, max_ratio=1.0, max_extra=3)
-        written.append(evaluate(trained, dataset, policy("full"), settings, tmp_path, with_text=False))
+        written.append(evaluate(trained, dataset, policy("full"), settings, tmp_path, with_text=False)())
     assert [record.policy for record in written] == ["full", "full.beam-2"]
     assert {path.name for path in tmp_path.glob("*.xz")} == {"test.full.jsonl.xz", "test.full.beam-2.jsonl.xz"}
     assert [read_record(tmp_path / f"test.{record.policy}.json").trace for record in written] == [

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.runs import CPU, MODEL, SHORT, write_toml
-from whilst import evaluate
+from whilst import evaluate, scoring
 from whilst.__main__ import main
 from whilst.checkpoint import Trained, load_tensors, save_tensors
 from whilst.dataset import Dataset
@@ -58,10 +58,9 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     def watched(
         trained: Trained, dataset: Dataset, one: Policy, how: Evaluate, folder: Path, text: bool
-    ) -> Record:
-        record = real(trained, dataset, one, how, folder, text)
-        names.append(record.policy)
-        return record
+    ) -> Callable[[], Record]:
+        names.append(evaluate.policy_name(one.name, how))
+        return real(trained, dataset, one, how, folder, text)
 
     monkeypatch.setattr(evaluate, "evaluate", watched)
     return names
@@ -102,12 +101,12 @@ def test_a_killed_evaluation_goes_on(recipe: Recipe, monkeypatch: pytest.MonkeyP
             raise KeyboardInterrupt
         write_record(path, record)
 
-    monkeypatch.setattr(evaluate, "write_record", killed)
+    monkeypatch.setattr(scoring, "write_record", killed)
     with pytest.raises(KeyboardInterrupt):
         train(recipe, CPU)
-    assert decoded == ["wait-1", "full"]
+    assert decoded == ["wait-1", "full", "agent-1"]
     assert of(recipe, "agent-1", "jsonl.xz").is_file(), "killed between trace and record"
-    monkeypatch.setattr(evaluate, "write_record", write_record)
+    monkeypatch.setattr(scoring, "write_record", write_record)
     decoded.clear()
     note_time(Path(recipe.run), "evaluate", 1000.0)
     train(recipe, CPU)

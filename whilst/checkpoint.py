@@ -9,6 +9,7 @@
     labels/                the reads that search finds with these weights, for agents
 """
 
+import functools
 import json
 import shutil
 from collections.abc import Mapping
@@ -100,7 +101,7 @@ class Trained:
         """The policies of its agent, in the order of its latencies; none without one."""
         return [] if self.agent is None else agent_names(self.recipe.search, self.agent.settings.labels)
 
-    @property
+    @functools.cached_property
     def checksum(self) -> str:
         return sha256(self.path / WEIGHTS)
 

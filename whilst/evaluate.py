@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from whilst.aside import all_done, helpers
 from whilst.beam import beam_search
 from whilst.checkpoint import Trained, load_run
 from whilst.config import to_table
@@ -24,7 +25,6 @@ from whilst.files import sha256, sha256_lines
 from whilst.folders import AGENT, SEARCH, WEIGHTS, home, overridden, pace_in, read_recipe
 from whilst.labels import find_labels
 from whilst.loop import Output
-from whilst.metrics import score
 from whilst.names import TRANSLATION_BASED, place_of, with_threshold
 from whilst.outliers import find_heads, heads_table, write_heads
 from whilst.policy import Policy, policy
@@ -33,9 +33,9 @@ from whilst.policy.diagonal import Diagonal
 from whilst.policy.mma import NO_HEADS, Stopped
 from whilst.policy.oracle import Oracle
 from whilst.processes import describe, pick_device, versions
-from whilst.scoring import Record, record_path, write_record
+from whilst.scoring import Record, record_path, write_up
 from whilst.settings import Data, Evaluate, Recipe
-from whilst.trace import Sentence, write_trace
+from whilst.trace import Sentence
 from whilst.vocab import EOS
 
 
@@ -97,8 +97,9 @@ def translate_lines(trained: Trained, lines: Sequence[str], policy: Policy, sett
 
 def evaluate(
     trained: Trained, dataset: Dataset, chosen: Policy, settings: Evaluate, folder: Path, with_text: bool
-) -> Record:
-    """Translate a split and write `folder/SPLIT.NAME.jsonl.xz` and its record beside it (see `policy_name`)."""
+) -> Callable[[], Record]:
+    """Translate a split. What is left to do needs no model, so that another process may do it: to score it, and to
+    write `folder/SPLIT.NAME.jsonl.xz` and its record beside it (see `policy_name`)."""
     sources, references = dataset.text(settings.split)
     began = time.perf_counter()
     outputs = translate_lines(trained, sources, chosen, settings)
@@ -110,31 +111,27 @@ def evaluate(
     name = policy_name(chosen.name, settings)
     trace = trace_path(folder, chosen.name, settings)
     record_path(trace).unlink(missing_ok=True)  # killed now, it must not leave a new trace beside an old record
-    write_trace(trace, sentences, with_text)
     if isinstance(chosen, Stopped):
         heads = find_heads(trained.model, to_units(trained, sources), outputs, settings.batch)
         write_heads(folder / f"{settings.split}.{name}.heads.json", heads)
         console.print(heads_table(heads))
     recipe = trained.recipe
-    record = Record(
-        system=system_name(recipe, chosen.name),
-        policy=name,
-        pair=pair_name(recipe),
-        split=settings.split,
-        scores=score(sentences, references),
-        trace=trace.name,
-        source_sha256=sha256_lines(sources),
-        reference_sha256=sha256_lines(references),
-        settings=settings_table(recipe, settings),
-        model_sha256=trained.checksum,
-        agent_sha256=agent_checksum(trained, chosen.name),
-        command=shlex.join(["whilst", *sys.argv[1:]]),
-        seconds=round(seconds, 2),
-        device=describe(trained.model.target_embedding.weight.device),
-        versions=versions(),
-    )
-    write_record(record_path(trace), record)  # last: whoever finds it finds the others
-    return record
+    about = {
+        "system": system_name(recipe, chosen.name),
+        "policy": name,
+        "pair": pair_name(recipe),
+        "split": settings.split,
+        "source_sha256": sha256_lines(sources),
+        "reference_sha256": sha256_lines(references),
+        "settings": settings_table(recipe, settings),
+        "model_sha256": trained.checksum,
+        "agent_sha256": agent_checksum(trained, chosen.name),
+        "command": shlex.join(["whilst", *sys.argv[1:]]),
+        "seconds": round(seconds, 2),
+        "device": describe(trained.model.target_embedding.weight.device),
+        "versions": versions(),
+    }
+    return functools.partial(write_up, about, trace, sentences, references, with_text)
 
 
 def trace_path(folder: Path, name: str, settings: Evaluate) -> Path:
@@ -301,4 +298,5 @@ def evaluate_run(
         split = dataset.split(one.settings.split)
         chosen.append((trained, choose(one.name, trained, one.settings, split), one.settings))
     folder = out or run / "evaluations"
-    return [evaluate(trained, dataset, one, settings, folder, with_text) for trained, one, settings in chosen]
+    works = (evaluate(trained, dataset, one, settings, folder, with_text) for trained, one, settings in chosen)
+    return all_done(works, helpers() if len(chosen) > 1 and pick_device(device).type == "cuda" else 0)

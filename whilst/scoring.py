@@ -16,7 +16,7 @@ from whilst.files import read_json, sha256_lines, write_json
 from whilst.metrics import Scores, score
 from whilst.settings import Data
 from whilst.text import cleaner, read_lines
-from whilst.trace import Sentence, find_problem, read_trace
+from whilst.trace import Sentence, find_problem, read_trace, write_trace
 
 FORMAT = 1
 _SUFFIXES = (".jsonl", ".jsonl.gz", ".jsonl.xz")
@@ -49,6 +49,16 @@ def record_path(trace: Path) -> Path:
         if trace.name.endswith(suffix):
             return trace.with_name(trace.name.removesuffix(suffix) + ".json")
     raise UserError(f"{trace}: a trace's name ends in {', '.join(_SUFFIXES)}")
+
+
+def write_up(
+    about: dict[str, Any], trace: Path, sentences: list[Sentence], references: list[str], text: bool
+) -> Record:
+    """Write a trace, score it, and write the record, of which `about` is what sentences do not tell."""
+    write_trace(trace, sentences, text)
+    record = Record(**about, trace=trace.name, scores=score(sentences, references))
+    write_record(record_path(trace), record)  # last: whoever finds it finds the others
+    return record
 
 
 def write_record(path: Path, record: Record) -> None:
