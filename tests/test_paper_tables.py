@@ -78,14 +78,14 @@ def test_heads_that_keep_mma_waiting_are_told(tmp_path: Path) -> None:
     root = tmp_path / "results"
     for weight, al in ((0.4, 2.7), (0.1, 4.6)):
         sets = (f"objective.latency_average={weight}",)
-        keep(root / str(weight), "mma/iwslt15.en-vi.0.1", "mma", "mma", al, 28.0, *sets)
+        keep(root / str(weight), "iwslt15.en-vi.mma", "mma", "mma", al, 28.0, *sets)
     late = [Head(1, 1, 4.0, -1.0, 0.0, 0.0), Head(5, 2, 9.0, 3.4, 0.625, 0.1), Head(6, 1, 7.0, 2.5, 0.2, 0.1)]
     file = root / "0.4" / "test.mma.heads.json"
     write_heads(file, late)
     table = section(write(root, tmp_path / "out"), "Table 8")
     found = [row for row in rows(table) if row[-1].startswith("[test.mma.heads.json]")]
     assert [row[:-1] for row in found] == [["0.4", "3", "2", "layer 5, head 2", "+3.40", "62%"]]
-    assert "the translator began with: `runs/iwslt15.en-vi.mma/first`" in table
+    assert "the translator began with: `runs/iwslt15.en-vi`" in table
     file.write_text('{"heads": [{"layer": 1}]}', encoding="utf-8")
     with pytest.raises(UserError, match=r"test\.mma\.heads\.json: damaged"):
         write(root, tmp_path / "again")
