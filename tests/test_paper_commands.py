@@ -113,7 +113,7 @@ def test_a_point_is_made_by_its_own_recipe_and_a_system_by_the_main_one(text: st
     assert "separate" not in table
     assert "no-teacher" not in text
     assert "--policy mma --no-text --out results/iwslt15.vi-en/mma/0.05" in table
-    assert "recipes/iwslt15.vi-en.toml recipes/mma/iwslt15.vi-en.0.4.toml" in table, "what it starts from comes first"
+    assert "recipes/iwslt15.vi-en.toml recipes/mma/iwslt15.vi-en.0.4.toml" in table, "its start comes first"
     known = read_recipes(ROOT / "recipes")
     for label, name in (("[5,9]", "iwslt15.vi-en"), ("[13,17]", "iwslt15.vi-en"), ("[2,6]", None)):
         item = maker("iwslt15.vi-en", paper.BEST, label, known)
