@@ -65,6 +65,16 @@ def test_the_command_compares_it_and_writes_a_card(run: Path, tmp_path: Path) ->
     assert "20 sentences" in card
 
 
+def test_a_card_that_somebody_wrote_stays(run: Path, tmp_path: Path) -> None:
+    assert whilst("bundle", run, tmp_path / "out").code == 0
+    made = (tmp_path / "out/README.md").read_text(encoding="utf-8")
+    (tmp_path / "out/README.md").write_text("Mine.\n", encoding="utf-8")
+    said = whilst("bundle", run, tmp_path / "out")
+    assert "README.md was written by hand and stays; the new one is README.new.md" in said.err
+    assert (tmp_path / "out/README.md").read_text(encoding="utf-8") == "Mine.\n"
+    assert (tmp_path / "out/README.new.md").read_text(encoding="utf-8") == made
+
+
 def test_a_dataset_that_is_not_there_is_said(run: Path, tmp_path: Path) -> None:
     other = Path(shutil.copytree(run, tmp_path / "run"))
     text = (other / "recipe.json").read_text().replace("/dataset", "/gone")

@@ -12,11 +12,12 @@ import torch
 
 import whilst
 from whilst.checkpoint import Trained, load_run, load_tensors, save_tensors, write_recipe, write_run
+from whilst.console import notes
 from whilst.dataset import Dataset
 from whilst.errors import UserError
 from whilst.evaluate import choose, to_sentence, translate_lines
 from whilst.export import find_pace, making
-from whilst.files import sha256, write_json, writing_text
+from whilst.files import read_json, read_text, sha256, sha256_lines, write_json, writing_text
 from whilst.folders import AGENT, BUNDLE, BUNDLE_FORMAT, WEIGHTS, check_bundle, choose_live, has_agent, read_recipe
 from whilst.metrics import Scores, score
 from whilst.names import LATENCIES, by_latency
@@ -25,6 +26,7 @@ from whilst.trace import Sentence
 
 LARGEST = 25_000_000  # bytes
 CPU = torch.device("cpu")
+CARD, NEW_CARD = "README.md", "README.new.md"
 
 
 @dataclass(frozen=True)
@@ -63,9 +65,9 @@ def bundle(run: Path, out: Path) -> tuple[int, Comparison | None]:
             "compared": None if compared is None else str(compared),
             "files": {name: sha256(folder / name) for name in files},
         }
-        write_json(folder / BUNDLE, about)
-        with writing_text(folder / "README.md") as file:
-            file.write(card(made, out.name, compared))
+        said = card(made, out.name, compared)
+        write_json(folder / BUNDLE, about | {"card": sha256_lines([said])})
+        write_card(folder, said, card_by_hand(out))
         check_bundle(folder)
         size = require_small(folder, run)
     return size, compared
@@ -154,6 +156,25 @@ A simultaneous translator, made with whilst {whilst.__version__}.
 It knows the kind of text that it was trained on. Expect mistakes, most of them far from that text and at low
 latency: it writes before it has heard everything, and does not take back what it wrote.
 """
+
+
+def card_by_hand(out: Path) -> str | None:
+    """The card of an earlier bundle there, if somebody has changed it since."""
+    path = out / CARD
+    if not path.is_file():
+        return None
+    text = read_text(path)
+    return None if read_json(out / BUNDLE).get("card") == sha256_lines([text]) else text
+
+
+def write_card(folder: Path, said: str, by_hand: str | None) -> None:
+    """What a person wrote stays; what there is to say now then lies beside it."""
+    texts = {CARD: said} if by_hand is None else {CARD: by_hand, NEW_CARD: said}
+    for name, text in texts.items():
+        with writing_text(folder / name) as file:
+            file.write(text)
+    if by_hand is not None:
+        notes.print(f"{CARD} was written by hand and stays; the new one is {NEW_CARD}")
 
 
 def measured(compared: Comparison) -> str:
