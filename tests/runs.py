@@ -15,7 +15,7 @@ from torch import Tensor
 
 from whilst.checkpoint import load_tensors
 from whilst.config import to_table
-from whilst.settings import Data, Model, Recipe, Train
+from whilst.settings import Agent, Data, Evaluate, Model, Recipe, Search, Train
 
 CPU = torch.device("cpu")
 MODEL = Model(width=32, heads=2, encoder_layers=1, decoder_layers=1, feed_forward=64, dropout=0.1)
@@ -30,12 +30,27 @@ SHORT = Train(
     log_every=2,
     tensorboard=False,
 )
+LAST = dataclasses.replace(SHORT, steps=2, validate_bleu=False, keep="loss")  # of later stages
 # One thread each: tests run side by side.
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "COLUMNS": "100"}
 
 
 def short_recipe(data: Data, run: Path) -> Recipe:
     return Recipe(run=str(run), data=data, model=MODEL, train=SHORT)
+
+
+def whole_recipe(data: Data, run: Path, evaluate: Evaluate) -> Recipe:
+    """All stages."""
+    return Recipe(
+        run=str(run),
+        stages=("translate", "search", "agent", "evaluate"),
+        data=data,
+        model=MODEL,
+        train=dataclasses.replace(SHORT, steps=4, validate_every=4),
+        search=Search(intervals=((1, 5), (2, 6)), train=LAST),
+        agent=Agent(hidden=8, train=LAST),
+        evaluate=evaluate,
+    )
 
 
 def changed(recipe: Recipe, **settings: Any) -> Recipe:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.runs import CPU, MODEL, SHORT, write_toml
+from tests.runs import CPU, LAST, whole_recipe, write_toml
 from whilst.checkpoint import load_run
 from whilst.config import load_recipe, to_table
 from whilst.errors import UserError
@@ -17,7 +17,7 @@ from whilst.folders import read_recipe
 from whilst.paper_doc import write_paper
 from whilst.prepare import prepare
 from whilst.scoring import Record, read_records
-from whilst.settings import Agent, Data, Evaluate, Recipe, Search
+from whilst.settings import Data, Evaluate, Recipe, Search
 from whilst.stages import for_each_interval, in_order, stages
 from whilst.train import train_all
 
@@ -35,7 +35,6 @@ CHANGES = {
     "agent-gru": {"agent.kind"},
     "agent-linear": {"agent.kind"},
 }
-LAST = dataclasses.replace(SHORT, steps=2, validate_bleu=False, keep="loss")
 
 
 def flat(table: dict[str, object], where: str = "") -> dict[str, object]:
@@ -145,16 +144,7 @@ def test_a_model_for_each_interval() -> None:
 def trained(toy_data: Data, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Recipe]:
     """Five small ablations of a small system, trained by one call in the wrong order."""
     folder = tmp_path_factory.mktemp("ablations")
-    default = Recipe(
-        run=str(folder / "default"),
-        stages=("translate", "search", "agent", "evaluate"),
-        data=toy_data,
-        model=MODEL,
-        train=dataclasses.replace(SHORT, steps=4, validate_every=4),
-        search=Search(intervals=((1, 5), (2, 6)), train=LAST),
-        agent=Agent(hidden=8, train=LAST),
-        evaluate=Evaluate(policies=("wait-1", "agent-1", "agent-2")),
-    )
+    default = whole_recipe(toy_data, folder / "default", Evaluate(policies=("wait-1", "agent-1", "agent-2")))
     write_toml(default, folder / "default.toml")
     head = 'base = "default.toml"\nrun = "{0}/{1}"\n'
     texts = {

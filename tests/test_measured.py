@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.runs import CPU, MODEL, SHORT, write_toml
+from tests.runs import CPU, whole_recipe, write_toml
 from whilst import evaluate, scoring
 from whilst.__main__ import main
 from whilst.checkpoint import Trained, load_tensors, save_tensors
@@ -16,29 +16,20 @@ from whilst.dataset import Dataset
 from whilst.files import read_json, sha256, write_json
 from whilst.policy import Policy
 from whilst.scoring import Record, read_record, write_record
-from whilst.settings import Agent, Data, Evaluate, Recipe, Search
+from whilst.settings import Data, Evaluate, Recipe
 from whilst.times import note_time, stage_times
 from whilst.trace import read_trace
 from whilst.train import train
 
 POLICIES = ("wait-1", "full", "agent-1", "agent-1.threshold-0.4", "oracle-2")
-LAST = dataclasses.replace(SHORT, steps=2, validate_bleu=False, keep="loss")
 
 
 @pytest.fixture(scope="module")
 def made(toy_data: Data, toy_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Recipe:
     """Trained and evaluated."""
     assert toy_folder == Path(toy_data.dataset)
-    recipe = Recipe(
-        run=str(tmp_path_factory.mktemp("measured") / "run"),
-        stages=("translate", "search", "agent", "evaluate"),
-        data=toy_data,
-        model=MODEL,
-        train=dataclasses.replace(SHORT, steps=4, validate_every=4),
-        search=Search(intervals=((1, 5), (2, 6)), train=LAST),
-        agent=Agent(hidden=8, train=LAST),
-        evaluate=Evaluate(policies=POLICIES, max_ratio=1.0, max_extra=3),
-    )
+    run = tmp_path_factory.mktemp("measured") / "run"
+    recipe = whole_recipe(toy_data, run, Evaluate(policies=POLICIES, max_ratio=1.0, max_extra=3))
     train(recipe, CPU)
     return recipe
 

@@ -32,6 +32,16 @@ def agent_names(search: Search, labels: str) -> list[str]:
     return [TRANSLATION_BASED] if labels == "translation" else [f"agent-{first}" for first, _ in search.intervals]
 
 
+def point_name(policy: str, intervals: Sequence[Sequence[int]], weight: object) -> str:
+    """What tells a point apart on its curve: k, the search interval, or MMA's weight of latency."""
+    kind, _, argument = policy.partition(".")[0].partition("-")
+    if kind in ("wait", "diagonal"):
+        return f"k={argument}"
+    if kind == "mma":
+        return f"λ={weight}"
+    return next((f"[{first},{last}]" for first, last in intervals if str(first) == argument), policy)
+
+
 def with_threshold(name: str, usual: float) -> tuple[str, float]:
     """agent-1.threshold-0.6 as its records call it: the policy, and at which probability it WRITEs."""
     policy, mark, value = name.partition(".threshold-")

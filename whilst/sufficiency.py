@@ -23,8 +23,9 @@ from whilst.figure import draw
 from whilst.files import sha256, write_json
 from whilst.lines import Line
 from whilst.metrics import average_lagging
+from whilst.names import point_name
 from whilst.processes import describe, pick_device, versions
-from whilst.settings import Evaluate, Recipe
+from whilst.settings import Evaluate
 from whilst.tables import SYSTEM, Column, Grid
 from whilst.text import cleaner, read_pairs
 from whilst.vocab import EOS
@@ -143,7 +144,7 @@ class Led:
         return Point(
             system=system_name(recipe, self.policy),
             policy=policy_name(self.policy, deciding),
-            label=label_of(self.policy, recipe),
+            label=point_name(self.policy, recipe.search.intervals, recipe.objective.latency_average),
             run=str(self.run),
             pair=pair_name(recipe),
             sufficiency=round(sum(met) / sum(wanted), 4),
@@ -153,17 +154,6 @@ class Led:
             sentences=len(shares),
             model_sha256=self.trained.checksum,
         )
-
-
-def label_of(policy: str, recipe: Recipe) -> str:
-    """As reports label the points of their curves."""
-    kind, _, argument = policy.partition("-")
-    if kind in ("wait", "diagonal"):
-        return f"k={argument}"
-    if kind == "mma":
-        return f"λ={recipe.objective.latency_average}"
-    intervals = recipe.search.intervals if kind in ("agent", "oracle") else ()
-    return next((f"[{first},{last}]" for first, last in intervals if str(first) == argument), policy)
 
 
 def resolve(runs: Sequence[Path], policies: Sequence[str], overrides: list[str], device: str) -> list[Led]:

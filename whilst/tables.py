@@ -13,6 +13,7 @@ from rich.table import Table
 
 from whilst import paper
 from whilst.compare import AtLatency, Comparison, Gap, compare, has_diagonal, paper_system
+from whilst.names import point_name
 from whilst.seeds import Result
 
 NONE = "—"
@@ -133,11 +134,5 @@ def agent_and_oracle(rows: Sequence[Gap]) -> Grid:
 
 
 def point_label(result: Result) -> str:
-    """What tells a point apart on its curve: k, the search interval, or MMA's weight of latency."""
-    if result.kind in ("wait", "diagonal"):
-        return f"k={result.argument}"
-    if result.kind == "mma":
-        return f"λ={result.weight}"
     intervals = result.records[0].settings.get("search", {}).get("intervals", [])
-    found = (f"[{first},{last}]" for first, last in intervals if str(first) == result.argument)
-    return next(found, result.policy)
+    return point_name(result.policy, intervals, result.weight)
