@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch.nn.attention.flex_attention import BlockMask
 
 from tests.runs import CPU, Replayed, short_recipe
 from whilst import tasks
@@ -17,7 +18,7 @@ from whilst.attention import BLOCK
 from whilst.data import Batch, packed, padded
 from whilst.dataset import Dataset, Split
 from whilst.labels import Labels
-from whilst.looks import Looks, look, next_tokens
+from whilst.looks import Looks, back_mask, look, next_tokens
 from whilst.model import Translator
 from whilst.packing import Packing
 from whilst.reads import wait_k
@@ -48,6 +49,18 @@ def test_the_next_token_is_the_first_that_needs_more(random_split: MakeSplit) ->
             place = int(packing.source[number, read - 1])
             assert (int(theirs.first[0, place]), int(theirs.place[0, place])) == (begin, begin + written)
         begin += length
+
+
+def test_padding_costs_two_tiles_at_most(random_split: MakeSplit) -> None:
+    """One of padding that saw all of it would make a tile of every pair: most of the time of an update."""
+    batch = packed(random_split(9, 3), np.arange(9), 8 * BLOCK, 8 * BLOCK)
+    path = wait_k(2, batch.target_at.position, batch.source_lengths)
+    tiles = back_mask(batch, next_tokens(batch, path))
+    assert isinstance(tiles, BlockMask)
+    real = -(-int((batch.source != PAD).sum()) // BLOCK)
+    free = tiles.kv_num_blocks[0, 0, 8 + real :]
+    assert len(free) > 0
+    assert free.max() <= 2  # its own, and the one in which it begins
 
 
 def test_packing_on_a_device_is_packing(random_split: MakeSplit) -> None:

@@ -14,6 +14,7 @@ from whilst.attention import Mask, Tokens, span_mask
 from whilst.data import Batch
 from whilst.model import Translator
 from whilst.objectives import causal_mask, cross_mask, encoded, mask
+from whilst.vocab import PAD
 
 
 @dataclass(frozen=True)
@@ -49,10 +50,14 @@ def next_tokens(batch: Batch, path: Tensor) -> Next:
 
 
 def back_mask(batch: Batch, upcoming: Next) -> Mask:
-    """What tokens, and looks after them, see of the tokens before them, and of themselves."""
+    """What tokens, and looks after them, see of the tokens before them, and of themselves.
+
+    Looks of padding see themselves only: each would see all padding of a packed row, at more cost than all else.
+    """
     column = torch.arange(batch.target.shape[1], device=batch.target.device)
     first = torch.cat([column - batch.target_at.position, upcoming.first], 1)
-    end = torch.cat([column.expand_as(batch.target), upcoming.place], 1)
+    place = torch.where(batch.source == PAD, upcoming.first, upcoming.place)
+    end = torch.cat([column.expand_as(batch.target), place], 1)
     if batch.packed:
         return span_mask(first[0], end[0], first.shape[1], itself=True)
     key = torch.arange(first.shape[1], device=first.device)
