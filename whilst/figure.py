@@ -61,7 +61,7 @@ def draw(
         axes.set_ylim(*limits[1])
         colours = {line.name: stroke.colour for line, stroke in drawn if not stroke.is_variant}
         muted = [
-            _draw_reference(axes, line, number, colours.get(line.name, MUTED[number % len(MUTED)]))
+            _draw_reference(axes, line, number, _like_ours(line.name, colours) or MUTED[number % len(MUTED)])
             for number, line in enumerate(references)
         ]
         solid = [_draw_ours(axes, line, stroke) for line, stroke in drawn]
@@ -77,6 +77,11 @@ def draw(
             path = stem.with_name(stem.name + suffix)
             with writing(path) as temporary:
                 figure.savefig(temporary, format=suffix[1:], dpi=160, metadata=metadata)
+
+
+def _like_ours(name: str, colours: dict[str, str]) -> str | None:
+    """The colour of our system of that name; or, without one, of the same made from something: "bs-simt (…)"."""
+    return colours.get(name) or next((colours[ours] for ours in colours if ours.startswith(f"{name} (")), None)
 
 
 def _limits(ours: Sequence[Line], references: Sequence[Line]) -> tuple[tuple[float, float], tuple[float, float]]:

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 from matplotlib.colors import to_hex, to_rgb
 
-# Okabe and Ito's colours, which stay apart for colour-blind readers; black and yellow read badly as lines.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
-# More than colours, so that the seventh system is not the first again, and enough for all ablations of one system.
+# Okabe and Ito's colours, which stay apart for colour-blind readers; black and yellow read badly as lines. Then two
+# darker ones: all systems of the paper in one figure are eight.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#7B4B94", "#5B5B5B")
+# More than colours, so that the ninth system is not the first again, and enough for all ablations of one system.
 MARKERS = ("o", "s", "D", "^", "v", "P", "X", "<", ">", "p", "h")
 
 
