@@ -12,6 +12,7 @@ from whilst.checkpoint import save_tensors, write_run
 from whilst.dataset import Dataset
 from whilst.errors import UserError
 from whilst.files import read_json
+from whilst.kernels import by_kind
 from whilst.model import Translator
 from whilst.settings import Data
 
@@ -32,6 +33,29 @@ def test_train_bench(
     assert figures["target tokens/s"] > 0
     assert figures["peak memory (GiB)"] > 0
     assert figures["device"].startswith("CPU")
+    assert figures["command"].startswith("whilst ")
+
+
+def test_kernels_are_summed_by_what_they_do() -> None:
+    names = [
+        "triton_tem_fused_flex_attention_backward_transpose_view_13",
+        "fmha_cutlassF_bf16_aligned_64x128_rf_sm80(…)",  # not a product: attention comes first
+        "nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_bias_TNT",
+        "triton_red_fused__log_softmax_argmax_exp_index_0",
+        "triton_per_fused__to_copy_add_native_dropout_native_layer_norm_view_6",
+        "triton_poi_fused_add_view_10",
+        "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<…>",
+    ]
+    found = by_kind([{"kernel": name, "ms": 2.0**number, "calls": 3.0} for number, name in enumerate(names)])
+    assert {row["kernel"]: (row["ms"], row["calls"]) for row in found} == {
+        "attention": (3, 6),
+        "products of matrices": (4, 3),
+        "softmax and loss": (8, 3),
+        "norms, with the sums before them": (16, 3),
+        "everything else": (32, 3),
+        "optimizer and average": (64, 3),
+    }
+    assert [row["ms"] for row in found] == [64, 32, 16, 8, 4, 3]
 
 
 def test_decode_bench(tmp_path: Path) -> None:

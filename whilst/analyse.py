@@ -6,8 +6,6 @@ source's end mark is part of J; the target's is no token here.
 """
 
 import math
-import shlex
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -30,7 +28,7 @@ from whilst.errors import UserError
 from whilst.evaluate import pair_name, system_name
 from whilst.files import write_json
 from whilst.model import Translator
-from whilst.processes import describe, pick_device, versions
+from whilst.processes import command, describe, pick_device, versions
 from whilst.search import Reader
 
 Floats = npt.NDArray[np.float64]
@@ -125,7 +123,7 @@ def analyse_run(
             "chances": [_rounded(row) for row in found.bucket],
         },
         "model_sha256": trained.checksum,
-        "command": shlex.join(["whilst", *sys.argv[1:]]),
+        "command": command(),
         "device": describe(trained.model.target_embedding.weight.device),
         "versions": versions(),
     }

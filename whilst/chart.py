@@ -11,13 +11,15 @@ from matplotlib.figure import Figure
 from whilst.files import writing
 from whilst.lines import COLOURS, MARKERS
 
+MANY = 40  # points, from which on markers would hide the line; a line over another is dashed then
+
 
 @dataclass(frozen=True)
 class Curve:
     name: str  # empty: not in the legend
     xs: Sequence[float]
     ys: Sequence[float]
-    colour: str | None = None  # None: the next of the usual ones, with markers
+    colour: str | None = None  # None: the next of the usual ones, with markers if there are few points
 
 
 @dataclass(frozen=True)
@@ -43,13 +45,14 @@ def chart(panels: Sequence[Panel], stem: Path) -> None:
         for number, panel in enumerate(panels, start=1):
             axes = figure.add_subplot(1, len(panels), number)
             for place, curve in enumerate(panel.curves):
-                plain = curve.colour is None
+                plain, many = curve.colour is None, len(curve.xs) > MANY
                 axes.plot(
                     curve.xs,
                     curve.ys,
                     color=curve.colour or COLOURS[place % len(COLOURS)],
-                    linewidth=2.2 if plain else 1.6,
-                    marker=MARKERS[place % len(MARKERS)] if plain else None,
+                    linewidth=2.2 if plain and not many else 1.6,
+                    linestyle="--" if plain and many and place else "-",
+                    marker=MARKERS[place % len(MARKERS)] if plain and not many else None,
                     markeredgecolor="white",
                     label=curve.name or None,
                 )

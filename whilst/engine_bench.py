@@ -18,7 +18,7 @@ from whilst.engine import PRECISIONS, Engine
 from whilst.export import make_engine
 from whilst.files import write_json
 from whilst.model import Translator
-from whilst.processes import describe, versions
+from whilst.processes import command, describe, versions
 from whilst.reference import masked_states
 from whilst.settings import Recipe
 
@@ -137,6 +137,7 @@ def engine_bench(
     print_figures(figures, f"{model.parameter_count() / 1e6:.1f} M parameters, {device}")
     if out is not None:
         about = {"bench": "engine", "parameters": model.parameter_count(), "units": units, "sentences": repeats}
+        about["command"] = command()
         machine = {"device": device, "processor": processor(), "versions": versions() | runtime()}
         write_json(out, about | {"ms a token": figures, "ratios": ratios(figures)} | machine)
 

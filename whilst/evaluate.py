@@ -3,8 +3,6 @@
 import dataclasses
 import functools
 import itertools
-import shlex
-import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -32,7 +30,7 @@ from whilst.policy.agent import Learnt
 from whilst.policy.diagonal import Diagonal
 from whilst.policy.mma import NO_HEADS, Stopped
 from whilst.policy.oracle import Oracle
-from whilst.processes import describe, pick_device, versions
+from whilst.processes import command, describe, pick_device, versions
 from whilst.scoring import Record, record_path, write_up
 from whilst.settings import Data, Evaluate, Recipe
 from whilst.trace import Sentence
@@ -126,7 +124,7 @@ def evaluate(
         "settings": settings_table(recipe, settings),
         "model_sha256": trained.checksum,
         "agent_sha256": agent_checksum(trained, chosen.name),
-        "command": shlex.join(["whilst", *sys.argv[1:]]),
+        "command": command(),
         "seconds": round(seconds, 2),
         "device": describe(trained.model.target_embedding.weight.device),
         "versions": versions(),

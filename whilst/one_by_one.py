@@ -1,8 +1,6 @@
 """An exported run on a test set, translated as `live` does, one sentence at a time, word by word: trace, record."""
 
 import dataclasses
-import shlex
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +18,7 @@ from whilst.live import Session, Steps, Text, Word
 from whilst.loading import Opened, Wanted, open_exported
 from whilst.metrics import score
 from whilst.names import with_threshold
-from whilst.processes import versions
+from whilst.processes import command, versions
 from whilst.scoring import Record, record_path, write_record
 from whilst.settings import Recipe
 from whilst.trace import Sentence, write_trace
@@ -144,7 +142,7 @@ def evaluate_live(
         reference_sha256=sha256_lines(references),
         settings=to_table(recipe),
         model_sha256=exported.weights,
-        command=shlex.join(["whilst", *sys.argv[1:]]),
+        command=command(),
         seconds=round(seconds, 2),
         device=f"CPU ({opened.engine}, 1 thread, one by one)",
         versions=versions(),

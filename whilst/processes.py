@@ -2,6 +2,8 @@
 
 import os
 import platform
+import shlex
+import sys
 from dataclasses import dataclass
 
 import torch
@@ -99,6 +101,11 @@ def describe(device: torch.device) -> str:
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     return f"CPU ({torch.get_num_threads()} threads)"
+
+
+def command() -> str:
+    """How this was called: what a figure needs to be made again."""
+    return shlex.join(["whilst", *sys.argv[1:]])
 
 
 def versions() -> dict[str, str]:

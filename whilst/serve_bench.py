@@ -28,7 +28,7 @@ from whilst.engine_bench import processor
 from whilst.errors import UserError
 from whilst.files import write_json
 from whilst.loading import resolve
-from whilst.processes import versions
+from whilst.processes import command, versions
 from whilst.vocab import UNK, Language
 
 WARM = 2.0  # seconds at the beginning of a probe that do not count
@@ -274,5 +274,5 @@ def serve_bench(
         about = {"bench": "serve", "model": Path(model).name, "rate": load.rate, "latency": load.latency}
         about |= {"seconds": load.seconds, "limit_ms": limit, "options": list(options), "streams": found}
         memory = {"idle MiB": idle, "MiB a session": each}
-        machine = {"cores": os.cpu_count(), "processor": processor(), "versions": versions()}
+        machine = {"command": command(), "cores": os.cpu_count(), "processor": processor(), "versions": versions()}
         write_json(out, about | memory | {"probes": [asdict(result) for result in results]} | machine)

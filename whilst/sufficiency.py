@@ -4,8 +4,6 @@ The alignment joins source words to the reference's words, so the reads must be 
 the model is given them, and the policy only says when. AL is that of the same reads.
 """
 
-import shlex
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -24,7 +22,7 @@ from whilst.files import sha256, write_json
 from whilst.lines import Line
 from whilst.metrics import average_lagging
 from whilst.names import point_name
-from whilst.processes import describe, pick_device, versions
+from whilst.processes import command, describe, pick_device, versions
 from whilst.settings import Evaluate
 from whilst.tables import SYSTEM, Column, Grid
 from whilst.text import cleaner, read_pairs
@@ -190,7 +188,7 @@ def sufficiency(
         "links": links,
         "files": {path.name: sha256(path) for path in files},
         "points": [asdict(point) for point in points],
-        "command": shlex.join(["whilst", *sys.argv[1:]]),
+        "command": command(),
         "device": describe(pick_device(device)),
         "versions": versions(),
     }
