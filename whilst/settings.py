@@ -9,6 +9,9 @@ from typing import Literal
 
 from whilst.errors import UserError
 
+Shortcut = Literal["dropout", "norms", "looks", "states", "tiles"]
+SHORTCUTS: tuple[Shortcut, ...] = ("dropout", "norms", "looks", "states")
+
 
 def _require(holds: bool, message: str) -> None:
     if not holds:
@@ -139,11 +142,11 @@ class Train:
     # auto: packed on a GPU (mma: boxed, which is padded to few shapes), padded elsewhere
     layout: Literal["auto", "padded", "boxed", "packed"] = "auto"
     compile: bool = True  # GPU only
-    # With it, the same but for rounding and chance: dropout by 16 random bits that are drawn ahead; norms that
-    # leave gain and bias to the next layer; attention in tiles of 64 tokens in place of 128; what agents look at
-    # recorded on packed batches; states in 16 bits where reads are searched, as they are in training
-    # (chances then differ by 0.0007 from exact ones, in place of 0.0003). Not measured on a GPU: the last three.
-    shortcuts: tuple[Literal["dropout", "norms", "tiles", "looks", "states"], ...] = ()
+    # GPU only; the same but for rounding and chance. Dropout by 16 random bits drawn ahead; norms that leave
+    # gain and bias to the next layer; what agents look at recorded on packed batches; states in 16 bits where
+    # reads are searched, as they are in training (chances then differ by 0.0007 from exact ones, in place of
+    # 0.0003); attention in tiles of 64 tokens in place of 128.
+    shortcuts: tuple[Shortcut, ...] = SHORTCUTS
     tensorboard: bool = True
 
     def __post_init__(self) -> None:
