@@ -16,7 +16,8 @@ from whilst.errors import UserError
 from whilst.figure import VARIANT, _by_system, _limits, _text, draw
 from whilst.lines import COLOURS, Line, pale
 from whilst.placing import Array, Box, Label, dots, place
-from whilst.report import our_lines, print_comparisons, print_table, report, select
+from whilst.report import our_lines, report, select
+from whilst.report_screen import print_comparisons, print_table
 from whilst.scoring import Record, write_record
 from whilst.seeds import over_seeds
 

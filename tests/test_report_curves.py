@@ -9,7 +9,8 @@ import pytest
 from tests.evaluations import make
 from tests.test_report import BOTH, rows_of, to_lines
 from whilst.console import console
-from whilst.report import change_of, our_lines, print_comparisons, print_table, report, select, to_results
+from whilst.report import change_of, our_lines, report, select, to_results
+from whilst.report_screen import print_comparisons, print_table
 from whilst.scoring import Record
 
 

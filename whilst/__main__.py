@@ -173,7 +173,7 @@ def evaluate(
     from whilst.engine import ABOUT
     from whilst.evaluate import evaluate_run
     from whilst.one_by_one import evaluate_exported
-    from whilst.report import print_table
+    from whilst.report_screen import print_table
 
     if (run / ABOUT).is_file():
         print_table(evaluate_exported(run, policies, precision or "int8", out, text, set_, device))
@@ -197,7 +197,7 @@ def score(
 
         whilst score results/iwslt15.en-vi/multi-path/test.wait-3.jsonl.xz --source s.en --reference r.vi
     """
-    from whilst.report import print_scores
+    from whilst.report_screen import print_scores
     from whilst.scoring import rescore
 
     print_scores(rescore(trace, source, reference))
@@ -235,7 +235,8 @@ def report(
         whilst report runs/toy/evaluations --split valid --out runs/toy/report.valid
     """
     from whilst.console import notes
-    from whilst.report import print_comparisons, print_table, report, select
+    from whilst.report import report, select
+    from whilst.report_screen import print_comparisons, print_table
     from whilst.scoring import read_records
 
     records = read_records(evaluations)

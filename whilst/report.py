@@ -8,10 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rich import box
-from rich.console import Console
-from rich.table import Table
-
 from whilst import paper
 from whilst.compare import (
     FULL,
@@ -26,13 +22,12 @@ from whilst.compare import (
     repeated,
 )
 from whilst.config import build
-from whilst.console import console, notes
 from whilst.errors import UserError
 from whilst.families import Filed, describe
 from whilst.figure import draw
 from whilst.files import write_json, writing_text
 from whilst.lines import Line
-from whilst.scoring import Record, Rescored
+from whilst.scoring import Record
 from whilst.seeds import Result, over_seeds
 from whilst.settings import Recipe
 from whilst.tables import MARK, NAMES, NONE, agent_and_oracle, all_results, equal_latency, point_label
@@ -40,8 +35,6 @@ from whilst.tables import MARK, NAMES, NONE, agent_and_oracle, all_results, equa
 PAPER = "BS-SiMT paper"
 FORMAT = 2
 CHANGED = {"length": "intervals of {}"}  # all else is said by the name of the choice
-# What a narrow terminal gets, the more important the longer it stays.
-NARROWER = (("al", "laal", "bleu", "sacrebleu"), ("al", "bleu"))
 
 
 def report(
@@ -252,7 +245,7 @@ def _equal_latency_section(results: Sequence[Result]) -> list[str]:
         "Over it: ours over our multi-path. Paper over its: the paper's BS-SiMT over the paper's multi-path.",
         *note,
         "",
-        *_warning(results),
+        *warning(results),
     ]
 
 
@@ -282,67 +275,7 @@ def _times_section(times: Mapping[str, float]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _warning(results: Sequence[Result]) -> list[str]:
+def warning(results: Sequence[Result]) -> list[str]:
     """Two recipes under one name make no curve; without a word one would look for a figure."""
     twice = ", ".join(repeated(results))
     return [f"Measured with several recipes, so nothing is read off their curves: {twice}.", ""] if twice else []
-
-
-def print_table(records: Sequence[Record]) -> None:
-    """The same figures for the terminal; a narrow one gets the most important, none is ever cut."""
-    screen, results = _screen(), to_results(records)
-    for names in (NAMES, *NARROWER):
-        table = all_results(results, names, is_short=True).to_terminal()
-        if _fits(table, screen):
-            break
-    screen.print(table)
-
-
-def print_comparisons(records: Sequence[Record]) -> None:
-    """What can be said at equal latency, for the terminal."""
-    screen, results = _screen(), to_results(records)
-    rows, differences = at_equal_latency(results), gaps(results)
-    if rows:
-        screen.print()
-        grid, title = equal_latency(rows), "At equal latency (the paper's points): BLEU"
-        wide = grid.to_terminal(title)
-        screen.print(wide if _fits(wide, screen) else grid.to_terminal(title, is_tight=True))
-        for line in filter(None, _warning(results)):
-            notes.print(line)
-    if differences:
-        screen.print()
-        screen.print(agent_and_oracle(differences).to_terminal("Agent and oracle"))
-        if any(row.bleu is not None and not row.is_at_equal_latency for row in differences):
-            screen.print(f"{MARK} not at equal latency")
-
-
-def _fits(table: Table, screen: Console) -> bool:
-    return screen.measure(table, options=screen.options.update_width(1000)).maximum <= screen.width
-
-
-def _screen() -> Console:
-    """A pipe has no width of its own."""
-    return console if console.is_terminal else Console(file=console.file, width=140, highlight=False)
-
-
-def print_scores(rescored: Rescored) -> None:
-    """Every figure of a trace scored again, beside what was recorded."""
-    recorded = rescored.record.scores.to_table() if rescored.record else {}
-    table = Table("figure", "now", "recorded", box=box.SIMPLE)
-    for column in table.columns[1:]:
-        column.justify = "right"
-    for name, value in rescored.scores.to_table().items():
-        then = recorded.get(name)
-        changed = name in rescored.differences
-        cells = [NONE if figure is None else f"{figure:.6g}" for figure in (value, then)]
-        table.add_row(name, *cells, style="bold red" if changed else None)
-    console.print(table)
-    for name, text in rescored.scores.signatures.items():
-        console.print(f"{name}: {text}", soft_wrap=True, markup=False)
-    for note in rescored.notes:
-        notes.print(note, soft_wrap=True, markup=False)
-    if rescored.differences:
-        names = ", ".join(rescored.differences)
-        raise UserError(f"not as recorded: {names}; the trace, the text or the scorer has changed")
-    if rescored.record is not None:
-        notes.print("as recorded")

@@ -20,7 +20,8 @@ from whilst.files import sha256, write_json
 from whilst.folders import read_recipe
 from whilst.measured import measured_already
 from whilst.processes import Processes, describe, versions, wake_compilers
-from whilst.report import print_table, report
+from whilst.report import report
+from whilst.report_screen import print_table
 from whilst.settings import Recipe
 from whilst.signals import handled
 from whilst.stages import in_order, make_task, stages

@@ -81,7 +81,8 @@ def _sentences(recipe: Recipe, run: Path) -> str:
 
 
 def _show(recipe: Recipe, run: Path) -> None:
-    from whilst.report import print_table, select
+    from whilst.report import select
+    from whilst.report_screen import print_table
 
     folders = {run / "evaluations": recipe.evaluate.policies, run / "search/evaluations": _policies(recipe)}
     traces = [folder / f"test.{name}.jsonl.xz" for folder, names in folders.items() for name in names]
