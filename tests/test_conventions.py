@@ -81,6 +81,7 @@ LAYERS = (
     "figure",
     "chart",
     "report",
+    "report_screen",
     "evaluate",
     "measured",
     # live
