@@ -5,7 +5,7 @@ from colorsys import rgb_to_hls
 import pytest
 from matplotlib.colors import to_rgb
 
-from whilst.lines import COLOURS, Line, pale, strokes
+from whilst.lines import COLOURS, Line, pale, strokes, system_colour
 
 
 def systems(count: int, variants: int = 0) -> list[Line]:
@@ -26,6 +26,20 @@ def test_systems_have_colours_of_their_own_however_many_variants_there_are() -> 
     assert [stroke.colour for stroke in looks] == list(COLOURS)
     many = [(stroke.colour, stroke.marker) for _, stroke in strokes(systems(20))]
     assert len(set(many)) == 20, "where a colour comes again, the marker is another"
+
+
+def test_a_system_has_its_colour_in_every_figure() -> None:
+    names = ["full-sentence", "bs-simt (multi-path)", "multi-path", "multi-path (diagonal)", "wait-k", "mma"]
+    names.append("bs-simt")
+    first, again = (
+        {line.name: stroke.colour for line, stroke in strokes([Line(name, []) for name in order])}
+        for order in (names, names[5::-1])
+    )
+    assert len(set(first.values())) == len(names), "a second of one kind takes a colour that nobody has"
+    assert all(first[name] == colour for name, colour in again.items())
+    assert system_colour("bs-simt, not fine-tuned") == first["bs-simt (multi-path)"] == COLOURS[0]
+    assert system_colour("bs-simt (multi-path) oracle") == COLOURS[1]
+    assert system_colour("translation by hand") is None
 
 
 def test_variants_follow_their_system_thinner_paler_and_with_other_markers() -> None:

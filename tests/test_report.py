@@ -220,7 +220,7 @@ def test_the_figure_names_variants_under_their_system_and_labels_none_of_their_p
     legend = texts[texts.index("whilst") + 1 :]
     assert legend[:3] == ["multi-path", "bs-simt", "… threshold-0.6"]
     assert legend[3:6] == ["… threshold-0.7", "… threshold-0.7.unknown-keep", "bs-simt oracle"]
-    assert svg.count(pale(COLOURS[1], 0.4)) > 6, "three lines and their keys"
+    assert svg.count(pale(COLOURS[0], 0.4)) > 6, "three lines and their keys"
 
 
 def test_without_references_each_system_has_a_column_of_the_legend(tmp_path: Path) -> None:

@@ -175,8 +175,6 @@ def describe(item: Filed) -> tuple[Family, str, tuple[Any, ...]]:
 def _label(result: Result) -> str:
     if result.is_full:
         return ""
-    if result.argument == "translation":
-        return "n/a"
     return result.argument if result.kind in ("wait", "diagonal") else point_label(result).removeprefix("λ=")
 
 

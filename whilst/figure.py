@@ -19,10 +19,11 @@ from matplotlib.patheffects import withStroke
 from matplotlib.text import Annotation
 
 from whilst.files import writing
-from whilst.lines import COLOURS, Line, Stroke, pale, strokes
+from whilst.lines import Line, Stroke, pale, strokes, system_colour
+from whilst.names import NAMELESS
 from whilst.placing import AROUND, Array, Box, Label, place
 
-# References: the same eye for hues, but pale; a reference with the name of one of ours takes its colour, paler.
+# References: a system of the field has its own colour, paler; others are muted.
 MUTED = ("#8c8c8c", "#b39b6d", "#7fa894", "#7f9bb0", "#c08e85", "#a78bb5")
 DASHES = ((4, 2), (1, 1.5), (6, 2, 1, 2), (3, 1, 1, 1, 1, 1), (8, 3), (2, 2))
 REFERENCE_MARKERS = ("x", "s", "^", "v", "D", "P")
@@ -59,11 +60,7 @@ def draw(
         limits = _limits([line for line, _ in drawn], references)
         axes.set_xlim(*limits[0])
         axes.set_ylim(*limits[1])
-        colours = {line.name: stroke.colour for line, stroke in drawn if not stroke.is_variant}
-        muted = [
-            _draw_reference(axes, line, number, _like_ours(line.name, colours) or MUTED[number % len(MUTED)])
-            for number, line in enumerate(references)
-        ]
+        muted = [_draw_reference(axes, line, number) for number, line in enumerate(references)]
         solid = [_draw_ours(axes, line, stroke) for line, stroke in drawn]
         axes.set_title(title, loc="left", fontsize=13, fontweight="bold", pad=12)
         axes.set_xlabel(names[0])
@@ -77,11 +74,6 @@ def draw(
             path = stem.with_name(stem.name + suffix)
             with writing(path) as temporary:
                 figure.savefig(temporary, format=suffix[1:], dpi=160, metadata=metadata)
-
-
-def _like_ours(name: str, colours: dict[str, str]) -> str | None:
-    """The colour of our system of that name; or, without one, of the same made from something: "bs-simt (…)"."""
-    return colours.get(name) or next((colours[ours] for ours in colours if ours.startswith(f"{name} (")), None)
 
 
 def _limits(ours: Sequence[Line], references: Sequence[Line]) -> tuple[tuple[float, float], tuple[float, float]]:
@@ -112,8 +104,9 @@ def _draw_ours(axes: Axes, line: Line, stroke: Stroke) -> Line2D:
     return key
 
 
-def _draw_reference(axes: Axes, line: Line, number: int, strong: str) -> Line2D:
-    colour = pale(strong) if strong in COLOURS else strong
+def _draw_reference(axes: Axes, line: Line, number: int) -> Line2D:
+    strong = system_colour(line.name)
+    colour = pale(strong) if strong else MUTED[number % len(MUTED)]
     dashes = DASHES[number % len(DASHES)]
     marker = REFERENCE_MARKERS[number % len(REFERENCE_MARKERS)] if line.curve else ""
     label = line.name
@@ -146,7 +139,7 @@ def _label(axes: Axes, ours: Sequence[tuple[Line, Stroke]], references: Sequence
     for line, colour in [(line, GREY) for line in references] + systems:
         wanted += [(f"{bleu:.1f}", start, bleu, colour, ENDS) for bleu in line.heights]
     for line, colour in systems:
-        wanted += [(label, al, bleu, colour, AROUND) for label, al, bleu in line.curve]
+        wanted += [(label, al, bleu, colour, AROUND) for label, al, bleu in line.curve if label != NAMELESS]
     texts = [
         axes.annotate(
             text,

@@ -3,6 +3,8 @@
 Knows colours and markers, but nothing of how they are drawn.
 """
 
+import itertools
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -11,6 +13,9 @@ from matplotlib.colors import to_hex, to_rgb
 # Okabe and Ito's colours, which stay apart for colour-blind readers; black and yellow read badly as lines. Then two
 # darker ones: all systems of the paper in one figure are eight.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#7B4B94", "#5B5B5B")
+# The same in every figure, ours and the paper's.
+KINDS = "bs-simt", "bs-simt oracle", "diagonal", "mma", "multi-path", "translation-based", "wait-k", "full-sentence"
+SYSTEMS = dict(zip(KINDS, COLOURS, strict=True))
 # More than colours, so that the ninth system is not the first again, and enough for all ablations of one system.
 MARKERS = ("o", "s", "D", "^", "v", "P", "X", "<", ">", "p", "h")
 
@@ -56,14 +61,24 @@ class Stroke:
         return 1 if self.is_variant else 3
 
 
+def system_colour(name: str) -> str | None:
+    """The colour of a system of the field, whatever it was made from: "bs-simt (multi-path)" is bs-simt."""
+    name = "diagonal" if "(diagonal)" in name else re.sub(r" \([^)]*\)|,.*", "", name)
+    return SYSTEMS.get(name)
+
+
 def strokes(systems: Sequence[Line]) -> Iterator[tuple[Line, Stroke]]:
     """Every line of ours with its look, each system before its variants."""
+    known = [system_colour(system.name) for system in systems]
+    others = itertools.cycle([colour for colour in COLOURS if colour not in known] or COLOURS)
     for number, system in enumerate(systems):
-        colour, marker = COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)]
+        own = known[number]
+        colour = own if own and own not in known[:number] else next(others)
+        marker = MARKERS[number % len(MARKERS)]
         yield system, Stroke(colour, marker)
-        others = [other for other in MARKERS if other != marker]
+        rest = [other for other in MARKERS if other != marker]
         for place, variant in enumerate(system.variants):
-            yield variant, Stroke(pale(colour, 0.4), others[place % len(others)], is_variant=True)
+            yield variant, Stroke(pale(colour, 0.4), rest[place % len(rest)], is_variant=True)
 
 
 def pale(colour: str, share: float = 0.5) -> str:

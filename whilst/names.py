@@ -11,6 +11,7 @@ LATENCIES = "low", "medium", "high"
 FIXED = "wait-1", "wait-3", "wait-5"  # for these latencies, where there is no agent
 LIVE = "full", "wait", "diagonal", "mma", "agent"  # kinds that need no reference
 TRANSLATION_BASED = "agent-translation"  # the agent that learnt when prefixes are translated as the whole source is
+NAMELESS = "n/a"  # the one point of a system that has no other, as the paper calls it
 MOST_DIGITS = 9  # of a K: clients choose it, and beyond 64 bits nothing can be computed
 
 
@@ -39,6 +40,8 @@ def point_name(policy: str, intervals: Sequence[Sequence[int]], weight: object) 
         return f"k={argument}"
     if kind == "mma":
         return f"λ={weight}"
+    if policy.startswith(TRANSLATION_BASED):
+        return NAMELESS
     return next((f"[{first},{last}]" for first, last in intervals if str(first) == argument), policy)
 
 
