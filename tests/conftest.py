@@ -11,6 +11,7 @@ import torch
 
 from tests.browser import Browser, Tab, browser
 from whilst import toy
+from whilst.console import console
 from whilst.dataset import Dataset, Ragged, Split
 from whilst.mma import Monotone
 from whilst.model import Translator
@@ -156,3 +157,12 @@ def tab(chrome: Browser) -> Iterator[Tab]:
     lost = ("WebSocket connection to", "ERR_CONNECTION_REFUSED")  # what a browser says of a server that has gone
     assert [text for text in tab.complaints if not any(part in text for part in lost)] == []
     tab.close()
+
+
+@pytest.fixture(params=[80, 140])
+def terminal_width(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """What is printed goes to a terminal of this width."""
+    found: int = request.param
+    monkeypatch.setattr(console, "_force_terminal", True)
+    monkeypatch.setattr(console, "_width", found)
+    return found

@@ -64,10 +64,11 @@ def test_entities_and_case_are_cleaned_as_in_training() -> None:
 # The figure.
 
 WORDS = st.lists(st.integers(1, 4), min_size=1, max_size=8)  # units of each word
+Case = tuple[list[int], list[int], list[Link], list[int]]
 
 
 @st.composite
-def aligned(draw: st.DrawFn) -> tuple[list[int], list[int], list[Link], list[int]]:
+def aligned(draw: st.DrawFn) -> Case:
     """Units of the words on both sides, links, and reads that never fall."""
     source, target = draw(WORDS), draw(WORDS)
     link = st.builds(Link, st.integers(1, len(source)), st.integers(1, len(target)), st.booleans())
@@ -81,9 +82,7 @@ def ends(words: list[int]) -> Units:
 
 
 @given(aligned(), st.booleans())
-def test_it_is_what_the_definition_says(
-    case: tuple[list[int], list[int], list[Link], list[int]], possible: bool
-) -> None:
+def test_it_is_what_the_definition_says(case: Case, possible: bool) -> None:
     source, target, links, reads = case
     needed = needs(ends(source), ends(target), farthest(links, possible))
     met = sufficient(reads, needed)
@@ -99,9 +98,7 @@ def test_it_is_what_the_definition_says(
 
 
 @given(aligned(), st.booleans())
-def test_reading_more_never_hurts(
-    case: tuple[list[int], list[int], list[Link], list[int]], possible: bool
-) -> None:
+def test_reading_more_never_hurts(case: Case, possible: bool) -> None:
     source, target, links, reads = case
     needed = needs(ends(source), ends(target), farthest(links, possible))
     later = [min(g + 1, sum(source)) for g in reads]
@@ -110,7 +107,7 @@ def test_reading_more_never_hurts(
 
 
 @given(aligned())
-def test_more_links_ask_for_more(case: tuple[list[int], list[int], list[Link], list[int]]) -> None:
+def test_more_links_ask_for_more(case: Case) -> None:
     source, target, links, reads = case
     sure, every = (dict(needs(ends(source), ends(target), farthest(links, also))) for also in (False, True))
     assert sure.keys() <= every.keys()

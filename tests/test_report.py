@@ -11,7 +11,6 @@ from typer.testing import CliRunner
 from tests.evaluations import SIGNATURE, make
 from whilst import figure, paper
 from whilst.__main__ import app
-from whilst.console import console
 from whilst.errors import UserError
 from whilst.figure import VARIANT, _by_system, _limits, _text, draw
 from whilst.lines import COLOURS, Line, pale
@@ -289,12 +288,8 @@ def test_the_command_takes_a_split(words: list[str], split: str, tmp_path: Path)
     assert json.loads((tmp_path / "out" / "report.json").read_text())["split"] == split
 
 
-@pytest.mark.parametrize("width", [80, 140])
-def test_the_terminal_shows_comparisons_whole(
-    width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(console, "_force_terminal", True)
-    monkeypatch.setattr(console, "_width", width)
+@pytest.mark.usefixtures("terminal_width")
+def test_the_terminal_shows_comparisons_whole(capsys: pytest.CaptureFixture[str]) -> None:
     chosen = select([*BOTH, make("bs-simt (paper)", "agent-5.threshold-0.45", 4.0, 28.0)], None)
     print_table(chosen)
     print_comparisons(chosen)
@@ -309,15 +304,10 @@ def test_the_terminal_shows_comparisons_whole(
     assert capsys.readouterr().out == ""
 
 
-@pytest.mark.parametrize("width", [80, 140])
-def test_the_terminal_table_never_cuts_a_figure(
-    width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(console, "_force_terminal", True)
-    monkeypatch.setattr(console, "_width", width)
+def test_the_terminal_table_never_cuts_a_figure(terminal_width: int, capsys: pytest.CaptureFixture[str]) -> None:
     print_table(select(RECORDS, None))
     printed = capsys.readouterr().out
     assert "…" not in printed
     assert "29.20" in printed
     assert "[3,7]" in printed  # brackets are text, not markup
-    assert ("chrF" in printed) == (width == 140)
+    assert ("chrF" in printed) == (terminal_width == 140)

@@ -8,7 +8,6 @@ import pytest
 
 from tests.evaluations import make
 from tests.test_report import BOTH, rows_of, to_lines
-from whilst.console import console
 from whilst.report import change_of, our_lines, report, select, to_results
 from whilst.report_screen import print_comparisons, print_table
 from whilst.scoring import Record
@@ -115,16 +114,11 @@ def test_the_fixed_diagonal_is_a_curve_and_a_column(tmp_path: Path) -> None:
     assert line.points == [("k=3", 3, 27.0), ("k=5", 5, 29.0)], "no search intervals"
 
 
-@pytest.mark.parametrize("width", [80, 140])
-def test_a_terminal_has_room_for_all_of_it(
-    width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(console, "_force_terminal", True)
-    monkeypatch.setattr(console, "_width", width)
+def test_a_terminal_has_room_for_all_of_it(terminal_width: int, capsys: pytest.CaptureFixture[str]) -> None:
     fixed = [make("multi-path (diagonal)", f"diagonal-{k}", k, 24.0 + k) for k in (3, 5)]
     print_comparisons(select([*ABLATED, *fixed], None))
     printed = capsys.readouterr().out
     assert "…" not in printed
     row = next(line for line in printed.splitlines() if "+1.23" in line)
     assert row.split()[:3] == ["bs-simt", "[3,7]", "3.40"]
-    assert ("bs-simt, agent gru " in printed) == (width == 140), "in a narrow one in two lines"
+    assert ("bs-simt, agent gru " in printed) == (terminal_width == 140), "in a narrow one in two lines"

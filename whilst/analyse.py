@@ -28,7 +28,7 @@ from whilst.errors import UserError
 from whilst.evaluate import pair_name, system_name
 from whilst.files import write_json
 from whilst.model import Translator
-from whilst.processes import command, describe, pick_device, versions
+from whilst.processes import circumstances, pick_device
 from whilst.search import Reader
 
 Floats = npt.NDArray[np.float64]
@@ -123,9 +123,7 @@ def analyse_run(
             "chances": [_rounded(row) for row in found.bucket],
         },
         "model_sha256": trained.checksum,
-        "command": command(),
-        "device": describe(trained.model.target_embedding.weight.device),
-        "versions": versions(),
+        **circumstances(trained.model.target_embedding.weight.device),
     }
     folder = out or run
     write_json(folder / "analysis.json", about)

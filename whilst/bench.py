@@ -29,7 +29,7 @@ from whilst.kernels import profiled, show_kernels
 from whilst.model import Translator
 from whilst.policy.wait_k import WaitK
 from whilst.prepare import prepare
-from whilst.processes import command, describe, pick_device, versions, wake_compilers
+from whilst.processes import circumstances, describe, pick_device, wake_compilers
 from whilst.reference import translate_recomputed
 from whilst.settings import Data, Limits, Recipe
 from whilst.stages import make_task, stages
@@ -99,8 +99,7 @@ def show(
         table.add_row(name, format(value, {float: ",.2f", int: ","}.get(type(value), "")))
     console.print(table)
     if out is not None:
-        about = {"command": command(), "device": describe(device), "versions": versions()}
-        write_json(out, {"bench": title, **figures, **about, **(more or {})})
+        write_json(out, {"bench": title, **figures, **circumstances(device), **(more or {})})
 
 
 def task_of(recipe: Recipe, dataset: Dataset, device: torch.device) -> Task:

@@ -4,12 +4,12 @@ Computes only; how it is shown stands in tables.py. A curve is read between its 
 a figure that cannot be read is None.
 """
 
-import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from whilst import paper
+from whilst.names import bare
 from whilst.paper import Point, interpolate
 from whilst.seeds import Result
 
@@ -43,7 +43,7 @@ def paper_system(result: Result) -> str:
     """The paper's name of our system; what stands in brackets is ours, and what changes its choices is not its."""
     if result.change or result.kind == "diagonal" or "(from " in result.system:
         return result.name
-    name = re.sub(r" \([^)]*\)", "", result.system).lower()
+    name = bare(result.system).lower()
     return paper.FULL if name == FULL or result.is_full else name
 
 

@@ -137,9 +137,9 @@ def engine_bench(
     print_figures(figures, f"{model.parameter_count() / 1e6:.1f} M parameters, {device}")
     if out is not None:
         about = {"bench": "engine", "parameters": model.parameter_count(), "units": units, "sentences": repeats}
-        about["command"] = command()
-        machine = {"device": device, "processor": processor(), "versions": versions() | runtime()}
-        write_json(out, about | {"ms a token": figures, "ratios": ratios(figures)} | machine)
+        made = {"command": command(), "device": device, "versions": versions() | runtime()}
+        found = {"ms a token": figures, "ratios": ratios(figures)}
+        write_json(out, about | found | {"processor": processor()} | made)
 
 
 def runtime() -> dict[str, str]:

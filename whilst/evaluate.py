@@ -30,7 +30,7 @@ from whilst.policy.agent import Learnt
 from whilst.policy.diagonal import Diagonal
 from whilst.policy.mma import NO_HEADS, Stopped
 from whilst.policy.oracle import Oracle
-from whilst.processes import command, describe, pick_device, versions
+from whilst.processes import circumstances, pick_device
 from whilst.scoring import Record, record_path, write_up
 from whilst.settings import Data, Evaluate, Recipe
 from whilst.trace import Sentence
@@ -124,10 +124,8 @@ def evaluate(
         "settings": settings_table(recipe, settings),
         "model_sha256": trained.checksum,
         "agent_sha256": agent_checksum(trained, chosen.name),
-        "command": command(),
         "seconds": round(seconds, 2),
-        "device": describe(trained.model.target_embedding.weight.device),
-        "versions": versions(),
+        **circumstances(trained.model.target_embedding.weight.device),
     }
     return functools.partial(write_up, about, trace, sentences, references, with_text)
 

@@ -13,7 +13,7 @@ from whilst.console import console, track
 from whilst.files import write_json
 from whilst.lines import COLOURS
 from whilst.model import Translator
-from whilst.processes import command, describe, pick_device, versions
+from whilst.processes import circumstances, describe, pick_device
 from whilst.reference import masked_states
 
 POINTS = 20  # positions at which everything is recomputed: each takes long
@@ -95,6 +95,5 @@ def growth_bench(
     console.print(table)
     if out is not None:
         about = {"bench": "growth", "parameters": model.parameter_count(), "sentences": repeats}
-        machine = {"command": command(), "device": describe(device), "versions": versions()}
-        write_json(out.with_name(f"{out.name}.json"), about | asdict(growth) | machine)
+        write_json(out.with_name(f"{out.name}.json"), about | asdict(growth) | circumstances(device))
         draw(growth, title, out)

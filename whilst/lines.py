@@ -4,11 +4,12 @@ Knows colours and markers, but nothing of how they are drawn.
 """
 
 import itertools
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from matplotlib.colors import to_hex, to_rgb
+
+from whilst.names import bare
 
 # Okabe and Ito's colours, which stay apart for colour-blind readers; black and yellow read badly as lines. Then two
 # darker ones: all systems of the paper in one figure are eight.
@@ -62,9 +63,8 @@ class Stroke:
 
 
 def system_colour(name: str) -> str | None:
-    """The colour of a system of the field, whatever it was made from: "bs-simt (multi-path)" is bs-simt."""
-    name = "diagonal" if "(diagonal)" in name else re.sub(r" \([^)]*\)|,.*", "", name)
-    return SYSTEMS.get(name)
+    """The colour of a system of the field, whatever it was made from and whatever it changes."""
+    return SYSTEMS.get("diagonal" if "(diagonal)" in name else bare(name.partition(",")[0]))
 
 
 def strokes(systems: Sequence[Line]) -> Iterator[tuple[Line, Stroke]]:

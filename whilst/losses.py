@@ -15,7 +15,7 @@ from whilst.console import console, track
 from whilst.data import Batch, Ints, padded
 from whilst.dataset import Dataset
 from whilst.files import write_json
-from whilst.processes import command, describe, pick_device, versions
+from whilst.processes import circumstances, describe, pick_device
 from whilst.settings import Recipe
 from whilst.stages import stages
 from whilst.trainer import Trainer
@@ -72,8 +72,8 @@ def losses_bench(recipe: Path | None, steps: int, overrides: list[str], name: st
     console.print(table)
     if out is not None:
         about = {"bench": "losses", "steps": steps, "tokens in a batch": chosen.train.batch_tokens}
-        machine = {"command": command(), "device": describe(device), "versions": versions()}
-        write_json(out.with_name(f"{out.name}.json"), about | {"simple": simple, "fast": fast} | machine)
+        found = {"simple": simple, "fast": fast}
+        write_json(out.with_name(f"{out.name}.json"), about | found | circumstances(device))
         numbers = range(1, steps + 1)
         curves = [Curve("simple: padded, 32 bits", numbers, simple), Curve("fast: as it trains", numbers, fast)]
         apart = [Curve("", numbers, [other - one for one, other in zip(simple, fast, strict=True)])]

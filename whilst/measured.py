@@ -11,6 +11,7 @@ from whilst.errors import UserError
 from whilst.evaluate import Asked, agent_checksum, find_asked, loader, settings_table, system_name, trace_path
 from whilst.files import sha256_lines
 from whilst.scoring import Record, read_record, record_path
+from whilst.seeds import decisive
 from whilst.trace import read_trace
 
 
@@ -42,17 +43,16 @@ def find_measured(asked: Asked, dataset: Dataset, folder: Path, with_text: bool)
         system=system_name(trained.recipe, asked.name),
         source_sha256=sha256_lines(sources),
         reference_sha256=sha256_lines(references),
-        settings=_decisive(settings_table(trained.recipe, settings)),
+        settings=_plain(settings_table(trained.recipe, settings)),
         model_sha256=trained.checksum,
         agent_sha256=agent_checksum(trained, asked.name),
     )
-    same = now == dataclasses.replace(record, settings=_decisive(record.settings))
+    same = now == dataclasses.replace(record, settings=_plain(record.settings))
     whole = len(sentences) == len(sources)
     as_asked = all((sentence.source is not None) == with_text for sentence in sentences)
     return record if same and whole and as_asked else None
 
 
-def _decisive(settings: dict[str, Any]) -> dict[str, Any]:
-    """Settings as JSON has them, without where runs lie and which other policies were measured."""
-    table: dict[str, Any] = json.loads(json.dumps(settings))
-    return table | {"run": "", "start": "", "evaluate": table.get("evaluate", {}) | {"policies": []}}
+def _plain(settings: dict[str, Any]) -> Any:
+    """What of them decides, as JSON has it."""
+    return json.loads(json.dumps(decisive(settings)))

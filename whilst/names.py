@@ -1,6 +1,7 @@
 """What names say: of policies (wait-3, diagonal-3, agent-1, or low, medium and high), and of the usual model."""
 
 import math
+import re
 from collections.abc import Sequence
 
 from whilst.errors import UserError
@@ -43,6 +44,11 @@ def point_name(policy: str, intervals: Sequence[Sequence[int]], weight: object) 
     if policy.startswith(TRANSLATION_BASED):
         return NAMELESS
     return next((f"[{first},{last}]" for first, last in intervals if str(first) == argument), policy)
+
+
+def bare(system: str) -> str:
+    """A system's name without what it was made from: of "bs-simt (multi-path)" it is bs-simt."""
+    return re.sub(r" \([^)]*\)", "", system)
 
 
 def with_threshold(name: str, usual: float) -> tuple[str, float]:

@@ -16,12 +16,11 @@ from whilst.files import sha256_lines
 from whilst.folders import overridden
 from whilst.live import Session, Steps, Text, Word
 from whilst.loading import Opened, Wanted, open_exported
-from whilst.metrics import score
 from whilst.names import with_threshold
 from whilst.processes import command, versions
-from whilst.scoring import Record, record_path, write_record
+from whilst.scoring import Record, write_up
 from whilst.settings import Recipe
-from whilst.trace import Sentence, write_trace
+from whilst.trace import Sentence
 from whilst.vocab import EOS
 
 
@@ -130,22 +129,18 @@ def evaluate_live(
     seconds = time.perf_counter() - began
     name = f"{policy_name(opened.policy, recipe.evaluate)}.{exported.precision}"
     trace = folder / f"{split}.{name}.jsonl.xz"
-    write_trace(trace, sentences, with_text)
-    record = Record(
-        system=system_name(recipe, opened.policy),
-        policy=name,
-        pair=pair_name(recipe),
-        split=split,
-        scores=score(sentences, references),
-        trace=trace.name,
-        source_sha256=sha256_lines(sources),
-        reference_sha256=sha256_lines(references),
-        settings=to_table(recipe),
-        model_sha256=exported.weights,
-        command=command(),
-        seconds=round(seconds, 2),
-        device=f"CPU ({opened.engine}, 1 thread, one by one)",
-        versions=versions(),
-    )
-    write_record(record_path(trace), record)
-    return record
+    about = {
+        "system": system_name(recipe, opened.policy),
+        "policy": name,
+        "pair": pair_name(recipe),
+        "split": split,
+        "source_sha256": sha256_lines(sources),
+        "reference_sha256": sha256_lines(references),
+        "settings": to_table(recipe),
+        "model_sha256": exported.weights,
+        "command": command(),
+        "seconds": round(seconds, 2),
+        "device": f"CPU ({opened.engine}, 1 thread, one by one)",
+        "versions": versions(),
+    }
+    return write_up(about, trace, sentences, references, with_text)

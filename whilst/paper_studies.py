@@ -16,7 +16,7 @@ from whilst.evaluate import pair_of
 from whilst.files import read_json
 from whilst.optim import choose
 from whilst.paper import BEST
-from whilst.provenance import Known, link, maker, training
+from whilst.provenance import Known, link, maker, policy_of, training
 from whilst.settings import Recipe, Train
 from whilst.shelf import ORACLE, Shelf, text_of
 from whilst.stages import stages
@@ -124,7 +124,7 @@ def sufficiency(studies: Sequence[Study], shelf: Shelf) -> list[Block]:
     folder = shelf.folder
     facts = paper.facts()["sufficiency"]
     share, lowest = facts["oracle at low latency"], paper.curve(facts["task"], ORACLE)[0].label
-    policy = f"oracle-{lowest.strip('[').partition(',')[0]}"
+    policy = policy_of(ORACLE, lowest)
     blocks: list[Block] = [
         Text(
             f"The paper ({facts['task']}, RWTH alignments): the oracle covers {share:.0%} of the aligned source at"

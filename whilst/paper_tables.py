@@ -146,7 +146,7 @@ def _latest(path: Path) -> list[str]:
 def curves(task: str, shelf: Shelf) -> Picture:
     """Figure 4 for one task: all our systems over the paper's."""
     lines, texts = [], set()
-    for system in sorted(_systems(task), key=DIAGONAL.__eq__):  # last: there are fewer colours than systems
+    for system in sorted(_systems(task), key=DIAGONAL.__eq__):  # our control last: the others are the paper's
         group = shelf.of_task(task, system)
         for family, name in zip(group, call(group, OURS.get(system, system)), strict=True):
             points = [(point.label, None if system == FULL else point.al, point.bleu) for point in family.curve]

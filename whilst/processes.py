@@ -5,6 +5,7 @@ import platform
 import shlex
 import sys
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -111,3 +112,8 @@ def command() -> str:
 def versions() -> dict[str, str]:
     """What a figure depends on besides our own code."""
     return {"whilst": whilst.__version__, "torch": str(torch.__version__), "python": platform.python_version()}
+
+
+def circumstances(device: torch.device) -> dict[str, Any]:
+    """Under which a figure was made: what every file of figures says of itself."""
+    return {"command": command(), "device": describe(device), "versions": versions()}

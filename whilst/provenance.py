@@ -16,6 +16,7 @@ from whilst.config import build, load_recipe, to_table
 from whilst.document import Block, Code, Details, Items, Text
 from whilst.evaluate import pair_of
 from whilst.families import DIAGONAL, POINT, Family, changes, describe, flat, relevant
+from whilst.names import TRANSLATION_BASED
 from whilst.paper import BEST
 from whilst.scoring import Record
 from whilst.settings import Recipe
@@ -256,7 +257,7 @@ def _evaluating(system: str, points: dict[str, Known], changed: dict[str, str]) 
         change = "".join(f"-{name}-{value}" for name, value in changed.items())
         out = f"results/{pair_of(item.recipe.data)}/{_folder(system)}{change}"
         own = f"/{label}" if system in POINT else ""
-        policies.setdefault((item.recipe.run, out + own), []).append(f"--policy {_policy(system, label)}")
+        policies.setdefault((item.recipe.run, out + own), []).append(f"--policy {policy_of(system, label)}")
     return [f"whilst evaluate {run} {' '.join(own)} --no-text --out {out}" for (run, out), own in policies.items()]
 
 
@@ -264,8 +265,8 @@ def _folder(system: str) -> str:
     return "diagonal" if system == DIAGONAL else system.removesuffix(" oracle")
 
 
-def _policy(system: str, label: str) -> str:
-    fixed = {"full-sentence": "full", "mma": "mma", "translation-based": "agent-translation"}
+def policy_of(system: str, label: str) -> str:
+    fixed = {"full-sentence": "full", "mma": "mma", "translation-based": TRANSLATION_BASED}
     if system in fixed:
         return fixed[system]
     kinds = {BEST: "agent", f"{BEST} oracle": "oracle", DIAGONAL: "diagonal"}

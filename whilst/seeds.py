@@ -115,10 +115,8 @@ def over_seeds(records: Sequence[Record]) -> list[Result]:
 
 
 def _recipe(settings: dict[str, Any]) -> tuple[str, tuple[int | None, ...]]:
-    """A recipe without its seeds, and the seeds. Folders and the list of policies do not change a figure."""
-    evaluate = {name: value for name, value in settings.get("evaluate", {}).items() if name != "policies"}
-    given = {name: value for name, value in settings.items() if name not in ("run", "start")}
-    table = json.loads(json.dumps(_complete(given | {"evaluate": evaluate})))
+    """A recipe without its seeds, and the seeds."""
+    table = json.loads(json.dumps(_complete(decisive(settings))))
     table["teacher"] = bool(table.get("teacher"))  # a teacher of another seed lies elsewhere
     seeds = []
     for path in _SEEDED:
@@ -127,6 +125,13 @@ def _recipe(settings: dict[str, Any]) -> tuple[str, tuple[int | None, ...]]:
             section = section.get(name, {})
         seeds.append(section.pop("seed", None))
     return json.dumps(table, sort_keys=True), tuple(seeds)
+
+
+def decisive(settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings without where runs lie and which policies were measured with this one."""
+    evaluate = {name: value for name, value in settings.get("evaluate", {}).items() if name != "policies"}
+    given = {name: value for name, value in settings.items() if name not in ("run", "start")}
+    return given | {"evaluate": evaluate}
 
 
 def _complete(settings: dict[str, Any]) -> dict[str, Any]:

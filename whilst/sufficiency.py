@@ -22,7 +22,7 @@ from whilst.files import sha256, write_json
 from whilst.lines import Line
 from whilst.metrics import average_lagging
 from whilst.names import point_name
-from whilst.processes import command, describe, pick_device, versions
+from whilst.processes import circumstances, pick_device
 from whilst.settings import Evaluate
 from whilst.tables import SYSTEM, Column, Grid
 from whilst.text import cleaner, read_pairs
@@ -188,9 +188,7 @@ def sufficiency(
         "links": links,
         "files": {path.name: sha256(path) for path in files},
         "points": [asdict(point) for point in points],
-        "command": command(),
-        "device": describe(pick_device(device)),
-        "versions": versions(),
+        **circumstances(pick_device(device)),
     }
     write_json(out / "sufficiency.json", table)
     title = f"Sufficiency by {links} links, {points[0].sentences} sentences"

@@ -206,12 +206,17 @@ class Deciding(Task):
         save_tensors(path, {"reads": found.reads}, about)
         return found
 
+    @functools.cached_property
+    def weights(self) -> str:
+        """The translator's, for both splits."""
+        return sha256(Path(self.recipe.start) / WEIGHTS)
+
     def origin(self, split: Split) -> dict[str, object]:
         """All that decides what is found."""
         search, agent = to_table(self.recipe.search), self.recipe.agent
         how = {name: search[name] for name in ("intervals", "slope", "condition", "target", "tolerance")}
         return {
-            "weights": sha256(Path(self.recipe.start) / WEIGHTS),
+            "weights": self.weights,
             "texts": [hashlib.sha256(side.tokens.tobytes()).hexdigest() for side in (split.source, split.target)],
             "how": how if agent.labels == "search" else {agent.labels: agent.agreement},
         }
