@@ -1,20 +1,24 @@
 """The benches run and write what they print. Their figures are never tested: they are measurements."""
 
+import dataclasses
 import functools
 from pathlib import Path
 from typing import Literal
 
 import pytest
+import torch
 
-from tests.runs import short_recipe
+from tests.runs import CPU, short_recipe, whole_recipe
 from whilst import bench, decode, growth, limits, losses, steady
+from whilst.agent import Agent
 from whilst.checkpoint import save_tensors, write_run
 from whilst.dataset import Dataset
 from whilst.errors import UserError
 from whilst.files import read_json
 from whilst.kernels import by_kind
 from whilst.model import Translator
-from whilst.settings import Data
+from whilst.settings import Data, Evaluate
+from whilst.tasks import Deciding
 
 SMALL = ["model.width=16", "model.encoder_layers=1", "model.decoder_layers=1", "model.feed_forward=16"]
 
@@ -93,12 +97,42 @@ def test_decode_bench_of_a_run(
 def test_losses_bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a CPU there is one way only, so that both begin with the same weights and see the same batches."""
     monkeypatch.setattr(bench, "random_text", functools.partial(bench.random_text, pairs=100, words=30))
-    tokens = "train.batch_tokens=512"
-    losses.losses_bench(None, 3, [*SMALL, tokens, "objective.name=multi-path"], "cpu", tmp_path / "out")
+    settings = [*SMALL, "train.batch_tokens=512", "objective.name=multi-path"]
+    losses.losses_bench(None, "translate", 3, settings, "cpu", tmp_path / "out")
     figures = read_json(tmp_path / "out.json")
     assert figures["simple"] == figures["fast"]
     assert len(set(figures["fast"])) == 3
     assert (tmp_path / "out.png").is_file()
+
+
+@pytest.mark.parametrize("stage", ["search", "agent"])
+def test_losses_after_the_translator(
+    toy_data: Data, toy_dataset: Dataset, tmp_path: Path, stage: Literal["search", "agent"]
+) -> None:
+    """They begin with its weights; what was found for the agent is found again."""
+    whole = whole_recipe(toy_data, tmp_path / "run", Evaluate())
+    recipe = losses.stage_of(whole, stage)
+    with pytest.raises(UserError, match="run"):
+        losses.compare(recipe, 2, CPU)
+    torch.manual_seed(4)
+    model = Translator(recipe.model, len(toy_dataset.source), len(toy_dataset.target))
+    write_run(tmp_path / "run", whole, toy_dataset.source, toy_dataset.target)
+    save_tensors(tmp_path / "run" / "model.safetensors", model.state_dict(), {})
+    ways = losses.compare(recipe, 2, CPU)
+    assert ways.simple == ways.fast
+    assert len(set(ways.fast)) == 2
+    assert ways.alike == (1.0 if stage == "agent" else None)
+    started = losses.stage_of(dataclasses.replace(whole, start=whole.run, run="other"), stage)
+    assert (started.start, started.stages) == (recipe.start, (stage,))
+
+
+def test_losses_see_reads_that_are_not_found_alike(toy_data: Data, toy_dataset: Dataset, tmp_path: Path) -> None:
+    recipe = losses.stage_of(whole_recipe(toy_data, tmp_path, Evaluate()), "agent")
+    model = Translator(recipe.model, len(toy_dataset.source), len(toy_dataset.target)).eval()
+    agent = Agent(recipe.agent, recipe.model.width, recipe.latencies)
+    task = Deciding(dataclasses.replace(recipe, start=""), toy_dataset, model, agent, CPU)
+    task.labels["train"].reads[0] += 1
+    assert losses.alike(task) == 0.5
 
 
 def test_growth_bench(tmp_path: Path) -> None:

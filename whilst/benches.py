@@ -37,6 +37,10 @@ def bench_train(
 
 def bench_losses(
     recipe: Annotated[Path | None, typer.Argument(help="Default: the paper's model on random text.")] = None,
+    stage: Annotated[
+        Literal["translate", "search", "agent"],
+        typer.Option(help="What to train; search and agent begin with the translator of the recipe's run."),
+    ] = "translate",
     steps: Annotated[int, typer.Option(help="Updates of each.", min=1)] = 200,
     set_: Set = [],  # noqa: B006
     device: Device = "auto",
@@ -49,10 +53,12 @@ def bench_losses(
     Examples:
 
         whilst bench losses recipes/iwslt15.en-vi.toml --set train.batch_tokens=4096 --out losses
+
+        whilst bench losses recipes/iwslt15.en-vi.toml --stage agent
     """
     from whilst.losses import losses_bench
 
-    losses_bench(recipe, steps, set_, device, out)
+    losses_bench(recipe, stage, steps, set_, device, out)
 
 
 def bench_decode(

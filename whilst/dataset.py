@@ -52,6 +52,10 @@ class Ragged:
         offsets = np.concatenate([first.offsets, second.offsets[1:] + first.offsets[-1]])
         return cls(np.concatenate([first.tokens, second.tokens]), offsets)
 
+    def first(self, count: int) -> "Ragged":
+        """So many sentences."""
+        return Ragged(self.tokens[: self.offsets[count]], self.offsets[: count + 1])
+
     def save(self, folder: Path, name: str) -> None:
         np.save(folder / f"{name}.tokens.npy", self.tokens)
         np.save(folder / f"{name}.offsets.npy", self.offsets)

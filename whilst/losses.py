@@ -4,23 +4,35 @@ import dataclasses
 import tempfile
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from rich.table import Table
 
-from whilst.bench import load, task_of
+from whilst.bench import Stage, load, task_of
 from whilst.chart import Curve, Panel, chart
 from whilst.console import console, track
 from whilst.data import Batch, Ints, padded
-from whilst.dataset import Dataset
+from whilst.dataset import Dataset, Split
 from whilst.files import write_json
 from whilst.processes import circumstances, describe, pick_device
 from whilst.settings import Recipe
-from whilst.stages import stages
+from whilst.stages import make_task, stages
+from whilst.tasks import Deciding, Task
 from whilst.trainer import Trainer
 
 ROWS = 10  # of the table
+SEARCHED = 1000  # sentences whose reads are found both ways
+
+
+@dataclass(frozen=True)
+class Ways:
+    """Losses of a target token, update by update."""
+
+    simple: list[float]
+    fast: list[float]
+    alike: float | None = None  # of the reads that an agent learns, the share that both find
 
 
 class Plain(Trainer):
@@ -41,28 +53,55 @@ def losses(trainer: Trainer, steps: int, what: str) -> Iterator[float]:
         yield float(trainer.update(micros, tokens)) / tokens
 
 
-def compare(recipe: Recipe, steps: int, device: torch.device) -> tuple[list[float], list[float]]:
-    """Simple and fast. Nothing is dropped: which values are is the one thing that the two draw differently."""
-    recipe = dataclasses.replace(recipe, model=dataclasses.replace(recipe.model, dropout=0.0))
+def stage_of(every: Recipe, stage: Stage) -> Recipe:
+    """The recipe of one stage, that after its translator's."""
+    names: tuple[Stage, ...] = (stage,) if every.start or stage == "translate" else ("translate", stage)
+    return stages(dataclasses.replace(every, stages=names))[-1]
+
+
+def begin(recipe: Recipe, dataset: Dataset, device: torch.device) -> Task:
+    """A translator has random weights, what comes after it those that it has learnt: without them there is nothing
+    to search for. The text's own targets in either case."""
+    if recipe.stages == ("translate",):
+        return task_of(recipe, dataset, device)
+    return make_task(dataclasses.replace(recipe, teacher=""), dataset, device)
+
+
+def alike(task: Deciding) -> float:
+    """How many of the reads that are stored, found the fast way, the simple way finds too."""
+    split = task.dataset.split("train")
+    count = min(SEARCHED, len(split.source))
+    simple = task.find(Split(split.source.first(count), split.target.first(count))).reads
+    return float((simple == task.labels["train"].reads[:, : simple.shape[1]]).float().mean())
+
+
+def compare(recipe: Recipe, steps: int, device: torch.device) -> Ways:
+    """Nothing is dropped: which values are is the one thing that the two draw differently."""
+    model, agent = dataclasses.replace(recipe.model, dropout=0.0), dataclasses.replace(recipe.agent, dropout=0.0)
+    recipe = dataclasses.replace(recipe, model=model, agent=agent)
     dataset = Dataset.open(Path(recipe.data.dataset))
     before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("highest")
-    simple = list(losses(Plain(recipe, task_of(recipe, dataset, device)), steps, "simple"))
-    fast = Trainer(recipe, task_of(recipe, dataset, device))
+    trainer = Trainer(recipe, begin(recipe, dataset, device))
     if recipe.train.compile and device.type == "cuda":
-        fast.compile()
-    found = simple, list(losses(fast, steps, "fast"))
+        trainer.compile()
+    fast = list(losses(trainer, steps, "fast"))  # first: reads for an agent are stored by who first needs them
+    torch.set_float32_matmul_precision("highest")
+    plain = Plain(recipe, begin(recipe, dataset, device))
+    simple = list(losses(plain, steps, "simple"))
+    share = alike(plain.task) if isinstance(plain.task, Deciding) else None
     torch.set_float32_matmul_precision(before)
-    return found
+    return Ways(simple, fast, share)
 
 
-def losses_bench(recipe: Path | None, steps: int, overrides: list[str], name: str, out: Path | None) -> None:
+def losses_bench(
+    recipe: Path | None, stage: Stage, steps: int, overrides: list[str], name: str, out: Path | None
+) -> None:
     """Train both, print and, if asked to, write and draw it."""
     device = pick_device(name)
     with tempfile.TemporaryDirectory() as temporary:
-        every = load(recipe, overrides, Path(temporary))
-        chosen = stages(dataclasses.replace(every, stages=("translate",)))[0]
-        simple, fast = compare(chosen, steps, device)
+        chosen = stage_of(load(recipe, overrides, Path(temporary)), stage)
+        ways = compare(chosen, steps, device)
+    simple, fast = ways.simple, ways.fast
     table = Table("step", "simple", "fast", "difference", title=f"loss of a target token on {describe(device)}")
     for column in table.columns:
         column.justify = "right"
@@ -70,10 +109,11 @@ def losses_bench(recipe: Path | None, steps: int, overrides: list[str], name: st
         one, other = simple[step - 1], fast[step - 1]
         table.add_row(str(step), f"{one:.4f}", f"{other:.4f}", f"{other - one:+.4f}")
     console.print(table)
+    if ways.alike is not None:
+        console.print(f"reads that the fast way finds as the simple one does: {ways.alike:.2%}")
     if out is not None:
-        about = {"bench": "losses", "steps": steps, "tokens in a batch": chosen.train.batch_tokens}
-        found = {"simple": simple, "fast": fast}
-        write_json(out.with_name(f"{out.name}.json"), about | found | circumstances(device))
+        about = {"bench": "losses", "stage": stage, "steps": steps, "tokens in a batch": chosen.train.batch_tokens}
+        write_json(out.with_name(f"{out.name}.json"), about | dataclasses.asdict(ways) | circumstances(device))
         numbers = range(1, steps + 1)
         curves = [Curve("simple: padded, 32 bits", numbers, simple), Curve("fast: as it trains", numbers, fast)]
         apart = [Curve("", numbers, [other - one for one, other in zip(simple, fast, strict=True)])]
