@@ -142,6 +142,12 @@ def test_small_tiles_have_kernels_that_fit(monkeypatch: pytest.MonkeyPatch) -> N
             assert not any(SIDE % each for each in (*sides, backward.block_m2))
 
 
+def test_a_torch_that_asks_elsewhere_keeps_its_own_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(InductorChoices, "get_flex_attention_bwd_configs")
+    use_small_tiles()
+    assert Tiles.side == BLOCK
+
+
 def test_heads_are_plain_attention() -> None:
     """Written out with a softmax, head by head."""
     torch.manual_seed(0)

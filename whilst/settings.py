@@ -10,7 +10,7 @@ from typing import Literal
 from whilst.errors import UserError
 
 Shortcut = Literal["dropout", "norms", "looks", "states", "tiles"]
-SHORTCUTS: tuple[Shortcut, ...] = ("dropout", "norms", "looks", "states")
+SHORTCUTS: tuple[Shortcut, ...] = ("dropout", "norms", "looks", "states", "tiles")
 
 
 def _require(holds: bool, message: str) -> None:

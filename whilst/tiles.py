@@ -26,6 +26,8 @@ def use_small_tiles() -> None:
     """
     from torch._inductor.choices import InductorChoices
 
+    if "get_flex_attention_bwd_configs" not in vars(InductorChoices):
+        return  # this torch asks elsewhere: its own tiles then, which are right and slower
     InductorChoices.get_flex_attention_fwd_configs = forward  # type: ignore[method-assign, assignment]
     InductorChoices.get_flex_attention_bwd_configs = backward  # type: ignore[method-assign, assignment]
     Tiles.side = SIDE
