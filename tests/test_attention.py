@@ -16,7 +16,7 @@ from torch._inductor.virtualized import V
 from torch.nn.attention.flex_attention import BlockMask, create_mask
 
 from whilst import objectives
-from whilst.attention import BLOCK, Heads, Tiles, Tokens, attend, block_mask, dense_mask
+from whilst.attention import BLOCK, Heads, Tiles, Tokens, attend, block_mask, dense_mask, span_mask
 from whilst.data import Batch, packed, padded
 from whilst.dataset import Split
 from whilst.settings import Objective
@@ -66,6 +66,21 @@ def test_block_mask_is_dense_mask(random_split: MakeSplit, seed: int, longest: i
         real = queries.segment[0] < batch.sentences
         assert torch.equal(made[:, :, real], wanted[:, :, real])
         assert not bool((made & ~wanted).any()), "padding sees less of itself, and nothing else"
+
+
+@pytest.mark.usefixtures("side")
+@pytest.mark.parametrize("itself", [False, True])
+@given(seed=st.integers(0, 999))
+@limit(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_spans_are_seen_whole(itself: bool, seed: int) -> None:
+    """Wherever they lie, and however few: what no tile visits would not be seen on a GPU, whatever the rule."""
+    torch.manual_seed(seed)
+    first = torch.randint(SIZE, (SIZE,))
+    end = (first + torch.randint(-3, 1 + SIZE // int(torch.randint(1, 50, ())), (SIZE,))).clamp(max=SIZE)
+    key = torch.arange(SIZE)
+    wanted = (key >= first[:, None]) & (key < end[:, None])
+    made = made_dense(span_mask(first, end, SIZE, itself))
+    assert torch.equal(made[0, 0], wanted | (key == key[:, None]) if itself else wanted)
 
 
 def test_block_mask_visits_few_tiles(random_split: MakeSplit) -> None:
