@@ -20,7 +20,7 @@ def export(
 
         whilst export runs/toy/search engines/toy
 
-        whilst export runs/iwslt15.en-vi/search engines/en-vi
+        whilst export runs/iwslt15.en-vi engines/en-vi
     """
     from whilst.console import notes
     from whilst.export import export
