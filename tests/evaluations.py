@@ -28,5 +28,5 @@ def make(
         "evaluate": {"split": split, "policies": [policy] * seed},
     }
     trace = f"{system}-{policy}-{seed}.jsonl.xz"
-    command = "whilst evaluate"
-    return Record(system, policy, pair, split, scores, trace, "a", "b", settings, "c", command, 1.5, "cpu", {})
+    weights, command = f"c{seed}", "whilst evaluate"
+    return Record(system, policy, pair, split, scores, trace, "a", "b", settings, weights, command, 1.5, "cpu", {})

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -139,13 +140,23 @@ def test_flex_attention_is_sdpa(split: Split, which: int) -> None:
         assert block_mask(queries, limits, keys).q_indices is None
 
 
+GPU = torch.device("cuda", 0)
+
+
+def with_room(monkeypatch: pytest.MonkeyPatch, room: int) -> None:
+    """As if there were a GPU with so much shared memory."""
+    about = SimpleNamespace(shared_memory_per_multiprocessor=room)
+    monkeypatch.setattr("torch.cuda.get_device_properties", lambda _: about)
+
+
 @pytest.mark.usefixtures("side")
 def test_small_tiles_have_kernels_that_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever a GPU's own defaults are; and in the thread that compiles the backward pass too."""
     names = "get_flex_attention_fwd_configs", "get_flex_attention_bwd_configs"
     for name in names:
         monkeypatch.setattr(InductorChoices, name, getattr(InductorChoices, name))  # to be put back
-    use_small_tiles()
+    with_room(monkeypatch, 233_472)
+    use_small_tiles(GPU)
     assert Tiles.side == SIDE < BLOCK
 
     def ask() -> list[Any]:
@@ -157,9 +168,15 @@ def test_small_tiles_have_kernels_that_fit(monkeypatch: pytest.MonkeyPatch) -> N
             assert not any(SIDE % each for each in (*sides, backward.block_m2))
 
 
-def test_a_torch_that_asks_elsewhere_keeps_its_own_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_torch_that_asks_elsewhere_and_a_gpu_without_room_keep_their_own_tiles(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with_room(monkeypatch, 102_400)
+    use_small_tiles(GPU)
+    assert Tiles.side == BLOCK
+    with_room(monkeypatch, 233_472)
     monkeypatch.delattr(InductorChoices, "get_flex_attention_bwd_configs")
-    use_small_tiles()
+    use_small_tiles(GPU)
     assert Tiles.side == BLOCK
 
 

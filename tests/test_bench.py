@@ -130,9 +130,10 @@ def test_losses_see_reads_that_are_not_found_alike(toy_data: Data, toy_dataset: 
     recipe = losses.stage_of(whole_recipe(toy_data, tmp_path, Evaluate()), "agent")
     model = Translator(recipe.model, len(toy_dataset.source), len(toy_dataset.target)).eval()
     agent = Agent(recipe.agent, recipe.model.width, recipe.latencies)
-    task = Deciding(dataclasses.replace(recipe, start=""), toy_dataset, model, agent, CPU)
-    task.labels["train"].reads[0] += 1
-    assert losses.alike(task) == 0.5
+    one, other = (Deciding(dataclasses.replace(recipe, start=""), toy_dataset, model, agent, CPU) for _ in range(2))
+    assert losses.alike(one, other) == 1
+    other.labels["train"].reads[0] += 1
+    assert losses.alike(one, other) == 0.5
 
 
 def test_growth_bench(tmp_path: Path) -> None:

@@ -46,7 +46,21 @@ def test_only_seeds_and_folders_may_differ() -> None:
 
 def test_the_seed_of_a_later_stage_counts_too() -> None:
     one = make("bs-simt", "agent-1", 3, 20)
-    assert len(over_seeds([one, changed(one, "search", "train", {"seed": 5})])) == 1
+    other = changed(one, "search", "train", {"seed": 5})
+    assert len(over_seeds([one, dataclasses.replace(other, model_sha256="other")])) == 1
+    assert len(over_seeds([one, dataclasses.replace(other, agent_sha256="other")])) == 1
+
+
+def test_the_same_weights_are_no_second_seed() -> None:
+    """Such as a multi-path model whose agent was trained twice, under wait-k."""
+    one = make("multi-path", "wait-1", 3, 20)
+    assert len(over_seeds([one, changed(one, "search", "train", {"seed": 5})])) == 2
+
+
+def test_how_a_run_was_watched_does_not_matter() -> None:
+    one, two = (make("bs-simt", "agent-1", 3, 20, seed=seed) for seed in (1, 2))
+    watched = changed(changed(two, "train", "save_every", 7), "evaluate", "batch", 3)
+    assert len(over_seeds([one, changed(watched, "train", "shortcuts", [])])) == 1
 
 
 def test_the_same_seed_twice_is_no_second_seed() -> None:

@@ -20,13 +20,14 @@ from tests.runs import (
     tensors,
     write_toml,
 )
-from whilst.settings import Data, Recipe
+from whilst.settings import Data, Evaluate, Recipe
 from whilst.train import train
 
 
-def torchrun(recipe: Recipe, path: Path) -> subprocess.CompletedProcess[str]:
+def torchrun(*recipes: Recipe) -> subprocess.CompletedProcess[str]:
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    arguments = ["-m", "whilst", "train", str(write_toml(recipe, path)), "--device", "cpu"]
+    files = [str(write_toml(recipe, Path(recipe.run).with_suffix(".toml"))) for recipe in recipes]
+    arguments = ["-m", "whilst", "train", *files, "--device", "cpu"]
     return subprocess.run(launch + arguments, capture_output=True, text=True, env=ENVIRONMENT, timeout=100)
 
 
@@ -46,7 +47,7 @@ def test_two_processes_do_what_one_does(toy_data: Data, toy_folder: Path, tmp_pa
     one = train(recipe, CPU)
 
     recipe = elsewhere(recipe, "two")
-    done = torchrun(changed(recipe, steps=8), tmp_path / "two.toml")
+    done = torchrun(changed(recipe, steps=8))
     assert done.returncode == 0, done.stderr
     two = Path(recipe.run)
     assert about(two)["step"] == 8
@@ -65,3 +66,21 @@ def test_two_processes_do_what_one_does(toy_data: Data, toy_folder: Path, tmp_pa
     assert_close(tensors(two), tensors(one))
     assert_close(tensors(two, "model"), tensors(one, "model"))
     assert about(one)["place"] == about(two)["place"]
+
+
+def test_several_recipes_and_a_teacher(toy_data: Data, toy_folder: Path, tmp_path: Path) -> None:
+    """The first process translates for the pupils and evaluates, whilst the other waits."""
+    assert toy_folder == Path(toy_data.dataset)
+    evaluate = Evaluate(policies=("wait-1",), max_ratio=0.2, max_extra=2)
+    recipe = dataclasses.replace(short_recipe(toy_data, tmp_path / "one"), evaluate=evaluate)
+    recipe = changed(recipe, steps=2, accumulate=2, validate_bleu=False, keep="loss")
+    teacher = dataclasses.replace(recipe, stages=("translate", "evaluate"))
+    pupil = dataclasses.replace(elsewhere(teacher, "two"), teacher=teacher.run)
+    done = torchrun(pupil, teacher)
+    assert done.returncode == 0, done.stderr
+    for run in (teacher.run, pupil.run):
+        assert (Path(run) / "evaluations" / "test.wait-1.json").is_file()
+    assert [done.stderr.count(said) for said in ("recipe 2 of 2", "translated by", "nothing left")] == [1, 1, 0]
+    again = torchrun(teacher, pupil)
+    assert again.returncode == 0, again.stderr
+    assert [again.stderr.count(said) for said in ("measured already", "nothing left to do")] == [2, 2]

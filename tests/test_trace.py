@@ -110,6 +110,20 @@ def test_missing_keys_doubled_indices_and_broken_files_are_named(tmp_path: Path)
             read_trace(broken)
 
 
+@pytest.mark.parametrize("name", ["t.jsonl.gz", "t.jsonl.xz"])
+def test_a_damaged_file_is_named_wherever_the_damage_is(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    write_trace(path, [FIRST], with_text=True)
+    whole, refused = path.read_bytes(), 0
+    for place in range(len(whole)):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 255]) + whole[place + 1 :])
+        try:
+            read_trace(path)  # a flag or a date in the head may be anything
+        except UserError as error:
+            refused += str(error).startswith(str(path))
+    assert refused > 0.8 * len(whole)
+
+
 def test_the_writer_refuses_what_the_reader_would(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="sentence 0: 3 words in the prediction but 1 delays"):
         write_trace(tmp_path / "t.jsonl", [dataclasses.replace(FIRST, delays=(1,))], with_text=True)

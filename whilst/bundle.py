@@ -96,6 +96,7 @@ def halve(source: Path, target: Path) -> None:
     for name, tensor in halves.items():
         if not tensor.isfinite().all():
             raise UserError(f"{source}: {name} has weights too large for half precision")
+    about.pop("start", None)  # a file in single precision, which does not come along
     save_tensors(target, halves, about)
     target.chmod(0o644)  # safetensors are their owner's alone, but this is for all
 

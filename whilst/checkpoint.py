@@ -117,15 +117,20 @@ def write_recipe(folder: Path, recipe: Recipe) -> None:
 
 
 def load_run(folder: Path, device: torch.device) -> Trained:
-    """The best model of a run, ready to translate."""
+    """The best model of a run, ready to translate, with its agent if it has one."""
+    trained = load_translator(folder, device)
+    return with_agent(trained, device) if has_agent(folder) else trained
+
+
+def load_translator(folder: Path, device: torch.device) -> Trained:
+    """Without its agent: for whoever makes a new one, or needs none."""
     recipe = read_recipe(folder)
     weights = weights_of(folder)
     source, target = Language.load(folder, "source"), Language.load(folder, "target")
     model = Translator(recipe.model, len(source.vocabulary), len(target.vocabulary))
     tensors, about = load_tensors(weights, torch.device("cpu"))
     load_weights(weights, model, tensors)
-    trained = Trained(folder, recipe, source, target, model.to(device).eval(), about)
-    return with_agent(trained, device) if has_agent(folder) else trained
+    return Trained(folder, recipe, source, target, model.to(device).eval(), about)
 
 
 def with_agent(trained: Trained, device: torch.device) -> Trained:
@@ -133,7 +138,13 @@ def with_agent(trained: Trained, device: torch.device) -> Trained:
     folder = trained.path / AGENT
     recipe, weights = read_recipe(folder), folder / WEIGHTS
     agent = Agent(recipe.agent, recipe.model.width, recipe.latencies)
-    load_weights(weights, agent, load_tensors(weights, torch.device("cpu"))[0])
+    tensors, about = load_tensors(weights, torch.device("cpu"))
+    if about.get("start") not in (None, trained.checksum):
+        raise UserError(
+            f"{folder}: was trained for other weights of {trained.path}, which have changed since;"
+            " train the agent anew, or delete its folder"
+        )
+    load_weights(weights, agent, tensors)
     search = recipe.search if recipe.agent.labels == "search" else trained.recipe.search
     both = replace(trained.recipe, search=search, agent=recipe.agent)
     return replace(trained, recipe=both, agent=agent.to(device).eval())

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from whilst.errors import UserError
-from whilst.files import read_json
+from whilst.files import read_json, writing
 from whilst.text import read_lines
 from whilst.vocab import Language
 
@@ -33,7 +33,7 @@ class Ragged:
         try:
             tokens = np.load(folder / f"{name}.tokens.npy", mmap_mode="r")
             offsets = np.load(folder / f"{name}.offsets.npy")
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, EOFError) as error:
             raise UserError(
                 f"{folder}: {name} is missing or damaged ({error}); run `whilst prepare` again"
             ) from None
@@ -57,8 +57,9 @@ class Ragged:
         return Ragged(self.tokens[: self.offsets[count]], self.offsets[: count + 1])
 
     def save(self, folder: Path, name: str) -> None:
-        np.save(folder / f"{name}.tokens.npy", self.tokens)
-        np.save(folder / f"{name}.offsets.npy", self.offsets)
+        for kind, values in (("tokens", self.tokens), ("offsets", self.offsets)):
+            with writing(folder / f"{name}.{kind}.npy") as temporary, temporary.open("wb") as file:
+                np.save(file, values)
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -133,7 +134,9 @@ def read_manifest(path: Path) -> dict[str, Any]:
         raise UserError(f"{path}: no such dataset; make it with `whilst prepare`")
     if not (path / "manifest.json").is_file():
         raise UserError(f"{path}: not a dataset (no manifest.json); make one with `whilst prepare`")
-    manifest: dict[str, Any] = read_json(path / "manifest.json")
+    manifest = read_json(path / "manifest.json")
+    if not isinstance(manifest, dict):
+        raise UserError(f"{path}: manifest.json is damaged; run `whilst prepare --overwrite`")
     if manifest.get("format") != FORMAT:
         raise UserError(
             f"{path}: dataset format {manifest.get('format')}, but this version reads {FORMAT}; "

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import torch
 
-from whilst.checkpoint import Trained, load_run
+from whilst.checkpoint import Trained, load_translator
 from whilst.console import say
 from whilst.dataset import Dataset, Ragged, Split
 from whilst.decode import translate
@@ -13,9 +13,18 @@ from whilst.errors import UserError
 from whilst.files import read_json, sha256, write_json
 from whilst.model import Translator
 from whilst.policy.full import Full
+from whilst.processes import Processes
 from whilst.settings import Evaluate
+from whilst.vocab import Language
 
 FOLDER = "translations"  # in a run folder
+
+
+def require_units(what: str, run: Path, dataset: Dataset) -> None:
+    """Numbers of other units would be taken for those of the dataset."""
+    for side, does, language in (("source", "reads", dataset.source), ("target", "writes", dataset.target)):
+        if Language.load(run, side).vocabulary.units != language.vocabulary.units:
+            raise UserError(f"{what}: {run} {does} other units than {dataset.path}; train it on the same dataset")
 
 
 def translated(
@@ -28,13 +37,16 @@ def translated(
     place = folder / FOLDER
     made = place / "made.json"
     by = {"by": trained.checksum, "of": sha256(dataset.path / "manifest.json"), "splits": list(names)}
-    if not made.is_file() or read_json(made) != by:
+    device = trained.model.target_embedding.weight.device
+    processes = Processes.join(device)
+    if processes.first and (not made.is_file() or read_json(made) != by):
         made.unlink(missing_ok=True)
         place.mkdir(parents=True, exist_ok=True)
         for name in names:
             translations(trained.model, dataset.split(name).source, settings, name).save(place, f"{name}.target")
         write_json(made, by)  # last: without it the rest does not count
         say(f"{place}: {', '.join(names)} translated by {trained.path}")
+    processes.agree(True, device)  # the others wait for it
     return {name: Ragged.open(place, f"{name}.target") for name in names}
 
 
@@ -69,7 +81,6 @@ def said_by(run: Path, dataset: Dataset) -> Ragged | None:
 
 
 def _asked(run: Path, dataset: Dataset, settings: Evaluate, device: torch.device) -> Ragged:
-    teacher = load_run(run, device)
-    if teacher.target.vocabulary.units != dataset.target.vocabulary.units:
-        raise UserError(f"teacher: {run} writes other units than {dataset.path}; train it on the same dataset")
+    teacher = load_translator(run, device)
+    require_units("teacher", run, dataset)
     return translated(teacher, dataset, run, settings, ("train",))["train"]

@@ -23,7 +23,7 @@ from whilst.files import sha256, sha256_lines
 from whilst.folders import AGENT, SEARCH, WEIGHTS, home, overridden, pace_in, read_recipe
 from whilst.labels import find_labels
 from whilst.loop import Output
-from whilst.names import TRANSLATION_BASED, place_of, with_threshold
+from whilst.names import TRANSLATION_BASED, agent_names, place_of, tokens_of, with_threshold
 from whilst.outliers import find_heads, heads_table, write_heads
 from whilst.policy import Policy, policy
 from whilst.policy.agent import Learnt
@@ -238,6 +238,24 @@ def check_precision(settings: Evaluate, device: torch.device) -> None:
         raise UserError('evaluate.precision: "half" makes GPUs faster, but a CPU slower; write "single"')
 
 
+def check_evaluation(recipe: Recipe, dataset: Dataset, device: torch.device) -> None:
+    """What can be known to be wrong before anything is trained."""
+    settings = recipe.evaluate
+    check_precision(settings, device)
+    dataset.text(settings.split)
+    for named in settings.policies if len(recipe.stages) > 1 else ():  # nobody waits long for the others
+        name, _ = with_threshold(named, settings.threshold)
+        kind, _, argument = name.partition("-")
+        if kind == "oracle":
+            place_of(name, [f"oracle-{first}" for first, _ in recipe.search.intervals])
+        elif kind == "diagonal":
+            tokens_of(kind, argument)
+        elif kind != "agent":
+            policy(name)
+        elif "agent" in recipe.stages:
+            place_of(name, agent_names(recipe.search, recipe.agent.labels))
+
+
 def with_precision(trained: Trained, settings: Evaluate) -> Trained:
     """The run with model and agent in the precision that is wanted; single stays what it is."""
     check_precision(settings, trained.model.target_embedding.weight.device)
@@ -247,8 +265,10 @@ def with_precision(trained: Trained, settings: Evaluate) -> Trained:
     return trained
 
 
-def loader(overrides: list[str], device: str) -> Callable[[Path], Trained]:
-    """Loads run folders, each of them once: several policies share a model."""
+def loader(
+    overrides: list[str], device: str, settings: Evaluate | None = None
+) -> Callable[[Path], Trained]:
+    """Loads run folders, each of them once: several policies share a model. `settings` instead of the run's own."""
 
     def load(folder: Path) -> Trained:
         trained = load_run(folder, pick_device(device))
@@ -256,6 +276,8 @@ def loader(overrides: list[str], device: str) -> Callable[[Path], Trained]:
             # How to evaluate is said by the recipe that came last, and it need not be the translator's.
             recipe = dataclasses.replace(trained.recipe, evaluate=read_recipe(folder / AGENT).evaluate)
             trained = dataclasses.replace(trained, recipe=recipe)
+        if settings is not None:
+            trained = dataclasses.replace(trained, recipe=dataclasses.replace(trained.recipe, evaluate=settings))
         return with_settings(trained, overrides)
 
     return functools.cache(load)
@@ -283,10 +305,16 @@ def find_asked(run: Path, policies: Sequence[str], load: Callable[[Path], Traine
 
 
 def evaluate_run(
-    run: Path, policies: Sequence[str], out: Path | None, with_text: bool, overrides: list[str], device: str
+    run: Path,
+    policies: Sequence[str],
+    out: Path | None,
+    with_text: bool,
+    overrides: list[str],
+    device: str,
+    settings: Evaluate | None = None,
 ) -> list[Record]:
     """Evaluate a run under each policy; the run's own recipe says what is not given."""
-    recipe, asked = find_asked(run, policies, loader(overrides, device))
+    recipe, asked = find_asked(run, policies, loader(overrides, device, settings))
     dataset = Dataset.open(Path(recipe.data.dataset))
     chosen = []  # all of them first: a mistyped name must not cost the time of those before it
     for one in asked:

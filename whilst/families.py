@@ -13,15 +13,11 @@ from whilst.config import build, to_table
 from whilst.errors import UserError
 from whilst.paper import Point, interpolate
 from whilst.scoring import Record, find_records, read_record
-from whilst.seeds import Result
+from whilst.seeds import UNIMPORTANT, WATCHING, Result, flat
 from whilst.settings import Recipe
 from whilst.tables import point_label
 
 TRIED = "tried"
-# Where things lie, how training is watched, and what only changes its speed.
-UNIMPORTANT = {"run", "start", "stages", "evaluate.policies", "evaluate.batch", "data.dataset", "data.folder"}
-UNIMPORTANT |= {"data.train", "data.valid", "data.test"}
-WATCHING = ("save_every", "log_every", "tensorboard", "layout", "compile", "shortcuts")
 DIAGONAL = "multi-path (diagonal)"  # our control: the reads rise with the source at an even pace, from k on
 # What makes a point of a system's curve, where each point is a model.
 POINT = {"wait-k": ("objective.k", "train.validate_k"), "mma": ("objective.latency_average",)}
@@ -195,14 +191,6 @@ def relevant(settings: dict[str, Any], kind: str, system: str) -> dict[str, Any]
         for name, value in settings.items()
         if name not in UNIMPORTANT and not name.startswith(tuple(dropped)) and not name.endswith(WATCHING)
     }
-
-
-def flat(table: dict[str, Any], where: str = "") -> dict[str, Any]:
-    """Nested sections as section.key."""
-    found: dict[str, Any] = {}
-    for name, value in table.items():
-        found |= flat(value, f"{where}{name}.") if isinstance(value, dict) else {f"{where}{name}": value}
-    return found
 
 
 def differing(group: Sequence[Family]) -> list[str]:

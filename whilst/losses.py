@@ -64,15 +64,18 @@ def begin(recipe: Recipe, dataset: Dataset, device: torch.device) -> Task:
     to search for. The text's own targets in either case."""
     if recipe.stages == ("translate",):
         return task_of(recipe, dataset, device)
-    return make_task(dataclasses.replace(recipe, teacher=""), dataset, device)
+    task = make_task(dataclasses.replace(recipe, teacher=""), dataset, device)
+    if isinstance(task, Deciding):
+        task.recipe = dataclasses.replace(recipe, start="")  # reads are found now, not looked up
+    return task
 
 
-def alike(task: Deciding) -> float:
-    """How many of the reads that are stored, found the fast way, the simple way finds too."""
-    split = task.dataset.split("train")
+def alike(simple: Deciding, fast: Deciding) -> float:
+    """How many of the reads of the first sentences both find."""
+    split = simple.dataset.split("train")
     count = min(SEARCHED, len(split.source))
-    simple = task.find(Split(split.source.first(count), split.target.first(count))).reads
-    return float((simple == task.labels["train"].reads[:, : simple.shape[1]]).float().mean())
+    found = simple.find(Split(split.source.first(count), split.target.first(count))).reads
+    return float((found == fast.labels["train"].reads[:, : found.shape[1]]).float().mean())
 
 
 def compare(recipe: Recipe, steps: int, device: torch.device) -> Ways:
@@ -84,11 +87,13 @@ def compare(recipe: Recipe, steps: int, device: torch.device) -> Ways:
     trainer = Trainer(recipe, begin(recipe, dataset, device))
     if recipe.train.compile and device.type == "cuda":
         trainer.compile()
-    fast = list(losses(trainer, steps, "fast"))  # first: reads for an agent are stored by who first needs them
+    fast = list(losses(trainer, steps, "fast"))
     torch.set_float32_matmul_precision("highest")
-    plain = Plain(recipe, begin(recipe, dataset, device))
+    plain, share = Plain(recipe, begin(recipe, dataset, device)), None
+    if isinstance(plain.task, Deciding) and isinstance(trainer.task, Deciding):
+        plain.task.labels = trainer.task.labels  # what is learnt is compared here, what is found below
+        share = alike(plain.task, trainer.task)
     simple = list(losses(plain, steps, "simple"))
-    share = alike(plain.task) if isinstance(plain.task, Deciding) else None
     torch.set_float32_matmul_precision(before)
     return Ways(simple, fast, share)
 

@@ -12,15 +12,18 @@ from whilst.evaluate import Asked, agent_checksum, find_asked, loader, settings_
 from whilst.files import sha256_lines
 from whilst.scoring import Record, read_record, record_path
 from whilst.seeds import decisive
+from whilst.settings import Evaluate
 from whilst.trace import read_trace
 
 
-def measured_already(run: Path, policies: Sequence[str], with_text: bool) -> dict[str, Record]:
+def measured_already(
+    run: Path, policies: Sequence[str], with_text: bool, settings: Evaluate | None = None
+) -> dict[str, Record]:
     """Of these policies those whose record and trace lie in the run, just as they would be made now."""
     folder = run / "evaluations"
     if not folder.is_dir():
         return {}
-    recipe, asked = find_asked(run, policies, loader([], "cpu"))
+    recipe, asked = find_asked(run, policies, loader([], "cpu", settings))
     dataset = Dataset.open(Path(recipe.data.dataset))
     found = [find_measured(one, dataset, folder, with_text) for one in asked]
     return {name: record for name, record in zip(policies, found, strict=True) if record is not None}

@@ -227,8 +227,8 @@ def _own(recipe: Recipe) -> dict[str, str]:
 
 def _short(value: float) -> str:
     """5e-4 for 0.0005."""
-    digits, _, power = f"{value:.0e}".partition("e")
-    return f"{digits}e{int(power)}"
+    digits, _, power = f"{value:e}".partition("e")
+    return f"{float(digits):g}e{int(power)}"
 
 
 def _tokens(train: Train) -> str:

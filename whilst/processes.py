@@ -5,6 +5,7 @@ import platform
 import shlex
 import sys
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import torch
@@ -13,6 +14,9 @@ from torch import Tensor, nn
 
 import whilst
 from whilst.errors import UserError
+
+# How long the others wait while the first validates, evaluates or translates; if one dies, torchrun ends them all.
+PATIENCE = timedelta(days=7)
 
 
 @dataclass(frozen=True)
@@ -27,11 +31,12 @@ class Processes:
         if count == 1:
             return cls()
         if not dist.is_initialized():
-            dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+            dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=PATIENCE)
         return cls(dist.get_rank(), count)
 
     @staticmethod
     def leave() -> None:
+        """For good: whoever has left cannot join again."""
         if dist.is_initialized():
             dist.destroy_process_group()
 
@@ -76,10 +81,10 @@ def pick_device(name: str = "auto") -> torch.device:
         raise UserError(f"--device {name}: write auto, cpu, cuda or cuda:0") from None
     if device.type == "cuda" and not torch.cuda.is_available():
         raise UserError(f"--device {name}: there is no usable GPU here; leave it out or write --device cpu")
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise UserError(f"--device {name}: there are only {torch.cuda.device_count()} GPUs here, counted from 0")
     if device.type == "cuda" and device.index is None:
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+    if device.type == "cuda" and device.index >= (count := torch.cuda.device_count()):
+        raise UserError(f"--device {name}: {device} is not here, there are only {count} GPUs, counted from 0")
     if device.type == "cuda":
         torch.cuda.set_device(device)  # where streams are made and graphs are recorded
         # cuDNN's attention plans each new shape anew, which takes longer than the attention itself.

@@ -15,10 +15,11 @@ from whilst import paper
 from whilst.config import build, load_recipe, to_table
 from whilst.document import Block, Code, Details, Items, Text
 from whilst.evaluate import pair_of
-from whilst.families import DIAGONAL, POINT, Family, changes, describe, flat, relevant
+from whilst.families import DIAGONAL, POINT, Family, changes, describe, relevant
 from whilst.names import TRANSLATION_BASED
 from whilst.paper import BEST
 from whilst.scoring import Record
+from whilst.seeds import flat
 from whilst.settings import Recipe
 from whilst.stages import in_order, stages
 

@@ -4,7 +4,7 @@ Knows records, not what they are compared with.
 """
 
 import json
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
@@ -15,7 +15,11 @@ from whilst.errors import UserError
 from whilst.scoring import Record
 from whilst.settings import Recipe
 
-_SEEDED = (("train",), ("search", "train"), ("agent", "train"))  # the sections of a recipe that have a seed
+# Where things lie, how training is watched, and what only changes its speed.
+UNIMPORTANT = {"run", "start", "stages", "evaluate.policies", "evaluate.batch", "data.dataset", "data.folder"}
+UNIMPORTANT |= {"data.train", "data.valid", "data.test"}
+WATCHING = ("save_every", "log_every", "tensorboard", "layout", "compile", "shortcuts")
+_SEEDED = "train.seed", "search.train.seed", "agent.train.seed"
 
 
 @dataclass(frozen=True)
@@ -101,30 +105,44 @@ def _joined(*parts: str) -> str:
 def over_seeds(records: Sequence[Record]) -> list[Result]:
     """Put together what differs by its seeds alone, in the order of the first of each.
 
-    The same seed twice is no second seed: that record stays on its own.
+    The same seed twice is no second seed: that record stays on its own. Nor are the same weights, whose other seed
+    is that of a stage that they do not come from.
     """
-    groups: dict[tuple[Any, ...], list[Record]] = {}
-    times: Counter[tuple[Any, ...]] = Counter()
+    groups: list[list[Record]] = []
+    alike: defaultdict[tuple[Any, ...], list[list[Record]]] = defaultdict(list)  # the same groups
     for record in records:
-        recipe, seeds = _recipe(record.settings)
+        recipe, _ = _recipe(record.settings)
         texts = record.pair, record.split, record.source_sha256, record.reference_sha256
-        key = record.system, record.policy, texts, recipe, tuple(sorted(record.scores.signatures.items()))
-        times[*key, seeds] += 1
-        groups.setdefault((*key, times[*key, seeds]), []).append(record)
-    return [Result(tuple(group)) for group in groups.values()]
+        known = alike[record.system, record.policy, texts, recipe, tuple(sorted(record.scores.signatures.items()))]
+        group = next((group for group in known if not any(_is_same(record, other) for other in group)), None)
+        if group is None:
+            groups.append(group := [])
+            known.append(group)
+        group.append(record)
+    return [Result(tuple(group)) for group in groups]
+
+
+def _is_same(one: Record, other: Record) -> bool:
+    """Whether two records of a recipe are of the same seeds, or of the same weights."""
+    weights = (one.model_sha256, one.agent_sha256) == (other.model_sha256, other.agent_sha256)
+    return weights or _recipe(one.settings)[1] == _recipe(other.settings)[1]
 
 
 def _recipe(settings: dict[str, Any]) -> tuple[str, tuple[int | None, ...]]:
-    """A recipe without its seeds, and the seeds."""
-    table = json.loads(json.dumps(_complete(decisive(settings))))
+    """What of a recipe decides, without its seeds, and the seeds."""
+    table = flat(json.loads(json.dumps(_complete(decisive(settings)))))
     table["teacher"] = bool(table.get("teacher"))  # a teacher of another seed lies elsewhere
-    seeds = []
-    for path in _SEEDED:
-        section = table
-        for name in path:
-            section = section.get(name, {})
-        seeds.append(section.pop("seed", None))
-    return json.dumps(table, sort_keys=True), tuple(seeds)
+    seeds = tuple(table.pop(name, None) for name in _SEEDED)
+    kept = {name: table[name] for name in table if name not in UNIMPORTANT and not name.endswith(WATCHING)}
+    return json.dumps(kept, sort_keys=True), seeds
+
+
+def flat(table: dict[str, Any], where: str = "") -> dict[str, Any]:
+    """Nested sections as section.key."""
+    found: dict[str, Any] = {}
+    for name, value in table.items():
+        found |= flat(value, f"{where}{name}.") if isinstance(value, dict) else {f"{where}{name}": value}
+    return found
 
 
 def decisive(settings: dict[str, Any]) -> dict[str, Any]:

@@ -14,9 +14,9 @@ from pathlib import Path
 import torch
 
 from whilst.agent import Agent
-from whilst.checkpoint import load_run, load_tensors, load_weights
+from whilst.checkpoint import load_tensors, load_translator, load_weights
 from whilst.dataset import Dataset, Split
-from whilst.distil import translated, with_teacher
+from whilst.distil import require_units, translated, with_teacher
 from whilst.errors import UserError
 from whilst.folders import AGENT, SEARCH
 from whilst.mma import from_soft
@@ -45,12 +45,17 @@ def stages(recipe: Recipe) -> list[Recipe]:
     return made
 
 
+def needed(recipe: Recipe) -> tuple[str, str]:
+    """The runs that it starts or learns from; nothing where it does not."""
+    return recipe.start, recipe.teacher
+
+
 def in_order(recipes: Sequence[Recipe]) -> list[Recipe]:
     """Recipes as they can be trained one after the other: who starts or learns from a run comes after it."""
     makers: dict[str, Recipe] = {}
     for recipe in recipes:
         for stage in stages(recipe):
-            if makers.setdefault(stage.run, recipe) is not recipe:
+            if makers.setdefault(str(Path(stage.run)), recipe) is not recipe:
                 raise UserError(f"run: two recipes train {stage.run}; give each a folder of its own")
     ordered: list[Recipe] = []
     while len(ordered) < len(recipes):
@@ -58,7 +63,7 @@ def in_order(recipes: Sequence[Recipe]) -> list[Recipe]:
         ready = [
             recipe
             for recipe in waiting
-            if all(makers.get(run, recipe) in (recipe, *ordered) for run in (recipe.start, recipe.teacher))
+            if all(makers.get(str(Path(run)), recipe) in (recipe, *ordered) for run in needed(recipe))
         ]
         if not ready:
             names = " and ".join(recipe.run for recipe in waiting)
@@ -107,10 +112,13 @@ def make_task(recipe: Recipe, dataset: Dataset, device: torch.device) -> Task:
     if recipe.stages == ("agent",):
         if not recipe.start:
             raise UserError("start: the agent learns from a trained translator; name its run folder")
-        trained = load_run(Path(recipe.start), device)
+        trained = load_translator(Path(recipe.start), device)
         if trained.model.bidirectional:
             raise UserError(f"start: the encoder of {recipe.start} needs the whole source: no agent can steer it")
+        require_units("start", trained.path, dataset)
         translator = trained.model.requires_grad_(False)
+        if recipe.model.width != (width := trained.recipe.model.width):
+            raise UserError(f"model.width: {recipe.model.width}, but {recipe.start} has {width}; leave it out")
         agent = Agent(recipe.agent, recipe.model.width, recipe.latencies).to(device)
         if recipe.agent.labels == "translation":
             said = translated(trained, dataset, Path(recipe.run), recipe.evaluate, ("train", "valid"))
@@ -123,6 +131,7 @@ def make_task(recipe: Recipe, dataset: Dataset, device: torch.device) -> Task:
         weights = Path(recipe.start) / "model.safetensors"
         if not weights.is_file():
             raise UserError(f"{recipe.start}: no model.safetensors there to start from; train that run first")
+        require_units("start", weights.parent, dataset)
         tensors = load_tensors(weights, device)[0]
         load_weights(weights, model, from_soft(model, tensors) if recipe.model.cross == "monotone" else tensors)
     return Translating(recipe, dataset, model, device)

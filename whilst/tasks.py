@@ -38,6 +38,7 @@ from whilst.settings import Recipe, Search
 from whilst.tiles import use_small_tiles
 from whilst.validate import Validation, validate
 
+FOUND = 1  # another number where search finds other reads than before: those that are kept are not taken then
 Looker = Callable[[Translator, Batch, Tensor], Looks]
 
 
@@ -103,7 +104,7 @@ class Translating(Task):
             return  # each of the shapes would be compiled anew
         self.module.hasten(self.recipe.train.shortcuts)
         if "tiles" in self.recipe.train.shortcuts:
-            use_small_tiles()
+            use_small_tiles(self.device)
         compile_layers(self.module)
         self.cross_entropy = torch.compile(objectives.cross_entropy, dynamic=False)
         self.agreeing = torch.compile(objectives.agreeing_cross_entropy, dynamic=False)
@@ -216,6 +217,7 @@ class Deciding(Task):
         search, agent = to_table(self.recipe.search), self.recipe.agent
         how = {name: search[name] for name in ("intervals", "slope", "condition", "target", "tolerance")}
         return {
+            "version": FOUND,
             "weights": self.weights,
             "texts": [hashlib.sha256(side.tokens.tobytes()).hexdigest() for side in (split.source, split.target)],
             "how": how if agent.labels == "search" else {agent.labels: agent.agreement},
@@ -249,7 +251,7 @@ class Deciding(Task):
         """The translator. cuDNN's LSTM is fast as it is."""
         shortcuts = self.recipe.train.shortcuts
         if "tiles" in shortcuts:
-            use_small_tiles()
+            use_small_tiles(self.device)
         self.compiled = copy.deepcopy(self.translator)
         self.compiled.hasten(shortcuts)
         compile_layers(self.compiled)

@@ -11,6 +11,7 @@ import itertools
 import json
 import lzma
 import math
+import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,7 +73,7 @@ def read_trace(path: Path) -> list[Sentence]:
     """Read and check a trace; an error names the file and the line."""
     try:
         lines = read_text(path).split("\n")
-    except (UnicodeDecodeError, OSError, EOFError, lzma.LZMAError) as error:
+    except (UnicodeDecodeError, OSError, EOFError, lzma.LZMAError, zlib.error) as error:
         raise UserError(f"{path}: cannot be read ({error})") from None
     if lines[-1] == "":
         lines.pop()

@@ -15,9 +15,9 @@ from whilst.console import bar, notes, say
 from whilst.data import prefetch
 from whilst.dataset import Dataset
 from whilst.errors import UserError
-from whilst.evaluate import check_precision, evaluate_run
+from whilst.evaluate import check_evaluation, evaluate_run
 from whilst.files import sha256, write_json
-from whilst.folders import read_recipe
+from whilst.folders import AGENT, WEIGHTS, read_recipe
 from whilst.measured import measured_already
 from whilst.processes import Processes, describe, versions, wake_compilers
 from whilst.report import report
@@ -45,54 +45,67 @@ def train_all(
     recipes: Sequence[Recipe], device: torch.device, restart: bool = False, with_text: bool = True
 ) -> None:
     """Train recipes one after the other, those that others start from first; one that is named twice, once."""
-    for number, recipe in enumerate(ordered := in_order(list(dict.fromkeys(recipes))), start=1):
-        if len(ordered) > 1:
-            notes.print(f"recipe {number} of {len(ordered)}: {recipe.run} ({', '.join(recipe.stages)})")
-        train(recipe, device, restart, with_text)
+    try:
+        for number, recipe in enumerate(ordered := in_order(list(dict.fromkeys(recipes))), start=1):
+            if len(ordered) > 1 and Processes.join(device).first:
+                notes.print(f"recipe {number} of {len(ordered)}: {recipe.run} ({', '.join(recipe.stages)})")
+            train(recipe, device, restart, with_text)
+    finally:
+        Processes.leave()
 
 
 def train(recipe: Recipe, device: torch.device, restart: bool = False, with_text: bool = True) -> Path:
     """Do the stages of a recipe, going on where an earlier call was stopped; returns the folder trained last."""
+    dataset = Dataset.open(Path(recipe.data.dataset))
     if "evaluate" in recipe.stages:
-        check_precision(recipe.evaluate, device)  # now, not after hours
+        check_evaluation(recipe, dataset, device)  # now, not after hours
     if any(stage.train.compile for stage in stages(recipe)):
         wake_compilers(device)
-    dataset = Dataset.open(Path(recipe.data.dataset))
-    folder, first = Path(recipe.run), True
-    try:
-        for stage in stages(recipe):
-            began = time.perf_counter()
-            trainer = Trainer(stage, make_task(stage, dataset, device))
-            prepare_folder(trainer, restart)
-            folder, first, done = trainer.folder, trainer.processes.first, trainer.step
-            try:
-                run(trainer)
-            finally:
-                if first and trainer.step > done:
-                    note_time(Path(recipe.run), stage.stages[0], time.perf_counter() - began, goes_on=done > 0)
-            if stage.stages == ("agent",) and folder.parent != Path(stage.start) and first:
-                copy_run(Path(stage.start), folder.parent)
-    finally:
-        Processes.leave()
+    folder, first = Path(recipe.run), Processes.join(device).first
+    for stage in stages(recipe):
+        began, start = time.perf_counter(), Path(stage.start)
+        copied = stage.stages == ("agent",) and Path(stage.run).parent != start
+        if copied:
+            require_no_translator(Path(stage.run).parent, start)
+        trainer = Trainer(stage, make_task(stage, dataset, device))
+        prepare_folder(trainer, restart)
+        folder, done = trainer.folder, trainer.step
+        try:
+            run(trainer)
+        finally:
+            if first and trainer.step > done:
+                note_time(Path(recipe.run), stage.stages[0], time.perf_counter() - began, goes_on=done > 0)
+        if copied and first:
+            copy_run(start, folder.parent)
     if "evaluate" in recipe.stages and first:
         evaluate(recipe, device, restart, with_text)
     return folder
 
 
+def require_no_translator(folder: Path, start: Path) -> None:
+    """An agent alone brings a copy of its translator with it, which must not replace another one."""
+    if any((folder / name).is_file() for name in ("last.safetensors", "summary.json")):
+        raise UserError(
+            f"run: {folder} was trained itself, and a copy of {start} would replace its model; choose another"
+            f" folder with --set run=…, or --set run={start} to have the agent there"
+        )
+
+
 def evaluate(recipe: Recipe, device: torch.device, restart: bool, with_text: bool) -> None:
     """The recipe's policies, each on the model that it is for, but for those measured already; then the report."""
     run, began, names = Path(recipe.run), time.perf_counter(), recipe.evaluate.policies
-    found = {} if restart else measured_already(run, names, with_text)
+    found = {} if restart else measured_already(run, names, with_text, recipe.evaluate)
     for name in found:
         notes.print(f"{name}: measured already")
     if left := [name for name in names if name not in found]:
         goes_on = bool(found)
-        found |= dict(zip(left, evaluate_run(run, left, None, with_text, [], str(device)), strict=True))
+        records = evaluate_run(run, left, None, with_text, [], str(device), recipe.evaluate)
+        found |= dict(zip(left, records, strict=True))
         note_time(run, "evaluate", time.perf_counter() - began, goes_on)
     records = [found[name] for name in names]
     taught = stage_times(Path(recipe.teacher)) if recipe.teacher else {}
     times = {f"teacher: {stage}": seconds for stage, seconds in taught.items()} | stage_times(run)
-    written = report(records, run / "report", times=times)
+    written = report(records, run / "report", split=recipe.evaluate.split, times=times)
     print_table(records)
     notes.print(f"{run / 'report'}: {', '.join(path.name for path in written)}")
 
@@ -111,7 +124,8 @@ def prepare_folder(trainer: Trainer, restart: bool) -> None:
         trainer.resume()
     if trainer.processes.first:
         if restart:
-            for name in ("last.safetensors", "model.safetensors", "summary.json"):
+            # An agent belongs to the weights that are gone now.
+            for name in ("last.safetensors", WEIGHTS, "summary.json", f"{AGENT}/{WEIGHTS}"):
                 (folder / name).unlink(missing_ok=True)
             remove(folder, "weights-*.safetensors")
         for pattern in (".*.tmp", ".tmp*"):  # what a killed process was about to write, and safetensors for it
@@ -225,15 +239,18 @@ def show(trainer: Trainer, found: Validation, writer: Any) -> None:
 
 def finish(trainer: Trainer, writer: Any, tokens: int, seconds: float) -> None:
     """Try the average of the last weights, and sum up."""
-    found = trainer.try_average()
+    # Once: who has begun with these weights must find the very same file when nothing is left to do.
+    is_new = bool(tokens) or not (trainer.folder / "summary.json").is_file()  # it may have been killed just before
+    found = trainer.try_average() if is_new else None
     if found is not None:
+        trainer.save()
         notes.print(f"average of {len(trainer.waiting)} checkpoints:")
         show(trainer, found, writer)
     if writer is not None:
         writer.close()
     rate = tokens / seconds if seconds else 0.0
     best = trainer.best.to_table() if trainer.best else None
-    if tokens or not (trainer.folder / "summary.json").is_file():  # it may have been killed just before this
+    if is_new:
         summary = {
             "steps": trainer.step,
             "best_step": trainer.best_step,

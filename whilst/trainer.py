@@ -179,6 +179,9 @@ class Trainer:
         if self.processes.first:
             parts = {"model": self.model, "averaged": self.averaged}
             save_state(self.folder / "last.safetensors", parts, self.adam, self.state())
+            for path in self.folder.glob("weights-*.safetensors"):
+                if path not in map(self._weights, self.waiting):
+                    path.unlink()  # only now: the state before this one needed it
 
     def resume(self) -> None:
         """Go on from last.safetensors if it is there."""
@@ -210,7 +213,7 @@ class Trainer:
         found = self.task.validate(weights)
         if found.better(self.best, self.settings.keep):
             self.best, self.best_step = found, self.step
-            about = {"step": self.step, "validation": found.to_table()}
+            about = {"step": self.step, "validation": found.to_table(), "start": self.start}
             save_tensors(self.folder / "model.safetensors", dict(weights.state_dict()), about)
         return found
 
@@ -218,9 +221,7 @@ class Trainer:
         if not self.settings.average:
             return
         save_tensors(self._weights(self.step), dict(self.model.state_dict()), {"step": self.step})
-        self.waiting.append(self.step)
-        while len(self.waiting) > self.settings.average:
-            self._weights(self.waiting.pop(0)).unlink(missing_ok=True)
+        self.waiting = [*self.waiting, self.step][-self.settings.average :]
 
     def try_average(self) -> Validation | None:
         """Validate the mean of the last validated weights."""

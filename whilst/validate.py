@@ -1,5 +1,6 @@
 """How good the model is whilst it trains: loss and BLEU on the development set."""
 
+import math
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -27,7 +28,7 @@ class Validation:
     figures: dict[str, float] = field(default_factory=dict)  # whatever else was measured
 
     def better(self, other: "Validation | None", keep: str) -> bool:
-        if other is None:
+        if other is None or math.isnan(other.loss):
             return True
         if keep == "bleu" and self.bleu is not None and other.bleu is not None and self.bleu != other.bleu:
             return self.bleu > other.bleu
