@@ -8,7 +8,7 @@ import torch
 from whilst.attention import Tiles
 
 SIDE = 64
-ROOM = 160_000  # bytes of shared memory: a backward pass with heads of 128 needs some 100,000, and nothing else is tried
+ROOM = 160_000  # bytes of shared memory; a backward pass with heads of 128 needs some 100,000 of them
 
 
 def forward(*_: Any) -> list[Any]:
