@@ -1,6 +1,9 @@
 """Two processes under torchrun train as one does with the same micro-batches, and either goes on for the other."""
 
 import dataclasses
+import os
+import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -18,17 +21,21 @@ from tests.runs import (
     history,
     short_recipe,
     tensors,
+    wait_for,
     write_toml,
 )
 from whilst.settings import Data, Evaluate, Recipe
 from whilst.train import train
 
 
-def torchrun(*recipes: Recipe) -> subprocess.CompletedProcess[str]:
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+def launch(*recipes: Recipe) -> list[str]:
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     files = [str(write_toml(recipe, Path(recipe.run).with_suffix(".toml"))) for recipe in recipes]
-    arguments = ["-m", "whilst", "train", *files, "--device", "cpu"]
-    return subprocess.run(launch + arguments, capture_output=True, text=True, env=ENVIRONMENT, timeout=100)
+    return [*launcher, "-m", "whilst", "train", *files, "--device", "cpu"]
+
+
+def torchrun(*recipes: Recipe) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(launch(*recipes), capture_output=True, text=True, env=ENVIRONMENT, timeout=100)
 
 
 def assert_close(left: dict[str, Tensor], right: dict[str, Tensor]) -> None:
@@ -84,3 +91,19 @@ def test_several_recipes_and_a_teacher(toy_data: Data, toy_folder: Path, tmp_pat
     again = torchrun(teacher, pupil)
     assert again.returncode == 0, again.stderr
     assert [again.stderr.count(said) for said in ("measured already", "nothing left to do")] == [2, 2]
+
+
+def test_both_stop_where_one_is_asked_to(toy_data: Data, toy_folder: Path, tmp_path: Path) -> None:
+    """Else one would wait for ever for the other's gradients."""
+    assert toy_folder == Path(toy_data.dataset)
+    recipe = changed(short_recipe(toy_data, tmp_path / "one"), steps=10_000, accumulate=2, validate_every=10_000)
+    launcher = subprocess.Popen(launch(recipe), stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
+    run = Path(recipe.run)
+    wait_for(lambda: (run / "last.safetensors").is_file(), launcher)
+    children = Path(f"/proc/{launcher.pid}/task/{launcher.pid}/children").read_text().split()
+    os.kill(int(children[-1]), signal.SIGINT)  # the others hear nothing
+    _, said = launcher.communicate(timeout=100)
+    steps = re.findall(r"stopped after step (\d+)", said)
+    assert len(steps) == 2, said
+    assert len(set(steps)) == 1
+    assert about(run)["step"] == int(steps[0])

@@ -106,8 +106,9 @@ def analyse_run(
         raise UserError(f"{run}: its encoder needs the whole source, so it has nothing to say about a part of it")
     name = split or trained.recipe.evaluate.split
     shares = [number / points for number in range(1, points + 1)]
-    text = Dataset.open(Path(trained.recipe.data.dataset)).split(name)
-    found = analyse(trained.model, text, shares, length, trained.recipe.train.batch_tokens)
+    dataset = Dataset.open(Path(trained.recipe.data.dataset))
+    dataset.require_units("data.dataset", run)
+    found = analyse(trained.model, dataset.split(name), shares, length, trained.recipe.train.batch_tokens)
     about: dict[str, Any] = {
         "system": system_name(trained.recipe, "full"),
         "pair": pair_name(trained.recipe),

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from whilst import paper
 from whilst.names import bare
 from whilst.paper import Point, interpolate
-from whilst.seeds import Result
+from whilst.seeds import Result, joined
 
 FULL = "full-sentence"  # our name of what the paper calls offline
 BASE = "multi-path"  # what BS-SiMT starts from and has to beat
@@ -39,12 +39,18 @@ def compare(result: Result, system: str) -> Comparison | None:
     return None if theirs is None else Comparison(system, theirs, ours - theirs)
 
 
+# Under which policies the paper has its systems.
+_KINDS = {FULL: "full", BASE: "wait", "wait-k": "wait", "mma": "mma", paper.BEST: "agent"}
+
+
 def paper_system(result: Result) -> str:
     """The paper's name of our system; what stands in brackets is ours, and what changes its choices is not its."""
     if result.change or result.kind == "diagonal" or "(from " in result.system:
         return result.name
-    name = bare(result.system).lower()
-    return paper.FULL if name == FULL or result.is_full else name
+    if result.is_full:
+        return paper.FULL
+    name = bare(result.system).lower()  # such as MMA under wait-k is not the paper's MMA
+    return name if _KINDS.get(name, result.kind) == result.kind else result.name
 
 
 def curve(chosen: Sequence[Result]) -> list[Point]:
@@ -119,7 +125,7 @@ def at_equal_latency(results: Sequence[Result]) -> list[AtLatency]:
     rows = []
     for system, variant in agents(results):
         agent = of_kind(results, system, "agent", variant)
-        others = _base(results, system), _diagonal(results, agent[0]), _oracle(results, agent[0])
+        others = _base(results, agent[0]), _diagonal(results, agent[0]), _oracle(results, agent[0])
         curves = [*map(curve, (agent, *others)), paper.curve(pair, BASE)]
         for point in paper.curve(pair, paper.BEST):
             if (al := point.al) is None:
@@ -135,22 +141,22 @@ def has_diagonal(rows: Sequence[AtLatency]) -> bool:
     return any(row.diagonal is not None for row in rows)
 
 
-def _base(results: Sequence[Result], system: str) -> list[Result]:
+def _base(results: Sequence[Result], agent: Result) -> list[Result]:
     """Multi-path under wait-k: of the same name in brackets if there is one, as for `bs-simt (paper)`."""
-    own = system.replace(paper.BEST, BASE, 1)
-    return of_kind(results, own, "wait") or of_kind(results, BASE, "wait")
+    own = agent.system.replace(paper.BEST, BASE, 1)
+    return of_kind(results, own, "wait", agent.decoding) or of_kind(results, BASE, "wait", agent.decoding)
 
 
 def _diagonal(results: Sequence[Result], agent: Result) -> list[Result]:
     """The control, a fixed diagonal: of the same system, changed as it is or as usual, else of multi-path."""
     own, base = f"{agent.system} (diagonal)", f"{BASE} (diagonal)"
-    places = (own, agent.change), (own, ""), (base, "")
-    return next(filter(None, (of_kind(results, name, "diagonal", change) for name, change in places)), [])
+    places = (own, joined(agent.change, agent.decoding)), (own, agent.decoding), (base, agent.decoding)
+    return next(filter(None, (of_kind(results, name, "diagonal", variant) for name, variant in places)), [])
 
 
 def _oracle(results: Sequence[Result], agent: Result) -> list[Result]:
     """Of a system that changes something only its own: another's reads say nothing of it."""
-    return of_kind(results, f"{agent.system} oracle", "oracle", agent.change)
+    return of_kind(results, f"{agent.system} oracle", "oracle", joined(agent.change, agent.decoding))
 
 
 @dataclass(frozen=True)

@@ -47,17 +47,23 @@ def locate(settings: Data) -> Files:
     for name in ("train", "valid"):
         if not getattr(settings, name):
             raise UserError(f"data.{name}: name two aligned files or one TSV, or set data.corpus")
-    folder = Path(settings.folder)
+    folder = folder_of(settings)
     train, valid, test = (
         tuple(folder / file for file in files) for files in (settings.train, settings.valid, settings.test)
     )
     return Files(train, valid, test)
 
 
+def folder_of(settings: Data) -> Path:
+    """A shell leaves ~ alone in --set data.folder=~/corpora."""
+    return Path(settings.folder).expanduser()
+
+
 def is_tokenised(settings: Data, file: Path) -> bool:
     """Whether the settings say of this file that it is tokenised already."""
-    folder = Path(settings.folder)
-    return any(fnmatch(str(file), str(folder / pattern)) for pattern in settings.tokenised)
+    folder = folder_of(settings)
+    inside = file.relative_to(folder) if file.is_relative_to(folder) else file
+    return any(fnmatch(str(inside), pattern) for pattern in settings.tokenised)
 
 
 def _toy(settings: Data) -> Files:
@@ -74,7 +80,7 @@ def _iwslt15(settings: Data) -> Files:
     _require_languages(settings, {"en", "vi"})
     splits = ("train", "tst2012", "tst2013")
     if settings.folder:
-        return _files(settings, Path(settings.folder), *splits)
+        return _files(settings, folder_of(settings), *splits)
     folder = _beside(settings, "iwslt15")
     for split in splits:
         for language in ("en", "vi"):
@@ -85,9 +91,9 @@ def _iwslt15(settings: Data) -> Files:
 def _iwslt14(settings: Data) -> Files:
     """German and English: files that are prepared already, or the original archive."""
     _require_languages(settings, {"de", "en"})
-    archive = Path(settings.folder) / "de-en.tgz"
+    archive = folder_of(settings) / "de-en.tgz"
     if settings.folder and not archive.is_file():
-        folder = Path(settings.folder)
+        folder = folder_of(settings)
         if _find(folder, f"train.{settings.source}") is None and _find(
             folder, f"train.partial.{settings.source}"
         ):

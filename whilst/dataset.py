@@ -114,6 +114,12 @@ class Dataset:
         changed._splits = self._splits | splits
         return changed
 
+    def require_units(self, what: str, run: Path) -> None:
+        """Of a run that is to work with these numbers, which would be taken for those of its own units."""
+        for side, does, language in (("source", "reads", self.source), ("target", "writes", self.target)):
+            if Language.load(run, side).vocabulary.units != language.vocabulary.units:
+                raise UserError(f"{what}: {run} {does} other units than {self.path}; it must be the same dataset")
+
     def text(self, name: str) -> tuple[list[str], list[str]]:
         """The cleaned lines of valid or test, source and target."""
         self._require(name)

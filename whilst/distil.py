@@ -9,22 +9,13 @@ from whilst.checkpoint import Trained, load_translator
 from whilst.console import say
 from whilst.dataset import Dataset, Ragged, Split
 from whilst.decode import translate
-from whilst.errors import UserError
 from whilst.files import read_json, sha256, write_json
 from whilst.model import Translator
 from whilst.policy.full import Full
 from whilst.processes import Processes
 from whilst.settings import Evaluate
-from whilst.vocab import Language
 
 FOLDER = "translations"  # in a run folder
-
-
-def require_units(what: str, run: Path, dataset: Dataset) -> None:
-    """Numbers of other units would be taken for those of the dataset."""
-    for side, does, language in (("source", "reads", dataset.source), ("target", "writes", dataset.target)):
-        if Language.load(run, side).vocabulary.units != language.vocabulary.units:
-            raise UserError(f"{what}: {run} {does} other units than {dataset.path}; train it on the same dataset")
 
 
 def translated(
@@ -82,5 +73,5 @@ def said_by(run: Path, dataset: Dataset) -> Ragged | None:
 
 def _asked(run: Path, dataset: Dataset, settings: Evaluate, device: torch.device) -> Ragged:
     teacher = load_translator(run, device)
-    require_units("teacher", run, dataset)
+    dataset.require_units("teacher", run)
     return translated(teacher, dataset, run, settings, ("train",))["train"]

@@ -320,6 +320,8 @@ def evaluate_run(
     for one in asked:
         trained = with_precision(one.trained, one.settings)
         split = dataset.split(one.settings.split)
+        if one.name.startswith("oracle-"):
+            dataset.require_units("data.dataset", trained.path)  # its reads are found on the dataset's own numbers
         chosen.append((trained, choose(one.name, trained, one.settings, split), one.settings))
     folder = out or run / "evaluations"
     works = (evaluate(trained, dataset, one, settings, folder, with_text) for trained, one, settings in chosen)

@@ -60,6 +60,14 @@ class Processes:
             dist.all_reduce(value)
         return value
 
+    def any(self, value: bool, device: torch.device) -> bool:
+        """Whether one of them says so."""
+        if self.count == 1:
+            return value
+        said = torch.tensor([int(value)], device=device)
+        dist.all_reduce(said, op=dist.ReduceOp.MAX)
+        return bool(said.item())
+
     def agree(self, value: bool, device: torch.device) -> bool:
         """What rank 0 says."""
         if self.count == 1:

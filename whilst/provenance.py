@@ -4,6 +4,7 @@ Nothing here is known beforehand: a recipe is found by its settings, and so is t
 """
 
 import functools
+import json
 import os
 import shlex
 from collections.abc import Sequence
@@ -124,7 +125,7 @@ def _sets(own: dict[str, Any], recipe: dict[str, Any], system: str) -> list[str]
 
 def _toml(value: Any) -> str:
     if isinstance(value, tuple | list):
-        return f"[{', '.join(map(_toml, value))}]"
+        return f"[{', '.join(json.dumps(item) if isinstance(item, str) else _toml(item) for item in value)}]"
     if isinstance(value, bool):
         return str(value).lower()
     return "none" if value is None else str(value)

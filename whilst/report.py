@@ -66,6 +66,8 @@ def select(records: Sequence[Record], pair: str | None, split: str = "test") -> 
     pairs = sorted({record.pair for record in chosen})
     if len(pairs) > 1:
         raise UserError(f"evaluations of different texts do not compare: {', '.join(pairs)}; choose with --pair")
+    if len(texts := {(record.source_sha256, record.reference_sha256) for record in chosen}) > 1:
+        raise UserError(f"{pairs[0]} {split}: evaluations of {len(texts)} texts, which do not compare; name fewer")
     order = list(dict.fromkeys(record.system for record in chosen))
     return sorted(
         chosen,

@@ -94,7 +94,7 @@ _KINDS: dict[Any, Any] = {str: str, float: (float, int)}  # all else is a table
 def find_records(folder: Path) -> list[Path]:
     """The record of every trace under a folder that has one."""
     traces = sorted(path for suffix in _SUFFIXES for path in folder.rglob(f"*{suffix}"))
-    return [path for path in map(record_path, traces) if path.is_file()]
+    return [path for path in dict.fromkeys(map(record_path, traces)) if path.is_file()]
 
 
 def read_records(places: list[Path]) -> list[Record]:

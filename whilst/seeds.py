@@ -4,6 +4,7 @@ Knows records, not what they are compared with.
 """
 
 import json
+import re
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -50,18 +51,23 @@ class Result:
     @property
     def variant(self) -> str:
         """Such as agent gru or threshold-0.4: what makes points of one policy belong to another curve."""
-        return _joined(self.change, self.policy.partition(".")[2])
+        return joined(self.change, self.policy.partition(".")[2])
+
+    @property
+    def decoding(self) -> str:
+        """How it was decoded, such as unknown-keep. An agent's threshold is part of its policy."""
+        return re.sub(r"threshold-\d*\.?\d+\.?", "", self.policy.partition(".")[2])
 
     @property
     def name(self) -> str:
         """Of the curve that it is a point of."""
-        return _joined(self.system, self.variant)
+        return joined(self.system, self.variant)
 
     @property
     def cells(self) -> tuple[str, str]:
         """System and policy as tables show them: together they tell a row from all others."""
         point = f"{self.policy} λ={self.weight}" if self.kind == "mma" else self.policy
-        return _joined(self.system, self.change), point
+        return joined(self.system, self.change), point
 
     @property
     def weight(self) -> str:
@@ -98,7 +104,7 @@ class Result:
         return {name: [v for v in values if v is not None and None not in values] for name, values in known.items()}
 
 
-def _joined(*parts: str) -> str:
+def joined(*parts: str) -> str:
     return ", ".join(filter(None, parts))
 
 
@@ -133,8 +139,9 @@ def _recipe(settings: dict[str, Any]) -> tuple[str, tuple[int | None, ...]]:
     table = flat(json.loads(json.dumps(_complete(decisive(settings)))))
     table["teacher"] = bool(table.get("teacher"))  # a teacher of another seed lies elsewhere
     seeds = tuple(table.pop(name, None) for name in _SEEDED)
+    begun = bool(settings.get("start"))  # likewise
     kept = {name: table[name] for name in table if name not in UNIMPORTANT and not name.endswith(WATCHING)}
-    return json.dumps(kept, sort_keys=True), seeds
+    return json.dumps(kept | {"start": begun}, sort_keys=True), seeds
 
 
 def flat(table: dict[str, Any], where: str = "") -> dict[str, Any]:

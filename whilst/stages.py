@@ -16,7 +16,7 @@ import torch
 from whilst.agent import Agent
 from whilst.checkpoint import load_tensors, load_translator, load_weights
 from whilst.dataset import Dataset, Split
-from whilst.distil import require_units, translated, with_teacher
+from whilst.distil import translated, with_teacher
 from whilst.errors import UserError
 from whilst.folders import AGENT, SEARCH
 from whilst.mma import from_soft
@@ -115,7 +115,7 @@ def make_task(recipe: Recipe, dataset: Dataset, device: torch.device) -> Task:
         trained = load_translator(Path(recipe.start), device)
         if trained.model.bidirectional:
             raise UserError(f"start: the encoder of {recipe.start} needs the whole source: no agent can steer it")
-        require_units("start", trained.path, dataset)
+        dataset.require_units("start", trained.path)
         translator = trained.model.requires_grad_(False)
         if recipe.model.width != (width := trained.recipe.model.width):
             raise UserError(f"model.width: {recipe.model.width}, but {recipe.start} has {width}; leave it out")
@@ -131,7 +131,7 @@ def make_task(recipe: Recipe, dataset: Dataset, device: torch.device) -> Task:
         weights = Path(recipe.start) / "model.safetensors"
         if not weights.is_file():
             raise UserError(f"{recipe.start}: no model.safetensors there to start from; train that run first")
-        require_units("start", weights.parent, dataset)
+        dataset.require_units("start", weights.parent)
         tensors = load_tensors(weights, device)[0]
         load_weights(weights, model, from_soft(model, tensors) if recipe.model.cross == "monotone" else tensors)
     return Translating(recipe, dataset, model, device)

@@ -186,7 +186,7 @@ def sufficiency(
     links = "sure and possible" if possible else "sure"
     table = {
         "links": links,
-        "files": {path.name: sha256(path) for path in files},
+        "files": {str(path): sha256(path) for path in files},  # two may have the same name
         "points": [asdict(point) for point in points],
         **circumstances(pick_device(device)),
     }

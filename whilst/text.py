@@ -49,7 +49,8 @@ def read_lines(path: Path) -> list[str]:
 
 def split_lines(content: bytes, name: str) -> list[str]:
     """The lines of what was read from the file or stream of this name."""
-    content = content.removeprefix(_MARK)
+    while content.startswith(_MARK):  # or a second one would be taken off when it is read again
+        content = content.removeprefix(_MARK)
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:

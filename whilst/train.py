@@ -50,6 +50,7 @@ def train_all(
             if len(ordered) > 1 and Processes.join(device).first:
                 notes.print(f"recipe {number} of {len(ordered)}: {recipe.run} ({', '.join(recipe.stages)})")
             train(recipe, device, restart, with_text)
+        Processes.join(device).agree(True, device)  # all leave together: the first has evaluated last
     finally:
         Processes.leave()
 
@@ -121,6 +122,7 @@ def prepare_folder(trainer: Trainer, restart: bool) -> None:
                 f"{folder}: was trained with other settings ({', '.join(changed)});"
                 " choose another folder with --set run=… or begin anew with --restart"
             )
+        trainer.task.dataset.require_units("data.dataset", folder)  # it may have been prepared anew
         trainer.resume()
     if trainer.processes.first:
         if restart:
@@ -169,7 +171,7 @@ def run(trainer: Trainer) -> None:
     losses, tokens, since = torch.zeros((), device=device), 0, time.perf_counter()
     busy = 0.0  # seconds spent on updates, validation left out
     trained_tokens = 0
-    stop = trainer.step >= settings.steps or out_of_patience(trainer)
+    stop, halted = trainer.step >= settings.steps or out_of_patience(trainer), False
     with interrupts() as interrupted, bar(None, "training", "steps", settings.steps, trainer.step) as progress:
         while not stop:
             micros, count, trainer.place = next(updates)
@@ -177,7 +179,8 @@ def run(trainer: Trainer) -> None:
             tokens += count
             progress.update()
             step = trainer.step
-            if step % settings.log_every == 0 or step == settings.steps:
+            is_logged = step % settings.log_every == 0 or step == settings.steps
+            if is_logged:
                 loss = trainer.processes.sum(losses).item() / tokens
                 seconds = time.perf_counter() - since
                 busy, trained_tokens = busy + seconds, trained_tokens + tokens
@@ -196,12 +199,15 @@ def run(trainer: Trainer) -> None:
                     show(trainer, trainer.consider(trainer.averaged), writer)
                 stop = trainer.processes.agree(out_of_patience(trainer), device)
                 since += time.perf_counter() - paused
-            stop = stop or step >= settings.steps or interrupted()
+            # All must stop at the same step; a GPU asks the others only where it is waited for anyway.
+            if is_logged or trainer.processes.count == 1 or device.type == "cpu":
+                halted = trainer.processes.any(interrupted(), device)
+            stop = stop or step >= settings.steps or halted
             if stop or step % settings.save_every == 0:
                 paused = time.perf_counter()
                 trainer.save()
                 since += time.perf_counter() - paused
-    if interrupted():
+    if halted:
         raise UserError(f"{trainer.folder}: stopped after step {trainer.step}; the same command goes on from there")
     if trainer.processes.first:
         finish(trainer, writer, trained_tokens, busy)

@@ -4,6 +4,7 @@ Pure: knows neither sockets nor models.
 """
 
 import json
+import math
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -53,7 +54,7 @@ class Limits:
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
-            if value <= 0:
+            if not 0 < value < math.inf:
                 raise UserError(f"limit {name}: must be more than 0, not {value}")
 
     def told(self) -> Message:
