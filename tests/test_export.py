@@ -139,6 +139,22 @@ def test_a_folder_with_other_things_stays_as_it_is(run: Path, tmp_path: Path) ->
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
 
+def test_what_others_put_there_stays(run: Path, tmp_path: Path) -> None:
+    """`whilst evaluate` does; and what an earlier export had, and this one has not, goes."""
+    out = tmp_path / "out"
+    export(run, out)
+    before = {path.name for path in out.iterdir()}
+    (out / "evaluations").mkdir()
+    (out / "evaluations" / "test.full.json").write_text("precious")
+    about = read_json(out / ABOUT)
+    (out / "old.onnx").write_text("old")
+    write_json(out / ABOUT, about | {"files": about["files"] | {"old.onnx": "0"}})
+    export(run, out)
+    assert {path.name for path in out.iterdir()} == before | {"evaluations"}
+    assert (out / "evaluations" / "test.full.json").read_text() == "precious"
+    assert list(tmp_path.iterdir()) == [out]
+
+
 @pytest.mark.parametrize("earlier", [False, True])
 def test_a_full_disk_leaves_what_was_there(
     earlier: bool, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

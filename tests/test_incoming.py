@@ -62,11 +62,26 @@ def test_what_is_not_text_is_named(places: list[int]) -> None:
         parse(Words(), "é".encode()[:1], [])
 
 
-def test_nothing_without_end_is_kept() -> None:
+@pytest.mark.parametrize("end", ["", " ", "\n", "\nfour five\n"])
+def test_nothing_without_end_is_kept(end: str) -> None:
+    """What stands before it is heard first, however the stream is cut; what comes after it is not."""
+    words = Words()
+    assert words.take("one two\nthree " + "a" * (LONGEST_WORD + 1) + end) == ["one", "two", "three"]
     with pytest.raises(UserError, match="is it text"):
-        Words().take("a" * (LONGEST_WORD + 1))
+        words.take("")
+    assert words.rest() == []
+    heard = Hypotheses(print)
+    assert heard.take("one\none two\n" + "a " * LONGEST_LINE + end) == ["one"]
     with pytest.raises(UserError, match="is it text"):
-        Hypotheses(print).take("a " * LONGEST_LINE)
+        heard.take("")
+    assert heard.rest() == ["two"]
+
+
+def test_what_came_before_a_bad_byte_is_heard() -> None:
+    decode = Decoder("standard input")
+    assert decode(b"\xef\xbb\xbfone two \xffthree") == "one two "
+    with pytest.raises(UserError, match="standard input:1"):
+        decode(b"", last=True)
 
 
 def hear(lines: list[str], keep: int = 2) -> tuple[list[list[str]], list[str]]:

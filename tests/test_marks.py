@@ -64,3 +64,22 @@ def test_a_session_without_a_word_has_no_table() -> None:
     out = io.StringIO()
     Marks(Console(file=out)).close()
     assert out.getvalue() == ""
+
+
+def test_a_word_that_two_sentences_share() -> None:
+    """Such as one that is too long for the first: what it lets be written in the second stands below its rest."""
+    out = io.StringIO()
+    marks = Marks(Console(file=out, width=60))
+    marks.heard("one", 0.0)
+    marks.wrote(Word("eins", 0, 1, 1), 0.0, 0.1)
+    marks.ended(End(0, 1, 1), 0.1)
+    marks.wrote(Word("zwei", 1, 1, 1), 0.1, 0.2)
+    marks.heard("three", 0.2)
+    marks.wrote(Word("drei", 1, 2, 2), 0.2, 0.3)
+    marks.ended(End(1, 2, 2), 0.3)
+    marks.heard("four", 0.4)
+    marks.wrote(Word("vier", 2, 3, 1), 0.4, 0.5)
+    marks.ended(End(2, 3, 1), 0.5)
+    marks.close()
+    rows = [line.split()[1:] for line in out.getvalue().splitlines() if line.startswith(("READ", "WRITE"))]
+    assert [row for row in rows if row] == [["one"], ["eins"], ["…", "three"], ["zwei", "drei"], ["four"], ["vier"]]

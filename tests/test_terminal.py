@@ -20,7 +20,7 @@ from whilst.dataset import Dataset
 from whilst.decode import translate_batch
 from whilst.displays import Lag, Plain, Screen, Typed, pick
 from whilst.folders import AGENT, SEARCH, choose_live
-from whilst.incoming import Words
+from whilst.incoming import Hypotheses, Words
 from whilst.live import End, Session, Word
 from whilst.loading import Wanted, open_model
 from whilst.model import Translator
@@ -131,6 +131,30 @@ def test_mistakes_are_one_line(run: Path, arguments: list[str], stdin: bytes, me
     assert said.code == 2
     assert message in said.err
     assert said.err.count("\n") == 1
+
+
+def test_what_came_before_bad_input_is_translated(run: Path) -> None:
+    said = whilst("live", *PYTORCH, "--model", run, "--latency", "full", stdin=b"kan musak\n\nros\n\nkan \xff")
+    assert (said.code, said.out.splitlines()) == (2, expected(run, ["kan musak", "ros", "kan"], "full"))
+
+
+@pytest.mark.parametrize(("partial", "text"), [(True, b"kan\nkan musak ros"), (False, b"kan musak ros")])
+def test_ctrl_c_translates_what_was_heard(run: Path, partial: bool, text: bytes) -> None:
+    """A recogniser's last guess too, and a word that no space followed: Ctrl-C is how one ends it."""
+    opened = open_model(Wanted(str(run), "full", "torch"), print)
+    out = io.StringIO()
+
+    class Interrupted(io.BytesIO):
+        def read1(self, size: int | None = -1) -> bytes:
+            if chunk := super().read1(size):
+                return chunk
+            raise KeyboardInterrupt
+
+    parser = Hypotheses(print) if partial else Words()
+    live = Run(Session(opened.steps(), opened.text), parser, [Plain(out)], lambda: 0.0, pace=1000.0)
+    with pytest.raises(KeyboardInterrupt):
+        live.go(Interrupted(text))
+    assert out.getvalue().splitlines() == expected(run, ["kan musak ros"], "full")
 
 
 def test_words_are_taken_at_a_pace(run: Path, lines: list[str], monkeypatch: pytest.MonkeyPatch) -> None:

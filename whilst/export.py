@@ -28,8 +28,8 @@ from whilst.checkpoint import Trained, load_run
 from whilst.config import to_table
 from whilst.engine import ABOUT, FORMAT, PRECISIONS, Engine, Exported, OfAgent, Sizes, load_graph, unfit
 from whilst.errors import UserError
-from whilst.files import sha256, write_json
-from whilst.folders import pace_in
+from whilst.files import read_json, sha256, write_json
+from whilst.folders import BUNDLE, pace_in
 from whilst.graph import Floats
 from whilst.graphs import floats, graphs
 from whilst.model import MAX_POSITIONS, Translator
@@ -37,7 +37,10 @@ from whilst.model import MAX_POSITIONS, Translator
 
 @contextlib.contextmanager
 def making(folder: Path) -> Iterator[Path]:
-    """Yield a new folder beside `folder` that takes its name on success and is removed on failure."""
+    """Yield a new folder beside `folder` that takes its name on success and is removed on failure.
+
+    What somebody else has put into the old one, such as evaluations, goes over into the new one.
+    """
     folder = folder.resolve()
     folder.parent.mkdir(parents=True, exist_ok=True)
     new, old = (folder.with_name(f".{folder.name}.{os.getpid()}.{what}") for what in ("new", "old"))
@@ -48,12 +51,24 @@ def making(folder: Path) -> Iterator[Path]:
             folder.rename(old)  # a folder with files in it cannot be written over
         try:
             new.rename(folder)
-        except OSError:
+        except BaseException:
             old.rename(folder)
             raise
+        for path in foreign(old):
+            if not (folder / path.name).exists():
+                path.rename(folder / path.name)
         shutil.rmtree(old, ignore_errors=True)
     finally:
         shutil.rmtree(new, ignore_errors=True)
+
+
+def foreign(folder: Path) -> list[Path]:
+    """What lies in an exported folder or a bundle, and is not part of it."""
+    own = {ABOUT, BUNDLE}
+    for name in (ABOUT, BUNDLE):
+        about = read_json(folder / name) if (folder / name).is_file() else {}
+        own |= {Path(file).parts[0] for file in about.get("files", {})}
+    return [path for path in folder.iterdir() if path.name not in own] if folder.is_dir() else []
 
 
 def tables(model: Translator) -> dict[str, Floats]:

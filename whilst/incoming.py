@@ -5,6 +5,7 @@ An empty string among the words says that the sentence ends there. Knows nothing
 
 import abc
 import codecs
+import itertools
 from collections import deque
 from collections.abc import Callable, Sequence
 
@@ -18,23 +19,41 @@ RESTART = 4  # words of a hypothesis, from which on one of half the length and n
 _EDGES = ".,;:!?…\"'“”‘’«»()[]"  # noqa: RUF001
 
 
+class Fault:
+    """What is wrong with the input is said after what came before it has been used: at the next call."""
+
+    def __init__(self) -> None:
+        self._message = ""
+
+    def found(self, message: str) -> None:
+        self._message = message
+
+    def check(self) -> None:
+        message, self._message = self._message, ""
+        if message:
+            raise UserError(message)
+
+
 class Decoder:
     """Bytes to characters, however they are cut."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.line = 1
+        self._fault = Fault()
         self._decoder = codecs.getincrementaldecoder("utf-8-sig")()
 
     def __call__(self, chunk: bytes, last: bool = False) -> str:
+        self._fault.check()
         try:
             text = self._decoder.decode(chunk, last)
         except UnicodeDecodeError as error:
-            line = self.line + error.object.count(b"\n", 0, error.start)
+            text = error.object[: error.start].decode("utf-8-sig")
             found = f"byte 0x{error.object[error.start]:02x}"
-            raise UserError(
-                f"{self.name}:{line}: not valid UTF-8 ({found}); convert it, for example with iconv -t UTF-8"
-            ) from None
+            place = f"{self.name}:{self.line + text.count(chr(10))}"
+            self._fault.found(f"{place}: not valid UTF-8 ({found}); convert it, for example with iconv -t UTF-8")
+            if last:
+                self._fault.check()
         self.line += text.count("\n")
         return text
 
@@ -54,10 +73,12 @@ class Words(Parser):
 
     def __init__(self, by_lines: bool = False) -> None:
         self.by_lines = by_lines
+        self._fault = Fault()
         self._rest = ""  # a word that may go on
         self._begun = False  # whether the line has had words
 
     def take(self, text: str) -> list[str]:
+        self._fault.check()
         *lines, last = (self._rest + text).split("\n")
         words: list[str] = []
         for line in lines:
@@ -68,10 +89,13 @@ class Words(Parser):
             self._begun = False
         found = last.split()
         self._rest = found.pop() if found and not last[-1].isspace() else ""
-        if len(self._rest) > LONGEST_WORD:
-            raise UserError(f"standard input: a word of more than {LONGEST_WORD} characters; is it text?")
         self._begun = self._begun or bool(found)
-        return words + found
+        words += found
+        if any(len(word) > LONGEST_WORD for word in (*words, self._rest)):
+            self._fault.found(f"standard input: a word of more than {LONGEST_WORD} characters; is it text?")
+            words = list(itertools.takewhile(lambda word: len(word) <= LONGEST_WORD, words))
+            self._rest = ""
+        return words
 
     def rest(self) -> list[str]:
         words, self._rest = self._rest.split(), ""
@@ -89,6 +113,7 @@ class Hypotheses(Parser):
         if keep < 1:
             raise UserError(f"--keep {keep}: must be at least 1")
         self.say, self.keep = say, keep
+        self._fault = Fault()
         self._text = ""  # of a line that may go on
         self._begin()
 
@@ -98,9 +123,12 @@ class Hypotheses(Parser):
         self._said: set[int] = set()  # of these, those whose change was told
 
     def take(self, text: str) -> list[str]:
+        self._fault.check()
         *lines, self._text = (self._text + text).split("\n")
-        if len(self._text) > LONGEST_LINE:
-            raise UserError(f"standard input: a line of more than {LONGEST_LINE} characters; is it text?")
+        if any(len(line) > LONGEST_LINE for line in (*lines, self._text)):
+            self._fault.found(f"standard input: a line of more than {LONGEST_LINE} characters; is it text?")
+            lines = list(itertools.takewhile(lambda line: len(line) <= LONGEST_LINE, lines))
+            self._text = ""
         return [word for line in lines for word in self._line(line.split())]
 
     def rest(self) -> list[str]:

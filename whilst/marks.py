@@ -57,6 +57,7 @@ class Marks(Drawn):
         self._written: list[list[str]] = []  # below each word
         self._delays: list[float] = []  # seconds from a source word to what it let be written
         self._read = self._sentences = 0
+        self._gone = 0  # words that are not drawn any more
 
     def heard(self, word: str, now: float) -> None:  # noqa: ARG002
         self._words.append(word)
@@ -65,15 +66,22 @@ class Marks(Drawn):
         self._draw()
 
     def wrote(self, word: Word, arrived: float, now: float) -> None:
-        self._written[word.delay - 1].append(word.text)
+        place = word.position - 1 - self._gone
+        if place < 0:  # the word before it was split, and its rest begins this sentence
+            self._words.insert(0, "…")
+            self._written.insert(0, [])
+            place, self._gone = 0, self._gone - 1
+        self._written[place].append(word.text)
         self._lag.delays.append(word.delay)
         self._delays.append(now - arrived)
         self._draw()
 
     def ended(self, end: End, now: float) -> None:  # noqa: ARG002
         # A word that did not fit into its sentence any more has been heard, and belongs to the next one.
-        following = self._words[end.length :]
-        del self._words[end.length :], self._written[end.length :]
+        cut = max(0, end.position - self._gone)
+        following = self._words[cut:]
+        del self._words[cut:], self._written[cut:]
+        self._gone = end.position
         self._sentences += 1
         self._draw(self._lag.end(end.length))
         self.leave()

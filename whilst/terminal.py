@@ -39,7 +39,7 @@ class Options:
             raise UserError("--show and --json: one is for people and one for programs; leave one of them away")
         if not 0 <= self.pace < math.inf:
             raise UserError(f"--pace {self.pace}: must be a number of words a second; people speak two to four")
-        if self.srt is not None and self.srt == self.vtt:
+        if self.srt is not None and self.vtt is not None and self.srt.resolve() == self.vtt.resolve():
             raise UserError(f"--srt and --vtt: {self.srt} cannot be both")
 
 
@@ -133,7 +133,8 @@ class Run:
                 last = self.parser.take(self._decode(b"", last=True))
                 self.hear([*last, *self.parser.rest()], self.clock())
             except (KeyboardInterrupt, UserError):
-                self.hear([BREAK], self.clock())
+                self.pace = 0.0  # there is nothing to wait for any more
+                self.hear([*self.parser.rest(), BREAK], self.clock())
                 raise
             self.hear([BREAK], self.clock())
 
