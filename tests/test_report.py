@@ -261,6 +261,8 @@ def test_two_recipes_under_one_name_are_no_curve(tmp_path: Path) -> None:
     markdown = (tmp_path / "report.md").read_text()
     assert rows_of(markdown, "At equal latency")[3][6:8] == ["—", "—"]
     assert "nothing is read off their curves: multi-path wait-3." in markdown
+    report([other, make("multi-path", "wait-3", 4.2, 27.0)], tmp_path)
+    assert "nothing is read off their curves: multi-path wait-3." in (tmp_path / "report.md").read_text(), "always"
     assert "several recipes" not in "".join(to_lines(BOTH, tmp_path))
 
 

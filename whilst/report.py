@@ -219,7 +219,7 @@ def to_markdown(results: Sequence[Result]) -> str:
         ]
     if any(len(result.records) > 1 for result in results):
         lines += ["Several seeds: mean ± standard deviation (n - 1); whatever is compared is the mean.", ""]
-    lines += _equal_latency_section(results) + _oracle_section(results)
+    lines += [*warning(results), *_equal_latency_section(results), *_oracle_section(results)]
     records = [record for result in results for record in result.records]
     empty = sum(record.scores.empty for record in records)
     if empty:
@@ -247,7 +247,6 @@ def _equal_latency_section(results: Sequence[Result]) -> list[str]:
         "Over it: ours over our multi-path. Paper over its: the paper's BS-SiMT over the paper's multi-path.",
         *note,
         "",
-        *warning(results),
     ]
 
 
@@ -279,5 +278,6 @@ def _times_section(times: Mapping[str, float]) -> str:
 
 def warning(results: Sequence[Result]) -> list[str]:
     """Two recipes under one name make no curve; without a word one would look for a figure."""
-    twice = ", ".join(repeated(results))
-    return [f"Measured with several recipes, so nothing is read off their curves: {twice}.", ""] if twice else []
+    if not (twice := ", ".join(repeated(results))):
+        return []
+    return [f"Measured with several recipes, so nothing is read off their curves: {twice}.", ""]

@@ -36,8 +36,8 @@ def print_comparisons(records: Sequence[Record]) -> None:
         grid, title = equal_latency(rows), "At equal latency (the paper's points): BLEU"
         wide = grid.to_terminal(title)
         screen.print(wide if _fits(wide, screen) else grid.to_terminal(title, is_tight=True))
-        for line in filter(None, warning(results)):
-            notes.print(line)
+    for line in filter(None, warning(results)):
+        notes.print(line)
     if differences:
         screen.print()
         screen.print(agent_and_oracle(differences).to_terminal("Agent and oracle"))
