@@ -34,7 +34,7 @@ def make_served(model: Translator, text: Text | None = None) -> Served:
     def pool(places: int) -> Batched:
         return Batched(model, policy, places, text.longest, text.most(text.longest))
 
-    return Served("src-tgt", "src", "tgt", text, LATENCIES, policy, pool)
+    return Served("src-tgt", "src", "tgt", text, LATENCIES, policy, pool, "fp32")
 
 
 def alone(model: Translator, talk: list[str], name: str = "wait-2") -> list[Event]:

@@ -44,15 +44,20 @@ LATER = {
 def train_all(
     recipes: Sequence[Recipe], device: torch.device, restart: bool = False, with_text: bool = True
 ) -> None:
-    """Train recipes one after the other, those that others start from first; one that is named twice, once."""
+    """Train recipes one after the other, those that others start from first; one that is named twice, once.
+
+    One of several processes ends here.
+    """
     try:
         for number, recipe in enumerate(ordered := in_order(list(dict.fromkeys(recipes))), start=1):
             if len(ordered) > 1 and Processes.join(device).first:
                 notes.print(f"recipe {number} of {len(ordered)}: {recipe.run} ({', '.join(recipe.stages)})")
             train(recipe, device, restart, with_text)
-        Processes.join(device).agree(True, device)  # all leave together: the first has evaluated last
+        processes = Processes.join(device)
+        processes.agree(True, device)  # all leave together: the first has evaluated last
     finally:
         Processes.leave()
+    processes.end()
 
 
 def train(recipe: Recipe, device: torch.device, restart: bool = False, with_text: bool = True) -> Path:

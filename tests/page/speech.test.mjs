@@ -13,6 +13,11 @@ test("a word that is heard counts when two guesses agree on it", () => {
   assert.deepEqual(guesses.final("I want to go home"), ["go", "home", ""]);
   assert.deepEqual(guesses.guess("Next"), []);
   assert.deepEqual(guesses.final("Next one"), ["Next", "one", ""]);
+  assert.deepEqual(guesses.end(), []);
+  guesses.guess("good morning my");
+  assert.deepEqual(guesses.guess("good morning my friends"), ["good", "morning", "my"]);
+  assert.deepEqual(guesses.end(), ["friends", ""], "the last guess, where nothing final came");
+  assert.deepEqual(guesses.final("today"), ["today", ""], "and no word of the next is lost");
 });
 
 class Recogniser {

@@ -127,7 +127,7 @@ def announce(options: Options, served: Served, port: int) -> None:
     workers = f"{options.workers} workers, each with " if options.workers > 1 else ""
     rows = {
         "address": f"http://{host}:{port}  (WebSocket /v1/stream, POST /v1/translate, /healthz, /metrics)",
-        "model": f"{options.model}: {served.source} to {served.target}, {options.how.engine} {options.how.weights}",
+        "model": f"{options.model}: {served.source} to {served.target}, {options.how.engine} {served.precision}",
         "latencies": latencies,
         "limits": f"{workers}{limits.sessions} sessions of {limits.words:,} words, messages of"
         f" {limits.message_bytes:,} bytes, {limits.idle:g} s without one",

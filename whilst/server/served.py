@@ -58,6 +58,7 @@ class Served:
     latencies: dict[str, str]  # low, medium, high -> a policy's name
     check: Callable[[str], object]  # a policy's name: a UserError for one that this model has not
     pool: Callable[[int], Pool]  # for so many sessions
+    precision: str  # of the weights as they are used
 
     def policy(self, latency: str) -> str:
         """The policy's name for a latency or a policy's name."""
@@ -106,7 +107,7 @@ def on_torch(folder: Path, overrides: Sequence[str], how: How) -> Served:
         "single": lambda places: Single(lambda name: steps_of(trained, policy(name), text), places),
     }
     latencies = {latency: choose_live(folder, latency)[1] for latency in LATENCIES}
-    return served(trained.recipe.data, text, latencies, policy, pools[how.engine])
+    return served(trained.recipe.data, text, latencies, policy, pools[how.engine], weights)
 
 
 def on_engine(folder: Path, overrides: Sequence[str], how: How, is_export: bool) -> Served:
@@ -124,10 +125,16 @@ def on_engine(folder: Path, overrides: Sequence[str], how: How, is_export: bool)
         return Single(lambda name: opened(name).steps(), places)
 
     latencies = {latency: by_latency(latency, exported.agents)[0] for latency in LATENCIES}
-    return served(exported.recipe.data, opened("medium").text, latencies, opened, pool)
+    return served(exported.recipe.data, opened("medium").text, latencies, opened, pool, how.weights)
 
 
 def served(
-    data: Data, text: Text, latencies: dict[str, str], check: Callable[[str], object], pool: Callable[[int], Pool]
+    data: Data,
+    text: Text,
+    latencies: dict[str, str],
+    check: Callable[[str], object],
+    pool: Callable[[int], Pool],
+    precision: str,
 ) -> Served:
-    return Served(f"{data.source}-{data.target}", data.source, data.target, text, latencies, check, pool)
+    name = f"{data.source}-{data.target}"
+    return Served(name, data.source, data.target, text, latencies, check, pool, precision)

@@ -23,6 +23,11 @@ export class Agreement {
     return [...rest, BREAK];
   }
 
+  /** Nothing more comes of the utterance, if one is under way: its last guess has to do. */
+  end() {
+    return this.#guess.length ? this.final(this.#guess.join(" ")) : [];
+  }
+
   #hand(words, end) {
     const certain = words.slice(this.#fed, end);
     this.#fed = Math.max(this.#fed, end);
@@ -66,6 +71,7 @@ export class Listener {
       why = COMPLAINTS[error] ?? why; // silence and the like end nothing
     };
     recogniser.onend = () => {
+      this.hear(agreement.end()); // what it hears next is another utterance
       if (this.recogniser === recogniser && !why) return recogniser.start(); // browsers stop after a while
       this.recogniser = null;
       this.ended(why);
