@@ -147,6 +147,11 @@ def test_files_that_are_no_recipes(tmp_path: Path, recipe_file: Any) -> None:
     [
         "data.corpus=iwslt",
         "data.size=0",
+        "data.max_ratio=-1",
+        "data.max_ratio=nan",
+        "objective.r_drop=inf",
+        "search.intervals=[[1, 5], [1, 5]]",
+        "evaluate.max_ratio=1e308",
         'data.valid=["a", "b", "c"]',
         "model.heads=3",
         "model.dropout=1",

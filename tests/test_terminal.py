@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from whilst.checkpoint import load_run, save_tensors, write_run
 from whilst.dataset import Dataset
 from whilst.decode import translate_batch
 from whilst.displays import Lag, Plain, Screen, Typed, pick
+from whilst.errors import UserError
 from whilst.folders import AGENT, SEARCH, choose_live
 from whilst.incoming import Hypotheses, Words
 from whilst.live import End, Session, Word
@@ -28,7 +30,7 @@ from whilst.names import named
 from whilst.policy import policy
 from whilst.settings import Agent as AgentSettings
 from whilst.settings import Data, Recipe, Search
-from whilst.terminal import Patience, Run
+from whilst.terminal import Options, Patience, Run, run_live
 from whilst.vocab import EOS
 
 PYTORCH = "--engine", "torch"  # whose words are those of the batched loop
@@ -122,6 +124,8 @@ def test_a_recogniser(run: Path) -> None:
         (["--srt", "x", "--vtt", "x"], b"", "cannot be both"),
         (["--show", "--json"], b"", "--show and --json"),
         (["--pace", "-1"], b"", "--pace -1.0: must be a number of words a second"),
+        (["--pace", "1e-305"], b"", "must be a number of words a second"),
+        (["--srt", "x", "--vtt", "./x"], b"", "cannot be both"),
         ([], b"kan\n\xff", "standard input:2: not valid UTF-8"),
         ([], b"x" * 2_000, "is it text?"),
     ],
@@ -155,6 +159,12 @@ def test_ctrl_c_translates_what_was_heard(run: Path, partial: bool, text: bytes)
     with pytest.raises(KeyboardInterrupt):
         live.go(Interrupted(text))
     assert out.getvalue().splitlines() == expected(run, ["kan musak ros"], "full")
+
+
+def test_without_standard_input_there_is_a_line(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", None)
+    with pytest.raises(UserError, match="standard input and output: one of them is closed"):
+        run_live(Wanted(str(run), "full", "torch"), Options())
 
 
 def test_words_are_taken_at_a_pace(run: Path, lines: list[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -254,7 +254,7 @@ def serve_bench(
     """Measure so many streams, or search for how many stay below the limit (ms, 99 of 100 words)."""
     words = talk(source_language(model))
     results: list[Result] = []
-    with serving(model, most, options) as server:
+    with serving(model, max(most, streams or 0), options) as server:
         asyncio.run(probe(f"ws://{server.host}/v1/stream", Load(2, seconds=1), words))  # the first calls are slow
         idle = server.sum("whilst_resident_bytes") / 2**20
 
@@ -264,7 +264,7 @@ def serve_bench(
             results.append(result)
             return result.holds(limit)
 
-        found = largest(attempt, 8 if streams is None else streams, streams or most)
+        found = largest(attempt, min(8, most) if streams is None else streams, streams or most)
     top = max(results, key=lambda result: result.streams)
     each = (top.megabytes - idle) / top.streams
     title = f"{Path(model).name}: {load.rate:g} words/s a stream, {load.latency}; {os.cpu_count()} cores"

@@ -53,6 +53,7 @@ class Data:
         _require(self.size > 0, f"data.size: must be positive, not {self.size}")
         _require(self.minimum_frequency >= 1, "data.minimum_frequency: must be at least 1")
         _require(self.max_length >= 2, "data.max_length: must be at least 2")
+        _require(0 <= self.max_ratio < math.inf, f"data.max_ratio: must be 0 or more, not {self.max_ratio}")
         for name in ("train", "valid", "test"):
             files = getattr(self, name)
             good = len(files) < 2 or len(files) % 2 == 0
@@ -109,7 +110,7 @@ class Objective:
         _require(self.longest >= 0, "objective.longest: must be 0 or more")
         _require(0 <= self.whole <= 1, "objective.whole: must be in [0, 1]")
         _require(0 <= self.label_smoothing < 1, "objective.label_smoothing: must be in [0, 1)")
-        _require(self.r_drop >= 0, "objective.r_drop: must not be negative")
+        _require(0 <= self.r_drop < math.inf, f"objective.r_drop: must be 0 or more, not {self.r_drop}")
         _require(0 <= self.distil <= 1, "objective.distil: must be in [0, 1]")
         _require(self.latency_rise >= 0, "objective.latency_rise: must not be negative")
         for name in ("latency_average", "latency_variance", "stop_noise"):
@@ -185,6 +186,7 @@ class Search:
             _require(good, f"search.intervals: {list(interval)} must be [first, last] with 0 <= first <= last")
         sizes = {last - first for first, last in self.intervals}
         _require(len(sizes) == 1, "search.intervals: all must have the same length, one table serves them")
+        _require(len(set(self.intervals)) == len(self.intervals), "search.intervals: one of them is there twice")
         _require(0 <= self.multi_path < 1, "search.multi_path: must be in [0, 1)")
         _require(0 <= self.tolerance < 1, "search.tolerance: must be in [0, 1)")
         _require(self.objective.name == "search", 'search.objective.name: is always "search"')
@@ -254,7 +256,7 @@ class Evaluate:
         _require(bool(self.policies), "evaluate.policies: name at least one, such as wait-3")
         _require(0 <= self.threshold <= 1, "evaluate.threshold: must be in [0, 1]")
         _require(self.beam >= 1, "evaluate.beam: must be at least 1")
-        _require(0 <= self.max_ratio < math.inf, f"evaluate.max_ratio: must be 0 or more, not {self.max_ratio}")
+        _require(0 <= self.max_ratio <= 1e6, f"evaluate.max_ratio: must be 0 to a million, not {self.max_ratio}")
         _require(self.max_extra >= 1, "evaluate.max_extra: must be at least 1, or nothing may be written")
 
     @property

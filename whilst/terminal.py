@@ -37,7 +37,7 @@ class Options:
     def __post_init__(self) -> None:
         if self.show and self.as_json:
             raise UserError("--show and --json: one is for people and one for programs; leave one of them away")
-        if not 0 <= self.pace < math.inf:
+        if self.pace and not 0.001 <= self.pace < math.inf:
             raise UserError(f"--pace {self.pace}: must be a number of words a second; people speak two to four")
         if self.srt is not None and self.vtt is not None and self.srt.resolve() == self.vtt.resolve():
             raise UserError(f"--srt and --vtt: {self.srt} cannot be both")
@@ -143,6 +143,8 @@ def run_live(wanted: Wanted, options: Options, stream: BinaryIO | None = None) -
     """Translate the words of a stream; of standard input, if none is given."""
     if options.partial and wanted.by_lines:
         raise UserError("--partial and --lines: a recogniser's lines are no sentences; leave one of them away")
+    if (stream is None and sys.stdin is None) or sys.stdout is None:
+        raise UserError("standard input and output: one of them is closed; leave both open")
     typed = stream is None and sys.stdin.isatty()
     sink = Marks(console) if options.show else pick(options.as_json, typed, console)
     say = teller(sink)
