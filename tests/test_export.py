@@ -152,6 +152,10 @@ def test_what_others_put_there_stays(run: Path, tmp_path: Path) -> None:
     export(run, out)
     assert {path.name for path in out.iterdir()} == before | {"evaluations"}
     assert (out / "evaluations" / "test.full.json").read_text() == "precious"
+    for damaged in ("{", "[]"):  # which is a reason to export again
+        (out / ABOUT).write_text(damaged)
+        export(run, out)
+        assert {path.name for path in out.iterdir()} == before | {"evaluations"}
     assert list(tmp_path.iterdir()) == [out]
 
 

@@ -23,7 +23,7 @@ from whilst.files import sha256, sha256_lines
 from whilst.folders import AGENT, SEARCH, WEIGHTS, home, overridden, pace_in, read_recipe
 from whilst.labels import find_labels
 from whilst.loop import Output
-from whilst.names import TRANSLATION_BASED, agent_names, place_of, tokens_of, with_threshold
+from whilst.names import TRANSLATION_BASED, agent_names, oracle_names, place_of, tokens_of, with_threshold
 from whilst.outliers import find_heads, heads_table, write_heads
 from whilst.policy import Policy, policy
 from whilst.policy.agent import Learnt
@@ -210,7 +210,7 @@ def choose(name: str, trained: Trained, settings: Evaluate, split: Split | None)
     if kind == "oracle" and settings.precision != "single":
         raise UserError(f"policy {name}: its reads are searched for in single precision; leave evaluate.precision")
     if kind == "oracle":
-        number = place_of(name, [f"oracle-{first}" for first, _ in trained.recipe.search.intervals])
+        number = place_of(name, oracle_names(trained.recipe.search))
         if split is None:
             raise UserError(f"policy {name}: an oracle needs the reference; use it with `whilst evaluate`")
         return Oracle(name, oracle_reads(trained, split, number))
@@ -247,7 +247,7 @@ def check_evaluation(recipe: Recipe, dataset: Dataset, device: torch.device) -> 
         name, _ = with_threshold(named, settings.threshold)
         kind, _, argument = name.partition("-")
         if kind == "oracle":
-            place_of(name, [f"oracle-{first}" for first, _ in recipe.search.intervals])
+            place_of(name, oracle_names(recipe.search))
         elif kind == "diagonal":
             tokens_of(kind, argument)
         elif kind != "agent":

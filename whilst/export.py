@@ -66,8 +66,8 @@ def foreign(folder: Path) -> list[Path]:
     """What lies in an exported folder or a bundle, and is not part of it."""
     own = {ABOUT, BUNDLE}
     for name in (ABOUT, BUNDLE):
-        about = read_json(folder / name) if (folder / name).is_file() else {}
-        own |= {Path(file).parts[0] for file in about.get("files", {})}
+        with contextlib.suppress(UserError, AttributeError):  # not there, or damaged: what is not new is kept then
+            own |= {Path(file).parts[0] for file in read_json(folder / name).get("files", {})}
     return [path for path in folder.iterdir() if path.name not in own] if folder.is_dir() else []
 
 

@@ -34,6 +34,11 @@ def agent_names(search: Search, labels: str) -> list[str]:
     return [TRANSLATION_BASED] if labels == "translation" else [f"agent-{first}" for first, _ in search.intervals]
 
 
+def oracle_names(search: Search) -> list[str]:
+    """The policies that obey searched reads."""
+    return [f"oracle-{first}" for first, _ in search.intervals]
+
+
 def point_name(policy: str, intervals: Sequence[Sequence[int]], weight: object) -> str:
     """What tells a point apart on its curve: k, the search interval, or MMA's weight of latency."""
     kind, _, argument = policy.partition(".")[0].partition("-")

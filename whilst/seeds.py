@@ -7,7 +7,7 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import fmean, stdev
 from typing import Any
 
@@ -114,24 +114,28 @@ def over_seeds(records: Sequence[Record]) -> list[Result]:
     The same seed twice is no second seed: that record stays on its own. Nor are the same weights, whose other seed
     is that of a stage that they do not come from.
     """
-    groups: list[list[Record]] = []
-    alike: defaultdict[tuple[Any, ...], list[list[Record]]] = defaultdict(list)  # the same groups
+    groups: list[_Group] = []
+    alike: defaultdict[tuple[Any, ...], list[_Group]] = defaultdict(list)  # the same groups
     for record in records:
-        recipe, _ = _recipe(record.settings)
+        recipe, seeds = _recipe(record.settings)
         texts = record.pair, record.split, record.source_sha256, record.reference_sha256
         known = alike[record.system, record.policy, texts, recipe, tuple(sorted(record.scores.signatures.items()))]
-        group = next((group for group in known if not any(_is_same(record, other) for other in group)), None)
+        own = {("seeds", *seeds), ("weights", record.model_sha256, record.agent_sha256)}
+        group = next((group for group in known if group.taken.isdisjoint(own)), None)
         if group is None:
-            groups.append(group := [])
+            groups.append(group := _Group())
             known.append(group)
-        group.append(record)
-    return [Result(tuple(group)) for group in groups]
+        group.records.append(record)
+        group.taken |= own
+    return [Result(tuple(group.records)) for group in groups]
 
 
-def _is_same(one: Record, other: Record) -> bool:
-    """Whether two records of a recipe are of the same seeds, or of the same weights."""
-    weights = (one.model_sha256, one.agent_sha256) == (other.model_sha256, other.agent_sha256)
-    return weights or _recipe(one.settings)[1] == _recipe(other.settings)[1]
+@dataclass
+class _Group:
+    """Records that are one result, and the seeds and weights that are among them."""
+
+    records: list[Record] = field(default_factory=list)
+    taken: set[tuple[Any, ...]] = field(default_factory=set)
 
 
 def _recipe(settings: dict[str, Any]) -> tuple[str, tuple[int | None, ...]]:

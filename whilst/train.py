@@ -254,9 +254,9 @@ def finish(trainer: Trainer, writer: Any, tokens: int, seconds: float) -> None:
     is_new = bool(tokens) or not (trainer.folder / "summary.json").is_file()  # it may have been killed just before
     found = trainer.try_average() if is_new else None
     if found is not None:
-        trainer.save()
         notes.print(f"average of {len(trainer.waiting)} checkpoints:")
         show(trainer, found, writer)
+        trainer.save()
     if writer is not None:
         writer.close()
     rate = tokens / seconds if seconds else 0.0
