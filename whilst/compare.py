@@ -39,10 +39,6 @@ def compare(result: Result, system: str) -> Comparison | None:
     return None if theirs is None else Comparison(system, theirs, ours - theirs)
 
 
-# Under which policies the paper has its systems.
-_KINDS = {FULL: "full", BASE: "wait", "wait-k": "wait", "mma": "mma", paper.BEST: "agent"}
-
-
 def paper_system(result: Result) -> str:
     """The paper's name of our system; what stands in brackets is ours, and what changes its choices is not its."""
     if result.change or result.kind == "diagonal" or "(from " in result.system:
@@ -50,7 +46,8 @@ def paper_system(result: Result) -> str:
     if result.is_full:
         return paper.FULL
     name = bare(result.system).lower()  # such as MMA under wait-k is not the paper's MMA
-    return name if _KINDS.get(name, result.kind) == result.kind else result.name
+    wanted = "full" if name == FULL else paper.KINDS.get(name, result.kind)
+    return name if wanted == result.kind else result.name
 
 
 def curve(chosen: Sequence[Result]) -> list[Point]:

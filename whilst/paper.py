@@ -16,6 +16,9 @@ from whilst.errors import UserError
 
 FULL = "offline"  # the paper's full-sentence model
 BEST = "bs-simt"
+ORACLE = f"{BEST} oracle"
+# Under which policies it has its systems; all others have an agent.
+KINDS = {FULL: "full", "wait-k": "wait", "multi-path": "wait", "mma": "mma", BEST: "agent", ORACLE: "oracle"}
 _ABLATIONS = "ablations"
 
 

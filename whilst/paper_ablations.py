@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from whilst import paper
 from whilst.document import Block, Table
 from whilst.families import Family
-from whilst.paper import BEST, Point
+from whilst.paper import BEST, ORACLE, Point
 from whilst.provenance import missing
-from whilst.shelf import ORACLE, Shelf, beside, call, cells, difference, most_alike, over, printed
+from whilst.shelf import Shelf, beside, call, cells, difference, most_alike, over, printed
 from whilst.tables import NONE, Column, Grid, signed
 
 ABLATED = "iwslt14.de-en"  # where the paper's ablations are measured

@@ -15,10 +15,10 @@ from whilst.document import Block, Code, Details, Items, Picture, Table, Text
 from whilst.evaluate import pair_of
 from whilst.files import read_json
 from whilst.optim import choose
-from whilst.paper import BEST
+from whilst.paper import BEST, ORACLE
 from whilst.provenance import Known, link, maker, policy_of, training
 from whilst.settings import Recipe, Train
-from whilst.shelf import ORACLE, Shelf, text_of
+from whilst.shelf import Shelf, text_of
 from whilst.stages import stages
 from whilst.tables import NONE, Column, Grid
 

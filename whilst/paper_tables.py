@@ -16,12 +16,11 @@ from whilst.figure import draw
 from whilst.files import read_json
 from whilst.lines import Line
 from whilst.outliers import FAR, Head
-from whilst.paper import FULL, Point
+from whilst.paper import FULL, ORACLE, Point
 from whilst.provenance import link, missing
 from whilst.report import PAPER, reference_lines
 from whilst.shelf import (
     NOT_RUN,
-    ORACLE,
     OURS,
     Shelf,
     apart,

@@ -10,16 +10,15 @@ from pathlib import Path
 from whilst import paper
 from whilst.document import Block
 from whilst.families import DIAGONAL, Family, Measured, differing
-from whilst.paper import BEST, FULL, Point, interpolate
+from whilst.paper import FULL, Point, interpolate
 from whilst.provenance import Known, made
 from whilst.tables import NONE, figure
 
 NOT_RUN = "not run"
-ORACLE = f"{BEST} oracle"
 UNTUNED = " (multi-path)"  # of BS-SiMT: an agent on the multi-path model as it is
 OURS = {FULL: "full-sentence"}  # what we call the paper's systems, where it is not the same
 # Of their policies; else agents.
-KINDS = {FULL: "full", "wait-k": "wait", "multi-path": "wait", DIAGONAL: "diagonal", "mma": "mma", ORACLE: "oracle"}
+KINDS = paper.KINDS | {DIAGONAL: "diagonal"}
 
 
 @dataclass(frozen=True)
