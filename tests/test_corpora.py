@@ -36,7 +36,6 @@ def test_iwslt15_in_a_folder(tmp_path: Path, suffix: str, source: str, target: s
     assert files.train == (tmp_path / f"train.{source}{suffix}", tmp_path / f"train.{target}{suffix}")
     assert files.valid == (tmp_path / f"tst2012.{source}", tmp_path / f"tst2012.{target}")
     assert files.test == (tmp_path / f"tst2013.{source}", tmp_path / f"tst2013.{target}")
-    assert files.note == ""
 
 
 def test_a_missing_file_and_wrong_languages(tmp_path: Path) -> None:
@@ -82,14 +81,13 @@ def test_a_broken_download_is_not_kept(tmp_path: Path, monkeypatch: pytest.Monke
     assert list(tmp_path.iterdir()) == []
 
 
-def test_iwslt14_part_is_labelled(tmp_path: Path) -> None:
+def test_a_part_of_iwslt14_is_not_taken_for_the_whole(tmp_path: Path) -> None:
     touch(tmp_path, *(f"{s}.{lang}.xz" for s in ("train.partial", "valid", "test") for lang in ("de", "en")))
     settings = Data(corpus="iwslt14", source="en", target="de", folder=str(tmp_path))
-    files = locate(settings)
-    assert files.train[0].name == "train.partial.en.xz"
-    assert "only a part" in files.note
+    with pytest.raises(UserError, match=r"only a part of iwslt14; name its files in data\.train"):
+        locate(settings)
     touch(tmp_path, "train.de", "train.en")
-    assert locate(settings).note == ""
+    assert locate(settings).train[0].name == "train.en"
 
 
 def test_toy(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """From text to a dataset folder and back; every skip is counted, every refusal names its place."""
 
 import dataclasses
+import lzma
 import re
 from pathlib import Path
 
@@ -152,6 +153,25 @@ def test_a_dataset_from_before_a_setting_came_up_is_still_the_same(data: Data) -
     prepare(data)
     with pytest.raises(UserError, match="--overwrite"):
         prepare(dataclasses.replace(data, tokenised=("train.*",)))
+
+
+def test_the_same_text_has_the_same_checksum(data: Data, tmp_path: Path) -> None:
+    """However its files are packed and called: who makes the dataset again can compare it with a result's."""
+    for side in ("en", "de"):
+        (tmp_path / f"packed.{side}.xz").write_bytes(lzma.compress((tmp_path / f"train.{side}").read_bytes()))
+    packed = dataclasses.replace(
+        data, dataset=str(tmp_path / "again"), train=("packed.en.xz", "packed.de.xz"), toy_seed=7
+    )
+    checksum = Dataset.open(prepare(data)).checksum
+    assert Dataset.open(prepare(packed)).checksum == checksum
+    others = (
+        dataclasses.replace(data, max_length=4),
+        dataclasses.replace(data, lowercase=False),
+        dataclasses.replace(data, minimum_frequency=2),
+    )
+    for number, other in enumerate(others):
+        path = prepare(dataclasses.replace(other, dataset=str(tmp_path / f"other-{number}")))
+        assert Dataset.open(path).checksum != checksum
 
 
 def test_direction_can_be_turned(data: Data) -> None:

@@ -21,7 +21,6 @@ from whilst.text import moses
 IWSLT15_SITE = "https://nlp.stanford.edu/projects/nmt/data/iwslt15.en-vi"
 IWSLT14_ARCHIVE = "http://dl.fbaipublicfiles.com/fairseq/data/iwslt14/de-en.tgz"
 IWSLT14_TEST = ("TED.dev2010", "TEDX.dev2012", "TED.tst2010", "TED.tst2011", "TED.tst2012")
-PART = "the training text is only a part of IWSLT14 (train.partial), say so beside every result"
 _CHUNK = 1 << 16
 
 
@@ -32,7 +31,6 @@ class Files:
     train: tuple[Path, ...]
     valid: tuple[Path, ...]
     test: tuple[Path, ...]
-    note: str = ""  # what whoever reads a result must know of the text
 
 
 def locate(settings: Data) -> Files:
@@ -97,7 +95,11 @@ def _iwslt14(settings: Data) -> Files:
         if _find(folder, f"train.{settings.source}") is None and _find(
             folder, f"train.partial.{settings.source}"
         ):
-            return _files(settings, folder, "train.partial", "valid", "test", PART)
+            # Its results would carry the name of the whole text.
+            raise UserError(
+                f"{folder}: train.partial is only a part of iwslt14; name its files in data.train, data.valid "
+                'and data.test, set data.corpus="" and another data.dataset, as recipes/german.de-en.toml does'
+            )
         return _files(settings, folder, "train", "valid", "test")
     if not settings.folder:
         archive = _beside(settings, "iwslt14") / archive.name
@@ -134,7 +136,7 @@ def _find(folder: Path, name: str) -> Path | None:
     return next((path for path in candidates if path.is_file()), None)
 
 
-def _files(settings: Data, folder: Path, train: str, valid: str, test: str, note: str = "") -> Files:
+def _files(settings: Data, folder: Path, train: str, valid: str, test: str) -> Files:
     def pair(split: str) -> tuple[Path, ...]:
         paths = []
         for language in (settings.source, settings.target):
@@ -146,7 +148,7 @@ def _files(settings: Data, folder: Path, train: str, valid: str, test: str, note
             paths.append(path)
         return tuple(paths)
 
-    return Files(pair(train), pair(valid), pair(test), note)
+    return Files(pair(train), pair(valid), pair(test))
 
 
 def download(url: str, path: Path) -> None:

@@ -5,6 +5,7 @@ Knows the folder's format and nothing of how it was made (prepare.py) or what is
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from whilst.errors import UserError
-from whilst.files import read_json, writing
+from whilst.files import read_json, sha256, sha256_lines, writing
 from whilst.text import read_lines
 from whilst.vocab import Language
 
 FORMAT = 1
+MANIFEST = "manifest.json"
 SPLITS = ("train", "valid", "test")
 
 
@@ -102,6 +104,15 @@ class Dataset:
             ) from None
         return cls(path, manifest, source, target)
 
+    @cached_property
+    def checksum(self) -> str:
+        """Of units and text: who makes the dataset again from the same text gets the same one.
+
+        The manifest does not count. It says how they came about: by which version, from files packed how.
+        """
+        files = sorted(path for path in self.path.iterdir() if path.name != MANIFEST and path.is_file())
+        return sha256_lines([f"{path.name} {sha256(path)}" for path in files])
+
     def split(self, name: str) -> Split:
         self._require(name)
         if name in self._splits:
@@ -138,9 +149,9 @@ def read_manifest(path: Path) -> dict[str, Any]:
     """The manifest of a dataset folder, of a format that this version can read."""
     if not path.is_dir():
         raise UserError(f"{path}: no such dataset; make it with `whilst prepare`")
-    if not (path / "manifest.json").is_file():
+    if not (path / MANIFEST).is_file():
         raise UserError(f"{path}: not a dataset (no manifest.json); make one with `whilst prepare`")
-    manifest = read_json(path / "manifest.json")
+    manifest = read_json(path / MANIFEST)
     if not isinstance(manifest, dict):
         raise UserError(f"{path}: manifest.json is damaged; run `whilst prepare --overwrite`")
     if manifest.get("format") != FORMAT:

@@ -9,7 +9,7 @@ from whilst.checkpoint import Trained, load_translator
 from whilst.console import say
 from whilst.dataset import Dataset, Ragged, Split
 from whilst.decode import translate
-from whilst.files import read_json, sha256, write_json
+from whilst.files import read_json, write_json
 from whilst.model import Translator
 from whilst.policy.full import Full
 from whilst.processes import Processes
@@ -27,7 +27,7 @@ def translated(
     """
     place = folder / FOLDER
     made = place / "made.json"
-    by = {"by": trained.checksum, "of": sha256(dataset.path / "manifest.json"), "splits": list(names)}
+    by = {"by": trained.checksum, "of": dataset.checksum, "splits": list(names)}
     device = trained.model.target_embedding.weight.device
     processes = Processes.join(device)
     if processes.first and (not made.is_file() or read_json(made) != by):
@@ -66,7 +66,7 @@ def said_by(run: Path, dataset: Dataset) -> Ragged | None:
     if (run / "model.safetensors").is_file() or not made.is_file():
         return None
     about = read_json(made)
-    if "train" not in about["splits"] or about["of"] != sha256(dataset.path / "manifest.json"):
+    if "train" not in about["splits"] or about["of"] != dataset.checksum:
         return None
     return Ragged.open(made.parent, "train.target")
 

@@ -19,7 +19,7 @@ from whilst import __version__
 from whilst.config import to_table
 from whilst.console import console, track
 from whilst.corpora import Files, is_tokenised, locate
-from whilst.dataset import FORMAT, SPLITS, Ragged, read_manifest
+from whilst.dataset import FORMAT, MANIFEST, SPLITS, Dataset, Ragged, read_manifest
 from whilst.errors import UserError
 from whilst.files import sha256, sha256_lines, write_json, writing_text
 from whilst.settings import Data
@@ -64,9 +64,8 @@ def prepare(settings: Data, overwrite: bool = False) -> Path:
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     console.print(_table(manifest))
-    if files.note:
-        _say(f"note: {files.note}")
     _say(f"dataset: {path}")
+    _say(f"checksum: {Dataset.open(path).checksum}")
     return path
 
 
@@ -82,7 +81,7 @@ def _content(settings: Data) -> dict[str, Any]:
 
 
 def _same(path: Path, settings: Data, inputs: dict[str, Any], overwrite: bool) -> bool:
-    if not (path / "manifest.json").is_file():  # not ours to delete, whatever was asked
+    if not (path / MANIFEST).is_file():  # not ours to delete, whatever was asked
         raise UserError(f"{path}: exists and is not a dataset; give data.dataset another name")
     try:
         manifest = read_manifest(path)
@@ -135,7 +134,6 @@ def _build(folder: Path, files: Files, settings: Data, inputs: dict[str, Any]) -
         "target": settings.target,
         "vocabulary": {"source": len(source), "target": len(target)},
         "splits": {},
-        "note": files.note,
         "inputs": inputs,
         "settings": _content(settings),
     }
@@ -143,7 +141,7 @@ def _build(folder: Path, files: Files, settings: Data, inputs: dict[str, Any]) -
         manifest["splits"][split] = _write(folder, split, cleaned, source, target, settings)
     source.save(folder, "source")
     target.save(folder, "target")
-    write_json(folder / "manifest.json", manifest)
+    write_json(folder / MANIFEST, manifest)
     return manifest
 
 

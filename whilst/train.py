@@ -16,7 +16,7 @@ from whilst.data import prefetch
 from whilst.dataset import Dataset
 from whilst.errors import UserError
 from whilst.evaluate import check_evaluation, evaluate_run
-from whilst.files import sha256, write_json
+from whilst.files import write_json
 from whilst.folders import AGENT, WEIGHTS, read_recipe
 from whilst.measured import measured_already
 from whilst.processes import Processes, describe, versions, wake_compilers
@@ -267,7 +267,7 @@ def finish(trainer: Trainer, writer: Any, tokens: int, seconds: float) -> None:
             "best_step": trainer.best_step,
             "best": best,
             "parameters": trainer.parameters,
-            "dataset_sha256": sha256(trainer.task.dataset.path / "manifest.json"),
+            "dataset_sha256": trainer.task.dataset.checksum,
             "device": describe(trainer.device),
             "versions": versions(),
             # Of the part of the run since it was last started, validation left out.
