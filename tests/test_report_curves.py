@@ -94,6 +94,14 @@ def test_models_for_each_lambda_or_k_are_one_curve(tmp_path: Path, capsys: pytes
         assert f" {policy} " in printed
 
 
+def test_a_curve_of_different_recipes_says_so(tmp_path: Path) -> None:
+    said = "Points of one curve whose recipes differ in more than the point"
+    assert said not in "\n".join(to_lines(ABLATED, tmp_path)), "each k and lambda is a model"
+    usual = setting(make("wait-k", "wait-1", 2.0, 25.0), "objective", name="wait-k", k=1)
+    longer = setting(make("wait-k", "wait-3", 4.0, 27.0, steps=7), "objective", name="wait-k", k=3)
+    assert f"{said}: wait-k (train.steps)." in to_lines([usual, longer], tmp_path)
+
+
 def test_the_fixed_diagonal_is_a_curve_and_a_column(tmp_path: Path) -> None:
     fixed = [make("multi-path (diagonal)", f"diagonal-{k}", k, 24.0 + k) for k in (3, 5)]
     assert "diagonal" not in "\n".join(to_lines(BOTH, tmp_path)) + (tmp_path / "report.json").read_text()

@@ -3,6 +3,7 @@
 Reads records only: no traces, no models. report.md is for people, report.json for programs.
 """
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +24,7 @@ from whilst.compare import (
 )
 from whilst.config import build
 from whilst.errors import UserError
-from whilst.families import Filed, describe
+from whilst.families import Family, Filed, describe, differing
 from whilst.figure import draw
 from whilst.files import write_json, writing_text
 from whilst.lines import Line
@@ -277,7 +278,20 @@ def _times_section(times: Mapping[str, float]) -> str:
 
 
 def warning(results: Sequence[Result]) -> list[str]:
-    """Two recipes under one name make no curve; without a word one would look for a figure."""
-    if not (twice := ", ".join(repeated(results))):
-        return []
-    return [f"Measured with several recipes, so nothing is read off their curves: {twice}.", ""]
+    """Two recipes under one name make no curve; without a word one would look for a figure, or believe it."""
+    lines = []
+    if twice := ", ".join(repeated(results)):
+        lines += [f"Measured with several recipes, so nothing is read off their curves: {twice}.", ""]
+    if mixed := ", ".join(_mixed(results)):
+        lines += [f"Points of one curve whose recipes differ in more than the point: {mixed}.", ""]
+    return lines
+
+
+def _mixed(results: Sequence[Result]) -> list[str]:
+    """Curves that join points of different recipes, and in brackets the settings in which those differ."""
+    curves: dict[str, list[Family]] = {}
+    for result in results:
+        with contextlib.suppress(UserError):  # not one of our recipes: nothing is known of it
+            family, _, _ = describe(Filed(Path(result.records[0].trace), result.records[0]))
+            curves.setdefault(result.name, []).append(family)
+    return [f"{name} ({', '.join(names)})" for name, group in curves.items() if (names := differing(group))]
