@@ -210,3 +210,13 @@ def test_save_and_load(kind: str, tmp_path: Path) -> None:
     assert again.name == "en"
     assert again.vocabulary.units == side.vocabulary.units
     assert again.encode(words) == side.encode(words)
+
+
+def test_a_monstrous_word_is_merged_in_pieces() -> None:
+    """In time that grows with its length, not with its square; and nothing of it is lost."""
+    segmenter = BPESegmenter([("a", "b"), ("ab", "ab"), ("ab", "c</w>")])
+    word = "ab" * 5_000 + "c"
+    units = segmenter.split(word)
+    assert "".join(map(segmenter.text, units)) == word
+    assert [segmenter.ends_word(unit) for unit in units] == [False] * (len(units) - 1) + [True]
+    assert units[:125] == segmenter.split("ab" * 250 + "c")[:125] == ["abab"] * 125

@@ -76,6 +76,7 @@ class BPESegmenter(Segmenter):
 
     kind = "bpe"
     END = "</w>"
+    LONGEST = 500  # letters that are merged at once: time grows with their square, and whoever sends some decides
 
     def __init__(self, merges: Iterable[tuple[str, str]]) -> None:
         self.merges = tuple(dict.fromkeys(merges))
@@ -121,8 +122,12 @@ class BPESegmenter(Segmenter):
         return cls(merges)
 
     def split(self, word: str) -> list[str]:
+        letters = [*word[:-1], word[-1] + self.END]
+        pieces = (letters[start : start + self.LONGEST] for start in range(0, len(letters), self.LONGEST))
+        return [unit for piece in pieces for unit in self._merged(piece)]
+
+    def _merged(self, units: list[str]) -> list[str]:
         """Apply the earliest learnt merge everywhere from the left, again and again."""
-        units = [*word[:-1], word[-1] + self.END]
         last = len(self._ranks)
         while len(units) > 1:
             pairs = list(itertools.pairwise(units))

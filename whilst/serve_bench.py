@@ -257,6 +257,7 @@ def serve_bench(
     with serving(model, max(most, streams or 0), options) as server:
         asyncio.run(probe(f"ws://{server.host}/v1/stream", Load(2, seconds=1), words))  # the first calls are slow
         idle = server.sum("whilst_resident_bytes") / 2**20
+        precision = json.loads(server.get("/healthz"))["precision"]  # what the machine can do if none was asked for
 
         def attempt(number: int) -> bool:
             result = measure(server, Load(number, load.rate, load.seconds, load.latency), words)
@@ -267,11 +268,13 @@ def serve_bench(
         found = largest(attempt, min(8, most) if streams is None else streams, streams or most)
     top = max(results, key=lambda result: result.streams)
     each = (top.megabytes - idle) / top.streams
-    title = f"{Path(model).name}: {load.rate:g} words/s a stream, {load.latency}; {os.cpu_count()} cores"
+    how = f"{load.rate:g} words/s a stream, {load.latency}, {precision}"
+    title = f"{Path(model).name}: {how}; {os.cpu_count()} cores"
     print_results(sorted(results, key=lambda result: result.streams), title)
     console.print(f"p99 below {limit:g} ms, nothing lost: {found} streams; {each:.2f} MiB a session")
     if out is not None:
-        about = {"bench": "serve", "model": Path(model).name, "rate": load.rate, "latency": load.latency}
+        about = {"bench": "serve", "model": Path(model).name, "precision": precision}
+        about |= {"rate": load.rate, "latency": load.latency}
         about |= {"seconds": load.seconds, "limit_ms": limit, "options": list(options), "streams": found}
         memory = {"idle MiB": idle, "MiB a session": each}
         machine = {"command": command(), "cores": os.cpu_count(), "processor": processor(), "versions": versions()}

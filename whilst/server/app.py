@@ -75,8 +75,9 @@ async def health(request: Request) -> Response:
     hub: Hub = request.app.state.hub
     status = "stopping" if hub.stopping else "ok" if hub.worker.is_alive() else "failed"
     code = 200 if status == "ok" else 503
+    model = {"model": hub.served.name, "precision": hub.served.precision}
     counts = {"sessions": len(hub.talks), "most_sessions": hub.limits.sessions}
-    return JSONResponse({"status": status, "version": __version__, "model": hub.served.name, **counts}, code)
+    return JSONResponse({"status": status, "version": __version__, **model, **counts}, code)
 
 
 async def metrics(request: Request) -> Response:
