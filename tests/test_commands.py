@@ -14,7 +14,7 @@ from unittest import mock
 import pytest
 
 from tests.runs import call, changed, short_recipe, write_toml
-from whilst.__main__ import main
+from whilst.__main__ import main, speak_any_language
 from whilst.files import read_json
 from whilst.settings import Data, Recipe
 
@@ -345,3 +345,24 @@ def test_records_say_how_to_get_them_again(work: Work) -> None:
     assert record["command"].startswith(f"whilst evaluate {work.run} --policy wait-3 --policy full")
     assert record["settings"]["model"]["width"] == 32
     assert Recipe().evaluate.split == record["split"] == "test"
+
+
+class Raw(io.BytesIO):
+    """What a stream writes to; a terminal or none."""
+
+    def __init__(self, is_terminal: bool) -> None:
+        super().__init__()
+        self.is_terminal = is_terminal
+
+    def isatty(self) -> bool:
+        return self.is_terminal
+
+
+@pytest.mark.parametrize(("is_terminal", "written"), [(False, "ngườ".encode()), (True, b"ng??")])
+def test_a_machine_without_these_letters_gets_utf8_or_question_marks(is_terminal: bool, written: bytes) -> None:
+    raw = Raw(is_terminal)
+    stream = io.TextIOWrapper(raw, encoding="ascii")
+    speak_any_language(stream)
+    stream.write("ngườ")
+    stream.flush()
+    assert raw.getvalue() == written

@@ -1,8 +1,9 @@
 """The commands. Each one reads its settings, calls one function, and says where the result lies."""
 
+import io
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TextIO
 
 import typer
 
@@ -255,11 +256,24 @@ app.command()(studies.toy)
 USAGE: Any = typer.BadParameter.__bases__[0]  # what typer raises for words it cannot make sense of
 
 
+def speak_any_language(stream: TextIO) -> None:
+    """Translations have letters that a machine's own encoding may lack: files and pipes get UTF-8, and a terminal
+    that cannot show one a question mark."""
+    if not isinstance(stream, io.TextIOWrapper):
+        return
+    if stream.isatty():
+        stream.reconfigure(errors="replace")
+    else:
+        stream.reconfigure(encoding="utf-8")
+
+
 def main() -> None:
     """Run a command; a person's mistake is one line and exit code 2.
 
     Ctrl-C (exit code 130) and a reader that has left, as in `whilst … | head`, are typer's: both end quietly.
     """
+    for stream in (sys.stdout, sys.stderr):
+        speak_any_language(stream)
     try:
         code = app(standalone_mode=False)
     except (UserError, OSError) as error:  # OSError: a full disk, a folder that may not be written to
