@@ -43,11 +43,10 @@ def paper_system(result: Result) -> str:
     """The paper's name of our system; what stands in brackets is ours, and what changes its choices is not its."""
     if result.change or result.kind == "diagonal" or "(from " in result.system:
         return result.name
-    if result.is_full:
-        return paper.FULL
     name = bare(result.system).lower()  # such as MMA under wait-k is not the paper's MMA
-    wanted = "full" if name == FULL else paper.KINDS.get(name, result.kind)
-    return name if wanted == result.kind else result.name
+    if name == FULL:
+        return paper.FULL if result.is_full else result.name
+    return name if paper.KINDS.get(name, result.kind) == result.kind else result.name
 
 
 def curve(chosen: Sequence[Result]) -> list[Point]:

@@ -16,7 +16,7 @@ from whilst.paper_ablations import ABLATED, ABLATIONS, ablation, oracle_table
 from whilst.paper_studies import agent, analysis, example, hyperparameters, read_studies, sufficiency
 from whilst.paper_tables import curves, main_table, others, summary
 from whilst.provenance import link, read_recipes
-from whilst.shelf import Shelf
+from whilst.shelf import TAUGHT, Shelf
 
 TITLE = "BS-SiMT: the paper's tables and figures, and ours"
 TASKS = dict(zip(("Table 8", "Table 9", "Table 10", "Table 11"), paper.pairs(), strict=True))
@@ -66,6 +66,10 @@ def _front(shelf: Shelf, records: int) -> list[Block]:
             [
                 "AL: model units, rate by the hypothesis's length. BLEU: tokenised, lower-cased, greedy. Both are"
                 " the paper's conventions.",
+                "Unknown words: the paper writes `<unk>`. Ours write a name of the source in its place where their"
+                " details say so; what that gives is shown by the rows `unknown-keep` at the end.",
+                f"Our training text, {TAUGHT}: each source twice, with its reference and with what a model that"
+                " reads all of it says. The paper has no such teacher.",
                 "Difference: at equal AL. Our BLEU is read off straight lines between our points at the AL that the"
                 " paper prints; — where that AL lies outside of them. Full-sentence models compare as they stand.",
                 "Over the diagonal: our point above our control at equal AL. The control, which the paper has not,"

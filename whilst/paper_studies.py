@@ -26,6 +26,8 @@ COVERING = (ORACLE, "wait-k", "mma")  # the systems of the paper's figure of suf
 SHARES = (0.25, 0.5, 0.75, 1.0)
 # Columns of a sufficiency's points; those measured before there were labels have none.
 FIELDS = {"pair": "pair", "system": "system", "policy": "policy", "point": "label"}
+# What decides ours beside the lines of the paper's table of hyperparameters.
+BESIDES = ("updates", "norm", "moving average of weights", "R-Drop", "longest path", "whole sources", "teacher")
 
 
 @dataclass(frozen=True)
@@ -172,7 +174,7 @@ def agent(shelf: Shelf) -> list[Block]:
     rows = [["the paper", NONE, theirs["kind"].lower(), theirs["hidden"], theirs["inputs"], "translation"]]
     for family in shelf.of_system(BEST):
         own = [str(family.settings[f"agent.{name}"]) for name in ("kind", "hidden", "inputs", "reference")]
-        rows.append([family.pair, text_of(family), *own])
+        rows.append([f"{family.pair}, {family.system}", text_of(family), *own])
     texts = ("whose", "our training text", "kind", "width", "inputs", "words seen in training")
     return [
         Text("A diagram. What it shows is `whilst/agent.py`; its settings, from the records of our main systems:"),
@@ -185,15 +187,17 @@ def hyperparameters(shelf: Shelf) -> list[Block]:
     theirs = paper.facts()["hyperparameters"]
     columns = [Column("hyperparameter", is_text=True), Column("paper, En-Vi"), Column("paper, De-En")]
     rows = [[name, *values] for name, values in theirs.items()]
+    rows += [[name, NONE, NONE] for name in BESIDES]
     for family in shelf.of_system("multi-path"):
         own = _own(build(Recipe, family.first.settings))
         column = 2 if "de" in family.pair.rpartition(".")[2].split("-") else 1
         columns.append(Column(f"ours, {family.pair}"))
         for row in rows:
             value = own[row[0]]
-            row.append(value if value == row[column] else f"**{value}**")
+            row.append(value if row[column] in (value, NONE) else f"**{value}**")
     lines = [
-        "Ours: multi-path, from the records; bold where it is not the paper's.",
+        "Ours: multi-path, from the records; bold where it is not the paper's. The paper's table has no line for"
+        f" {', '.join(BESIDES)}.",
         f"Units: the paper has {' and '.join(f'{count} {name}' for name, count in paper.facts()['units'].items())}"
         " sub-words for De-En; how many ours are stands in each dataset's manifest.",
     ]
@@ -221,6 +225,13 @@ def _own(recipe: Recipe) -> dict[str, str]:
         "weight decay": f"{preset.weight_decay:g}",
         "label smoothing": recipe.objective.label_smoothing,
         "max tokens": _tokens(train),
+        "updates": train.steps,
+        "norm": model.norm,
+        "moving average of weights": train.ema,
+        "R-Drop": recipe.objective.r_drop,
+        "longest path": recipe.objective.longest or "any",
+        "whole sources": recipe.objective.whole,
+        "teacher": "yes" if recipe.teacher else "no",
     }
     return {name: str(value) for name, value in own.items()}
 

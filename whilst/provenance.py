@@ -25,6 +25,7 @@ from whilst.settings import Recipe
 from whilst.stages import in_order, stages
 
 FAR = 12  # a recipe with more differences is another experiment
+UNKNOWN = {"keep": "`<unk>`", "copy": "names of the source in their place"}
 
 
 @dataclass(frozen=True)
@@ -155,10 +156,21 @@ def made(name: str, family: Family, known: Sequence[Known], folder: Path) -> Det
         f" `{first.source_sha256[:12]}`, of the reference `{first.reference_sha256[:12]}`",
         f"weights: SHA-256 {', '.join(f'`{sha}`' for sha in sorted({r.model_sha256[:12] for r in records}))}",
         f"BLEU: `{first.scores.signatures.get('bleu', 'no signature')}`",
+        f"unknown words: {UNKNOWN[family.settings['evaluate.unknown']]}",
+        *_searched(family),
         *(f"decoded with `{command}`" for command in sorted({record.command for record in records})),
         "records: " + ", ".join(f"[{item.record.policy}]({link(item.path, folder)})" for item in filed),
     ]
     return Details(f"How our {name} was made", [Items(lines)])
+
+
+def _searched(family: Family) -> list[str]:
+    """Of systems that obey searched reads, what was searched and what their agent sees."""
+    named = {name: family.settings.get(f"search.{name}") for name in ("target", "tolerance", "slope", "condition")}
+    if named["target"] is None:
+        return []
+    sees = f"; the agent sees: {family.settings['agent.inputs']}" if "agent.inputs" in family.settings else ""
+    return [f"search: {', '.join(f'{name} {value}' for name, value in named.items())}{sees}"]
 
 
 def _runs(records: Sequence[Record], name: str, without: str) -> str:

@@ -15,6 +15,7 @@ from whilst.provenance import Known, made
 from whilst.tables import NONE, figure
 
 NOT_RUN = "not run"
+TAUGHT = "+ teacher"
 UNTUNED = " (multi-path)"  # of BS-SiMT: an agent on the multi-path model as it is
 OURS = {FULL: "full-sentence"}  # what we call the paper's systems, where it is not the same
 # Of their policies; else agents.
@@ -82,7 +83,8 @@ def call(group: Sequence[Family], system: str) -> list[str]:
 def text_of(family: Family) -> str:
     """On what it was trained, in a word."""
     own = family.pair == paper.task(family.pair)
-    return "the paper's" if own else f"**other**: {family.pair.rpartition('.')[0]}"
+    text = "the paper's" if own else f"**other**: {family.pair.rpartition('.')[0]}"
+    return f"{text} {TAUGHT}" if family.settings["teacher"] == "one" else text
 
 
 def apart(group: Sequence[Family], called: Sequence[str]) -> list[str]:
