@@ -41,7 +41,7 @@ def test_the_diagonal_stands_in_the_main_table_and_everything_is_over_it(results
     assert found["multi-path", "3"][-1] == "-0.50"
     assert "diagonal/test.diagonal-3.json" in section(text, "Table 8")
     assert "- unknown words: names of the source in their place" in section(text, "Table 8")
-    assert "- search: target belief, tolerance 0.03, slope ratio, condition concavity; the agent sees: ahead" in text
+    assert "- search: target belief, tolerance 0.03" in text
     assert "diagonal" not in section(text, "Measured")
     other = section(text, "Table 9")
     assert "Not run: multi-path (diagonal) 3, 5, 7, 9. What would run it" in other
