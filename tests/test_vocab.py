@@ -1,5 +1,6 @@
 """Units: what is split joins again, word by word, and byte pair encoding is what subword-nmt does."""
 
+import string
 from collections import Counter
 from pathlib import Path
 
@@ -220,3 +221,10 @@ def test_a_monstrous_word_is_merged_in_pieces() -> None:
     assert "".join(map(segmenter.text, units)) == word
     assert [segmenter.ends_word(unit) for unit in units] == [False] * (len(units) - 1) + [True]
     assert units[:125] == segmenter.split("ab" * 250 + "c")[:125] == ["abab"] * 125
+
+
+def test_the_same_text_gives_the_same_merges() -> None:
+    """Where many pairs are as frequent: which comes first must not be left to chance."""
+    text = [" ".join(a + b for b in string.ascii_lowercase) for a in string.ascii_lowercase] * 2
+    first, *others = (BPESegmenter.learn(text, 60).merges for _ in range(5))
+    assert all(other == first for other in others)

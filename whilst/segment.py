@@ -89,12 +89,15 @@ class BPESegmenter(Segmenter):
 
         tokenizer = Tokenizer(models.BPE(end_of_word_suffix=cls.END))
         tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-        letters = len(set[str]().union(*lines))
+        letters = sorted(set[str]().union(*lines))
         trainer = trainers.BpeTrainer(
             # the library counts letters, with and without the mark, into the size; we count merges only
-            vocab_size=size + 2 * letters,
+            vocab_size=size + 2 * len(letters),
             min_frequency=2,
             end_of_word_suffix=cls.END,
+            # Of pairs that are as frequent the library takes that of the lower numbers, and it numbers letters as
+            # chance has it, but special tokens as they stand: the same text must give the same merges.
+            special_tokens=[*letters, *(letter + cls.END for letter in letters)],
             show_progress=False,
         )
         tokenizer.train_from_iterator(lines, trainer)
