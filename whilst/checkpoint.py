@@ -44,7 +44,7 @@ def load_tensors(path: Path, device: torch.device) -> tuple[dict[str, Tensor], d
             about: dict[str, Any] = json.loads((file.metadata() or {}).get("about", "{}"))
             return {name: file.get_tensor(name) for name in file.keys()}, about  # noqa: SIM118
     except (SafetensorError, OSError, json.JSONDecodeError) as error:
-        raise UserError(f"{path}: cannot be read as safetensors ({error}); delete it to start anew") from None
+        raise UserError(f"{path}: cannot be read as safetensors ({error}); get it anew, or train again with --restart") from None
 
 
 def load_weights(path: Path, module: nn.Module, tensors: dict[str, Tensor]) -> None:

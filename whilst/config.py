@@ -24,7 +24,11 @@ def load_recipe(path: Path, overrides: list[str]) -> Recipe:
         recipe = build(Recipe, table)
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
-    return override(recipe, overrides)
+    recipe = override(recipe, overrides)
+    given = {item.partition("=")[0].strip() for item in overrides}
+    own = [stage for stage in ("search", "agent") if "seed" in table.get(stage, {}).get("train", {})]
+    follow = [f"{stage}.train.seed" for stage in ("search", "agent") if stage not in own]
+    return override(recipe, [f"{name}={recipe.train.seed}" for name in follow if name not in given])
 
 
 def _read_table(path: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from whilst.console import console, track
 from whilst.dataset import Dataset, Split
 from whilst.decode import translate
 from whilst.errors import UserError
-from whilst.files import sha256, sha256_lines
+from whilst.files import read_json, sha256, sha256_lines
 from whilst.folders import AGENT, SEARCH, WEIGHTS, home, overridden, pace_in, read_recipe
 from whilst.labels import find_labels
 from whilst.loop import Output
@@ -124,6 +124,7 @@ def evaluate(
         "settings": settings_table(recipe, settings),
         "model_sha256": trained.checksum,
         "agent_sha256": agent_checksum(trained, chosen.name),
+        "origin": origin(trained.path, recipe),
         "seconds": round(seconds, 2),
         **circumstances(trained.model.target_embedding.weight.device),
     }
@@ -141,6 +142,15 @@ def settings_table(recipe: Recipe, settings: Evaluate) -> dict[str, Any]:
 def agent_checksum(trained: Trained, policy_name: str) -> str:
     """Of the agent's weights if it decides under this policy; else empty."""
     return sha256(trained.path / AGENT / WEIGHTS) if policy_name.startswith("agent-") else ""
+
+
+def origin(run: Path, recipe: Recipe) -> dict[str, str]:
+    """What a record says of where a run's weights come from, as far as it is known."""
+    summary = read_json(run / "summary.json") if (run / "summary.json").is_file() else {}
+    start = Path(recipe.start)
+    begun = read_recipe(start).objective.name if recipe.start and (start / "recipe.json").is_file() else ""
+    found = {"dataset_sha256": str(summary.get("dataset_sha256", "")), "began_with": begun}
+    return {name: value for name, value in found.items() if value}
 
 
 def policy_name(name: str, settings: Evaluate) -> str:

@@ -164,6 +164,7 @@ def describe(item: Filed) -> tuple[Family, str, tuple[Any, ...]]:
     settings |= {name: "one" if record.settings.get(name) else "none" for name in ("start", "teacher")}
     settings["text"] = [record.source_sha256[:12], record.reference_sha256[:12], record.split]
     settings["signature"] = record.scores.signatures.get("bleu")
+    settings |= {f"origin.{name}": value for name, value in record.origin.items()}
     is_tried = TRIED in item.path.parts
     return Family(record.pair, record.system, kind, result.variant, settings, (), is_tried), label, seeds
 

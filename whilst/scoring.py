@@ -6,7 +6,7 @@ no model: latency comes from the trace alone, quality from the trace and the ref
 
 import dataclasses
 import typing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -41,6 +41,9 @@ class Record:
     device: str
     versions: dict[str, str]
     agent_sha256: str = ""  # of an agent's policy; older records do not have it
+    # What the settings do not tell: dataset_sha256, of what it was trained on, and began_with, the objective of the
+    # model that it started from. Older records have none.
+    origin: dict[str, str] = field(default_factory=dict)
 
 
 def record_path(trace: Path) -> Path:
@@ -63,8 +66,9 @@ def write_up(
 
 def write_record(path: Path, record: Record) -> None:
     table = {item.name: getattr(record, item.name) for item in dataclasses.fields(record)}
-    if not record.agent_sha256:
-        del table["agent_sha256"]
+    for name in ("agent_sha256", "origin"):
+        if not table[name]:
+            del table[name]
     scores = {"scores": record.scores.to_table(), "signatures": dict(record.scores.signatures)}
     write_json(path, {"format": FORMAT, **table, **scores})
 
@@ -76,6 +80,7 @@ def read_record(path: Path) -> Record:
     kinds = {name: _KINDS.get(hint, dict) for name, hint in typing.get_type_hints(Record).items()}
     kinds["signatures"] = dict
     table.setdefault("agent_sha256", "")
+    table.setdefault("origin", {})
     if set(table) != set(kinds):
         raise UserError(f"{path}: missing or unknown {', '.join(sorted(set(table) ^ set(kinds)))}")
     for name, kind in kinds.items():

@@ -118,7 +118,7 @@ def over_seeds(records: Sequence[Record]) -> list[Result]:
     alike: defaultdict[tuple[Any, ...], list[_Group]] = defaultdict(list)  # the same groups
     for record in records:
         recipe, seeds = _recipe(record.settings)
-        texts = record.pair, record.split, record.source_sha256, record.reference_sha256
+        texts = record.pair, record.split, record.source_sha256, record.reference_sha256, repr(record.origin)
         known = alike[record.system, record.policy, texts, recipe, tuple(sorted(record.scores.signatures.items()))]
         own = {("seeds", *seeds), ("weights", record.model_sha256, record.agent_sha256)}
         group = next((group for group in known if group.taken.isdisjoint(own)), None)

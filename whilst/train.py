@@ -62,6 +62,8 @@ def train_all(
 
 def train(recipe: Recipe, device: torch.device, restart: bool = False, with_text: bool = True) -> Path:
     """Do the stages of a recipe, going on where an earlier call was stopped; returns the folder trained last."""
+    if "translate" in recipe.stages and recipe.start and Path(recipe.start) == Path(recipe.run):
+        raise UserError(f"start: {recipe.start} is the run itself and would be replaced; choose another run")
     dataset = Dataset.open(Path(recipe.data.dataset))
     if "evaluate" in recipe.stages:
         check_evaluation(recipe, dataset, device)  # now, not after hours
@@ -70,7 +72,7 @@ def train(recipe: Recipe, device: torch.device, restart: bool = False, with_text
     folder, first = Path(recipe.run), Processes.join(device).first
     for stage in stages(recipe):
         began, start = time.perf_counter(), Path(stage.start)
-        copied = stage.stages == ("agent",) and Path(stage.run).parent != start
+        copied = stage.stages == ("agent",) and bool(stage.start) and Path(stage.run).parent != start
         if copied:
             require_no_translator(Path(stage.run).parent, start)
         trainer = Trainer(stage, make_task(stage, dataset, device))
@@ -129,6 +131,8 @@ def prepare_folder(trainer: Trainer, restart: bool) -> None:
             )
         trainer.task.dataset.require_units("data.dataset", folder)  # it may have been prepared anew
         trainer.resume()
+    if not restart:
+        require_whole(folder)
     if trainer.processes.first:
         if restart:
             # An agent belongs to the weights that are gone now.
@@ -139,6 +143,17 @@ def prepare_folder(trainer: Trainer, restart: bool) -> None:
             remove(folder, pattern)
         dataset = trainer.task.dataset
         write_run(folder, trainer.recipe, dataset.source, dataset.target)
+
+
+def require_whole(folder: Path) -> None:
+    """A run that came to its end, and lost a file since, must neither be replaced nor be taken for whole."""
+    files = ("recipe.json", "last.safetensors", WEIGHTS)
+    gone = [name for name in files if not (folder / name).is_file()]
+    if gone and (folder / "summary.json").is_file():
+        raise UserError(
+            f"{folder}: was trained to its end, but {' and '.join(gone)} is gone; put it back, choose another"
+            " folder with --set run=…, or begin anew with --restart"
+        )
 
 
 def remove(folder: Path, pattern: str) -> None:
