@@ -263,7 +263,7 @@ def test_two_recipes_under_one_name_are_no_curve(tmp_path: Path) -> None:
     assert "nothing is read off their curves: multi-path wait-3." in markdown
     report([other, make("multi-path", "wait-3", 4.2, 27.0)], tmp_path)
     assert "nothing is read off their curves: multi-path wait-3." in (tmp_path / "report.md").read_text(), "always"
-    assert "several recipes" not in "".join(to_lines(BOTH, tmp_path))
+    assert "several times" not in "".join(to_lines(BOTH, tmp_path))
 
 
 def to_lines(records: list[Record], out: Path) -> list[str]:

@@ -70,7 +70,7 @@ def test_ablations_stand_in_rows_and_curves_of_their_own(tmp_path: Path) -> None
         ["bs-simt, intervals of 3", "[3,5]", "3.30", "28.00", "3.20", "28.50", "+0.60"],
         ["bs-simt, intervals of 3", "[5,7]", "5.30", "30.00", "5.20", "30.50", "+0.50†"],
     ]
-    assert "several recipes" not in markdown["all"]
+    assert "several times" not in markdown["all"]
     assert "| bs-simt, agent gru | agent-3 | 1 | 3.10 |" in markdown["all"]
     lines = {line.name: line for line in our_lines(to_results(select(ABLATED, None)))}
     assert [label for label, _, _ in lines["bs-simt"].points] == ["[3,7]", "[5,9]"]
@@ -130,3 +130,18 @@ def test_a_terminal_has_room_for_all_of_it(terminal_width: int, capsys: pytest.C
     row = next(line for line in printed.splitlines() if "+1.23" in line)
     assert row.split()[:3] == ["bs-simt", "[3,7]", "3.40"]
     assert ("bs-simt, agent gru " in printed) == (terminal_width == 140), "in a narrow one in two lines"
+
+
+def test_models_that_were_measured_twice_have_lines_of_their_own() -> None:
+    ways = [(k, later) for k in (1, 3) for later in (False, True)]
+    both = [make("multi-path", f"wait-{k}", k + 0.5 * later, 25.0 + k, steps=9 + later) for k, later in ways]
+    weights = ["abcdef0123" if later else "c1" for _, later in ways]
+    other = [replace(record, model_sha256=own) for record, own in zip(both, weights, strict=True)]
+    (line,) = our_lines(to_results(select(other, None)))
+    assert [point[:2] for point in line.points] == [("k=1", 1.0), ("k=3", 3.0)]
+    assert [(one.name, [point[:2] for point in one.points]) for one in line.variants] == [
+        ("weights abcdef01", [("k=1", 1.5), ("k=3", 3.5)])
+    ]
+    each = [replace(record, model_sha256=f"{number}") for number, record in enumerate(both)]
+    (line,) = our_lines(to_results(select(each, None)))
+    assert [one.name for one in line.variants] == ["again"]

@@ -222,7 +222,7 @@ bench.command("serve")(streams.bench_serve)
 def report(
     evaluations: Annotated[list[Path], typer.Argument(help="Records, or folders of them.", metavar="PATH...")],
     out: Annotated[Path, typer.Option(help="Folder for the report.")] = Path("report"),
-    pair: Annotated[str | None, typer.Option(help="Language pair, where the evaluations have several.")] = None,
+    pair: Annotated[str | None, typer.Option(help="Such as iwslt15.en-vi, if there are several.")] = None,
     split: Annotated[str, typer.Option(help="Text that was evaluated: test or valid.")] = "test",
 ) -> None:
     """Draw the quality/latency curve and the table of any number of evaluations, beside the paper's numbers.

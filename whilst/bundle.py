@@ -148,7 +148,7 @@ def card(made: Trained, name: str, compared: Comparison | None) -> str:
 
 A simultaneous translator, made with whilst {whilst.__version__}.
 
-    whilst live --model {name}
+    whilst live --model PATH/TO/{name}
 
 | | |
 |---|---|

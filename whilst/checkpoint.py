@@ -34,8 +34,12 @@ from whilst.vocab import Language
 
 
 def save_tensors(path: Path, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
-    with writing(path) as temporary:
-        save_file({name: t.contiguous() for name, t in tensors.items()}, temporary, {"about": json.dumps(about)})
+    whole = {name: tensor.contiguous() for name, tensor in tensors.items()}
+    try:
+        with writing(path) as temporary:
+            save_file(whole, temporary, {"about": json.dumps(about)})
+    except SafetensorError as error:  # which is how it tells of a full disk
+        raise UserError(f"{path}: cannot be written ({error}); what was there stays") from None
 
 
 def load_tensors(path: Path, device: torch.device) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -44,7 +48,8 @@ def load_tensors(path: Path, device: torch.device) -> tuple[dict[str, Tensor], d
             about: dict[str, Any] = json.loads((file.metadata() or {}).get("about", "{}"))
             return {name: file.get_tensor(name) for name in file.keys()}, about  # noqa: SIM118
     except (SafetensorError, OSError, json.JSONDecodeError) as error:
-        raise UserError(f"{path}: cannot be read as safetensors ({error}); get it anew, or train again with --restart") from None
+        advice = "get it anew, or train again with --restart"
+        raise UserError(f"{path}: cannot be read as safetensors ({error}); {advice}") from None
 
 
 def load_weights(path: Path, module: nn.Module, tensors: dict[str, Tensor]) -> None:
@@ -125,6 +130,8 @@ def load_run(folder: Path, device: torch.device) -> Trained:
 def load_translator(folder: Path, device: torch.device) -> Trained:
     """Without its agent: for whoever makes a new one, or needs none."""
     recipe = read_recipe(folder)
+    if recipe.stages == ("agent",) and folder.name == AGENT:
+        raise UserError(f"{folder}: is an agent; name its translator, {folder.parent}")
     weights = weights_of(folder)
     source, target = Language.load(folder, "source"), Language.load(folder, "target")
     model = Translator(recipe.model, len(source.vocabulary), len(target.vocabulary))

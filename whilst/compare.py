@@ -64,7 +64,7 @@ def of_kind(results: Sequence[Result], system: str, kind: str, variant: str = ""
 
 
 def repeated(results: Sequence[Result]) -> list[str]:
-    """Points that were measured with several recipes."""
+    """Points that were measured several times: with several recipes, or with one seed twice."""
     counts = Counter(" ".join(result.cells) for result in results)
     return [name for name, count in counts.items() if count > 1]
 

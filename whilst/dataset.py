@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from whilst.errors import UserError
 from whilst.files import read_json, sha256, sha256_lines, writing
+from whilst.settings import Data
 from whilst.text import read_lines
 from whilst.vocab import Language
 
@@ -131,12 +132,23 @@ class Dataset:
             if Language.load(run, side).vocabulary.units != language.vocabulary.units:
                 raise UserError(f"{what}: {run} {does} other units than {self.path}; it must be the same dataset")
 
+    def require_languages(self, what: str, run: Path, settings: Data) -> None:
+        """Of a run that is to translate this text."""
+        own, wanted = (self.source.name, self.target.name), (settings.source, settings.target)
+        if own != wanted:
+            raise UserError(
+                f"{what}: {self.path} is {own[0]} to {own[1]}, but {run} translates {wanted[0]} to {wanted[1]}"
+            )
+
     def text(self, name: str) -> tuple[list[str], list[str]]:
         """The cleaned lines of valid or test, source and target."""
         self._require(name)
         if name == "train":
             raise UserError(f"{self.path}: the training text is kept as units only; choose valid or test")
         source, target = (read_lines(self.path / f"{name}.{side}.txt") for side in ("source", "target"))
+        if len(source) != len(target):
+            where = f"{name}.source.txt has {len(source)} lines, {name}.target.txt {len(target)}"
+            raise UserError(f"{self.path}: damaged, {where}; run `whilst prepare --overwrite`")
         return source, target
 
     def _require(self, name: str) -> None:

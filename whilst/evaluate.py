@@ -31,7 +31,7 @@ from whilst.policy.diagonal import Diagonal
 from whilst.policy.mma import NO_HEADS, Stopped
 from whilst.policy.oracle import Oracle
 from whilst.processes import circumstances, pick_device
-from whilst.scoring import Record, record_path, write_up
+from whilst.scoring import Record, read_record, record_path, write_up
 from whilst.settings import Data, Evaluate, Recipe
 from whilst.trace import Sentence
 from whilst.vocab import EOS
@@ -256,6 +256,10 @@ def check_evaluation(recipe: Recipe, dataset: Dataset, device: torch.device) -> 
     for named in settings.policies if len(recipe.stages) > 1 else ():  # nobody waits long for the others
         name, _ = with_threshold(named, settings.threshold)
         kind, _, argument = name.partition("-")
+        if recipe.model.encoder == "bidirectional" and kind != "full":
+            raise UserError(f"policy {name}: the encoder needs the whole source; evaluate it under full only")
+        if kind == "mma" and recipe.model.cross != "monotone":
+            raise UserError(NO_HEADS)
         if kind == "oracle":
             place_of(name, oracle_names(recipe.search))
         elif kind == "diagonal":
@@ -314,6 +318,19 @@ def find_asked(run: Path, policies: Sequence[str], load: Callable[[Path], Traine
     return recipe, asked
 
 
+def require_same_text(dataset: Dataset, trace: Path, split: str) -> None:
+    """An evaluation of some other text under this name must not be replaced."""
+    path = record_path(trace)
+    if not path.is_file():
+        return
+    try:
+        record = read_record(path)
+    except UserError:  # damaged, or of another version: nothing is lost
+        return
+    if record.reference_sha256 != sha256_lines(dataset.text(split)[1]):
+        raise UserError(f"{path}: is an evaluation of another text; choose another folder with --out, or remove it")
+
+
 def evaluate_run(
     run: Path,
     policies: Sequence[str],
@@ -324,8 +341,9 @@ def evaluate_run(
     settings: Evaluate | None = None,
 ) -> list[Record]:
     """Evaluate a run under each policy; the run's own recipe says what is not given."""
-    recipe, asked = find_asked(run, policies, loader(overrides, device, settings))
+    recipe, asked = find_asked(run, list(dict.fromkeys(policies)), loader(overrides, device, settings))
     dataset = Dataset.open(Path(recipe.data.dataset))
+    dataset.require_languages("data.dataset", run, recipe.data)
     chosen = []  # all of them first: a mistyped name must not cost the time of those before it
     for one in asked:
         trained = with_precision(one.trained, one.settings)
@@ -334,5 +352,7 @@ def evaluate_run(
             dataset.require_units("data.dataset", trained.path)  # its reads are found on the dataset's own numbers
         chosen.append((trained, choose(one.name, trained, one.settings, split), one.settings))
     folder = out or run / "evaluations"
+    for one in asked:
+        require_same_text(dataset, trace_path(folder, one.name, one.settings), one.settings.split)
     works = (evaluate(trained, dataset, one, settings, folder, with_text) for trained, one, settings in chosen)
     return all_done(works, helpers() if len(chosen) > 1 and pick_device(device).type == "cuda" else 0)

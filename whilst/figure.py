@@ -41,7 +41,7 @@ def draw(
     title: str,
     reference_title: str,
     stem: Path,
-    names: tuple[str, str] = ("average lagging (source units)", "BLEU (tokenised, lower-cased)"),
+    names: tuple[str, str] = ("average lagging (source units)", "BLEU (words as they stand, lower-cased)"),
 ) -> None:
     """Write `stem`.png and `stem`.svg; the same input gives the same bytes. `names` are those of the axes."""
     settings: Any = {

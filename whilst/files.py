@@ -16,6 +16,8 @@ from whilst.errors import UserError
 
 def open_binary(path: Path) -> BinaryIO:
     """Open a plain, .gz or .xz file for reading bytes."""
+    if path.is_dir():
+        raise UserError(f"{path}: is a folder; name a file in it")
     if not path.is_file():
         raise UserError(f"{path}: no such file")
     if path.suffix == ".gz":

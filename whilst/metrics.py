@@ -119,8 +119,10 @@ def score(sentences: Sequence[Sentence], references: Sequence[str] | None) -> Sc
     )
     if references is None:
         return scores
-    if sorted(item.index for item in sentences) != list(range(len(references))):
-        raise UserError(f"{len(sentences)} sentences do not match {len(references)} references by index")
+    if (found := {item.index for item in sentences}) != (wanted := set(range(len(references)))):
+        first = min(found ^ wanted)
+        how = f"sentence {first} (from 0) is {'missing' if first in wanted else 'one too many'}"
+        raise UserError(f"{len(sentences)} sentences do not match {len(references)} references by index: {how}")
     hypotheses = [item.prediction for item in sorted(sentences, key=lambda item: item.index)]
     qualities = {name: measure(hypotheses, references) for name, measure in QUALITIES.items()}
     return dataclasses.replace(

@@ -75,7 +75,8 @@ def with_threshold(name: str, usual: float) -> tuple[str, float]:
 def place_of(name: str, known: Sequence[str]) -> int:
     """The number of a policy among those that a run has."""
     if name not in known:
-        raise UserError(f"policy {name}: this run knows {', '.join(known)} (by the first read of an interval)")
+        how = "" if TRANSLATION_BASED in known else " (by the first read of an interval)"
+        raise UserError(f"policy {name}: this run knows {', '.join(known)}{how}")
     return known.index(name)
 
 

@@ -47,7 +47,7 @@ def prepare(settings: Data, overwrite: bool = False) -> Path:
     files = locate(settings)
     inputs = _checksums(files, settings)
     if path.exists() and any(path.iterdir() if path.is_dir() else [path]):
-        if _same(path, settings, inputs, overwrite):
+        if _same(path, settings, inputs, overwrite) and not overwrite:
             _say(f"{path}: already prepared from these files with these settings, used as it is")
             return path
         if not overwrite:

@@ -29,7 +29,7 @@ from whilst.figure import draw
 from whilst.files import write_json, writing_text
 from whilst.lines import Line
 from whilst.scoring import Record
-from whilst.seeds import Result, over_seeds
+from whilst.seeds import Result, joined, over_seeds
 from whilst.settings import Recipe
 from whilst.tables import MARK, NAMES, NONE, agent_and_oracle, all_results, equal_latency, point_label
 
@@ -100,12 +100,12 @@ def our_lines(results: Sequence[Result]) -> list[Line]:
     What cannot be drawn, because it has no BLEU, is refused.
     """
     points: dict[tuple[str, str], list[tuple[str, float | None, float]]] = {}
-    for result in results:
+    for result, curve in zip(results, _curves(results), strict=True):
         if result.bleu is None:
             traces = ", ".join(record.trace for record in result.records)
             raise UserError(f"{traces}: has no BLEU; score it with its reference first")
         al = None if result.is_full else result.al
-        points.setdefault((result.system, result.variant), []).append((point_label(result), al, result.bleu))
+        points.setdefault((result.system, curve), []).append((point_label(result), al, result.bleu))
     lines = []
     for (system, variant), own in points.items():
         if not variant:
@@ -114,6 +114,22 @@ def our_lines(results: Sequence[Result]) -> list[Line]:
         elif (system, "") not in points:
             lines.append(Line(f"{system}, {variant}", own))
     return lines
+
+
+def _curves(results: Sequence[Result]) -> list[str]:
+    """The variant that each is drawn as. Where a point is there twice each model has a line of its own: one through
+    points of several would go to and fro."""
+    names = []
+    for result in results:
+        same = [other for other in results if other.name == result.name]
+        weights = [other.records[0].model_sha256 for other in same]
+        own, extra = result.records[0].model_sha256, ""
+        if repeated(same) and len(set(weights)) < len(same):
+            extra = "" if own == weights[0] else f"weights {own[:8]}"
+        elif repeated(same):  # each point is a model, such as those of MMA
+            extra = "again" if result.cells in [other.cells for other in same[: same.index(result)]] else ""
+        names.append(joined(result.variant, extra))
+    return names
 
 
 def reference_lines(pair: str) -> list[Line]:
@@ -207,7 +223,8 @@ def to_markdown(results: Sequence[Result]) -> str:
     lines += ["![BLEU against average lagging](curve.svg)", ""]
     lines += [
         "AL and CW: model units, hypothesis length (the paper's convention). AL word, LAAL, AP and DAL:",
-        "words, as SimulEval. BLEU: tokenised, lower-cased (the paper's convention). sacreBLEU: 13a, cased.",
+        "words, as SimulEval. BLEU: words as they stand, lower-cased (the paper's convention, on tokenised text).",
+        "sacreBLEU: 13a, cased.",
         "",
     ]
     if paper.systems(first.pair):
@@ -278,10 +295,10 @@ def _times_section(times: Mapping[str, float]) -> str:
 
 
 def warning(results: Sequence[Result]) -> list[str]:
-    """Two recipes under one name make no curve; without a word one would look for a figure, or believe it."""
+    """Two recipes under one name, or a seed twice, make no curve: one would look for a figure, or believe it."""
     lines = []
     if twice := ", ".join(repeated(results)):
-        lines += [f"Measured with several recipes, so nothing is read off their curves: {twice}.", ""]
+        lines += [f"Measured several times, so nothing is read off their curves: {twice}.", ""]
     if mixed := ", ".join(_mixed(results)):
         lines += [f"Points of one curve whose recipes differ in more than the point: {mixed}.", ""]
     return lines

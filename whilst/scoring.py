@@ -138,10 +138,10 @@ class Rescored:
 
 def rescore(trace: Path, source: Path | None = None, reference: Path | None = None) -> Rescored:
     """Score a trace without the model, joining text by line and checking that it is the recorded one."""
+    path = record_path(trace)  # before it is read: a record's name, given for a trace's, is told as such
     sentences = read_trace(trace)
     notes = []
     record = None
-    path = record_path(trace)
     if path.is_file():
         record = read_record(path)
     else:

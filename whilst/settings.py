@@ -139,7 +139,7 @@ class Train:
     patience: int = 0  # stop after so many validations without a better one; 0: never
     save_every: int = 500
     log_every: int = 50
-    seed: int = 1
+    seed: int = 1  # that of [train] is also that of search and agent, unless they name their own
     # auto: packed on a GPU (mma: boxed, which is padded to few shapes), padded elsewhere
     layout: Literal["auto", "padded", "boxed", "packed"] = "auto"
     compile: bool = True  # GPU only

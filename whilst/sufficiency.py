@@ -157,7 +157,11 @@ class Led:
 def resolve(runs: Sequence[Path], policies: Sequence[str], overrides: list[str], device: str) -> list[Led]:
     """Every policy of every run, each with the model that it is for."""
     load = loader(overrides, device)
-    asked = ((run, one) for run in runs for one in find_asked(run, policies, load)[1])
+    asked = [(run, one) for run in runs for one in find_asked(run, policies, load)[1]]
+    found = {f"{one.trained.source.name} to {one.trained.target.name}": run for run, one in asked}
+    if len(found) > 1:
+        each = ", ".join(f"{run} translates {languages}" for languages, run in found.items())
+        raise UserError(f"these runs do not compare: {each}")
     return [Led(run, with_precision(one.trained, one.settings), one.name, one.settings) for run, one in asked]
 
 
@@ -182,7 +186,10 @@ def sufficiency(
 ) -> list[Point]:
     """Measure each policy of each run; write `out`/sufficiency.json, .png and .svg."""
     text = Aligned.read(*files, possible, reverse)
-    points = measure_all(resolve(runs, policies, overrides, device), text)
+    asked = resolve(runs, policies, overrides, device)
+    if all(one.policy == "full" for one in asked):
+        raise UserError("policy full: whoever has read everything has read enough; name another one with --policy")
+    points = measure_all(asked, text)
     links = "sure and possible" if possible else "sure"
     table = {
         "links": links,

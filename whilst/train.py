@@ -101,7 +101,7 @@ def require_no_translator(folder: Path, start: Path) -> None:
 
 def evaluate(recipe: Recipe, device: torch.device, restart: bool, with_text: bool) -> None:
     """The recipe's policies, each on the model that it is for, but for those measured already; then the report."""
-    run, began, names = Path(recipe.run), time.perf_counter(), recipe.evaluate.policies
+    run, began, names = Path(recipe.run), time.perf_counter(), list(dict.fromkeys(recipe.evaluate.policies))
     found = {} if restart else measured_already(run, names, with_text, recipe.evaluate)
     for name in found:
         notes.print(f"{name}: measured already")

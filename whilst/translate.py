@@ -8,6 +8,7 @@ from rich.text import Text
 from whilst.checkpoint import Trained, load_run
 from whilst.console import console
 from whilst.evaluate import choose, translate_lines, with_precision, with_settings, words_with_times
+from whilst.folders import home
 from whilst.loop import Output
 from whilst.marks import in_rows
 from whilst.processes import pick_device
@@ -17,7 +18,7 @@ from whilst.text import cleaner, read_lines, split_lines
 def translate_text(
     run: Path, file: Path | None, policy_name: str, show: bool, overrides: list[str], device: str
 ) -> None:
-    trained = with_settings(load_run(run, pick_device(device)), overrides)
+    trained = with_settings(load_run(home(run, policy_name), pick_device(device)), overrides)
     recipe = with_precision(trained, trained.recipe.evaluate).recipe
     chosen = choose(policy_name, trained, recipe.evaluate, None)
     clean = cleaner(recipe.data, recipe.data.source)

@@ -86,6 +86,8 @@ def on_torch(folder: Path, overrides: Sequence[str], how: How) -> Served:
     home = choose_live(folder, "medium")[0]
     trained = with_settings(load_run(home, pick_device(how.device)), list(overrides))
     model, output = trained.model, None
+    if model.bidirectional:
+        raise UserError(f"{folder}: its encoder needs the whole source before it begins; use `whilst translate`")
     # A bundle's weights are in half precision as they are: nothing is lost, and it is faster.
     halves = (folder / BUNDLE).is_file() and can_pack(model, "fp16")
     weights = how.precision or ("fp16" if halves else how.weights)
