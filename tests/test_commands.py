@@ -14,7 +14,7 @@ from unittest import mock
 import pytest
 
 from tests.runs import call, changed, short_recipe, write_toml
-from whilst.__main__ import main, speak_any_language
+from whilst.__main__ import main
 from whilst.files import read_json
 from whilst.settings import Data, Recipe
 
@@ -287,7 +287,7 @@ MISTAKES: dict[str, tuple[Mistake, str]] = {
     "no trace": (lambda _, empty: ("score", empty / "a.jsonl.xz"), "a.jsonl.xz: no such file"),
     "a record for a trace": (
         lambda work, _: ("score", work.run / "evaluations" / "test.wait-3.json"),
-        "test.wait-3.json:1: not valid JSON",
+        "test.wait-3.json: is a record; name its trace, such as test.wait-3.jsonl.xz",
     ),
     "a damaged trace": (lambda work, _: ("score", work.run / "model.safetensors"), "cannot be read"),
     "nothing to report": (lambda _, empty: ("report", empty), "no evaluation in this folder"),
@@ -345,24 +345,3 @@ def test_records_say_how_to_get_them_again(work: Work) -> None:
     assert record["command"].startswith(f"whilst evaluate {work.run} --policy wait-3 --policy full")
     assert record["settings"]["model"]["width"] == 32
     assert Recipe().evaluate.split == record["split"] == "test"
-
-
-class Raw(io.BytesIO):
-    """What a stream writes to; a terminal or none."""
-
-    def __init__(self, is_terminal: bool) -> None:
-        super().__init__()
-        self.is_terminal = is_terminal
-
-    def isatty(self) -> bool:
-        return self.is_terminal
-
-
-@pytest.mark.parametrize(("is_terminal", "written"), [(False, "ngườ".encode()), (True, b"ng??")])
-def test_a_machine_without_these_letters_gets_utf8_or_question_marks(is_terminal: bool, written: bytes) -> None:
-    raw = Raw(is_terminal)
-    stream = io.TextIOWrapper(raw, encoding="ascii")
-    speak_any_language(stream)
-    stream.write("ngườ")
-    stream.flush()
-    assert raw.getvalue() == written

@@ -43,7 +43,8 @@ def test_comparison_with_the_same_system_and_the_best() -> None:
         ("multi-path (seed 2)", "wait-1", "multi-path"),
         ("bs-simt (paper)", "agent-1", "bs-simt"),
         ("bs-simt (paper) oracle", "oracle-1", "bs-simt oracle"),
-        ("multi-path", "full.beam-5", "offline"),
+        ("full-sentence", "full.beam-5", "offline"),
+        ("multi-path", "full", "multi-path"),  # has no such point
     ],
 )
 def test_the_papers_name_of_our_system(system: str, policy: str, expected: str) -> None:

@@ -82,6 +82,7 @@ LAYERS = (
     "chart",
     "report",
     "report_screen",
+    "titles",
     "evaluate",
     "measured",
     # live

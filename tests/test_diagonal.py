@@ -13,12 +13,13 @@ from whilst.checkpoint import Trained
 from whilst.dataset import Dataset, Split, pace_of, read_manifest
 from whilst.decode import translate, translate_batch
 from whilst.errors import UserError
-from whilst.evaluate import choose, system_name
+from whilst.evaluate import choose
 from whilst.model import Translator
 from whilst.policy import View
 from whilst.policy.diagonal import Diagonal
 from whilst.policy.wait_k import WaitK
 from whilst.settings import Data, Evaluate, Limits, Model, Recipe
+from whilst.titles import system_name
 
 
 @given(st.integers(1, 9), st.integers(1, 50), st.integers(1, 50), st.integers(0, 40))

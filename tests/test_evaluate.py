@@ -18,16 +18,7 @@ from whilst.config import build
 from whilst.dataset import Dataset
 from whilst.decode import translate
 from whilst.errors import UserError
-from whilst.evaluate import (
-    choose,
-    evaluate,
-    evaluate_run,
-    pair_name,
-    policy_name,
-    system_name,
-    to_sentence,
-    translate_lines,
-)
+from whilst.evaluate import choose, evaluate, evaluate_run, to_sentence, translate_lines
 from whilst.loop import Output
 from whilst.metrics import score
 from whilst.model import Translator
@@ -35,6 +26,7 @@ from whilst.policy import policy
 from whilst.prepare import prepare
 from whilst.scoring import read_record, rescore
 from whilst.settings import Data, Evaluate, Limits, Model, Objective, Recipe
+from whilst.titles import pair_name, policy_name, system_name
 from whilst.trace import Sentence, find_problem, read_trace
 from whilst.train import train
 from whilst.vocab import BPESegmenter, Language, PieceSegmenter, Vocabulary, WordSegmenter

@@ -18,6 +18,7 @@ from whilst.policy import Policy
 from whilst.scoring import Record, read_record, write_record
 from whilst.settings import Data, Evaluate, Recipe
 from whilst.times import note_time, stage_times
+from whilst.titles import policy_name
 from whilst.trace import read_trace
 from whilst.train import train
 
@@ -50,7 +51,7 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     def watched(
         trained: Trained, dataset: Dataset, one: Policy, how: Evaluate, folder: Path, text: bool
     ) -> Callable[[], Record]:
-        names.append(evaluate.policy_name(one.name, how))
+        names.append(policy_name(one.name, how))
         return real(trained, dataset, one, how, folder, text)
 
     monkeypatch.setattr(evaluate, "evaluate", watched)

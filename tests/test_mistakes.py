@@ -192,7 +192,7 @@ def test_scoring_names_the_sentence_and_the_kind_of_file(whole: Recipe) -> None:
     sentences = read_trace(trace)
     with pytest.raises(UserError, match=r"by index: sentence 1 \(from 0\) is missing$"):
         score([sentences[0], *sentences[2:]], ["a"] * len(sentences))
-    with pytest.raises(UserError, match="a trace's name ends in"):
+    with pytest.raises(UserError, match=r"is a record; name its trace, such as test\.wait-1\.jsonl\.xz"):
         rescore(trace.with_name("test.wait-1.json"))
     with pytest.raises(UserError, match=r"is a folder; name a file in it$"):
         read_trace(trace.parent)

@@ -8,11 +8,11 @@ import pytest
 from tests.kept import ROOT, keep, section, write
 from whilst import paper
 from whilst.config import load_recipe
-from whilst.evaluate import pair_of
 from whilst.names import agent_names
 from whilst.provenance import maker, read_recipes
 from whilst.settings import Recipe
 from whilst.stages import in_order, stages
+from whilst.titles import pair_of
 
 GERMAN = "iwslt14+europarl+tatoeba.de-en"
 

@@ -12,13 +12,14 @@ from whilst.checkpoint import Trained
 from whilst.config import load_recipe
 from whilst.eager import steps_of, text_of
 from whilst.errors import UserError
-from whilst.evaluate import policy_name, to_sentence, translate_lines, words_with_times
+from whilst.evaluate import to_sentence, translate_lines, words_with_times
 from whilst.live import Session, Word
 from whilst.loop import Output
 from whilst.model import Translator
 from whilst.one_by_one import whole_lines
 from whilst.policy import policy
 from whilst.settings import Data, Evaluate, Recipe
+from whilst.titles import policy_name
 from whilst.vocab import BOS, EOS, UNK, BPESegmenter, Language, Vocabulary, WordSegmenter
 
 SOURCE = Language("src", WordSegmenter(), Vocabulary(["a", "b"]))

@@ -25,11 +25,11 @@ from whilst.console import console, track
 from whilst.data import cut_padded, padded
 from whilst.dataset import Dataset, Split
 from whilst.errors import UserError
-from whilst.evaluate import pair_name, system_name
 from whilst.files import write_json
 from whilst.model import Translator
 from whilst.processes import circumstances, pick_device
 from whilst.search import Reader
+from whilst.titles import pair_name, system_name
 
 Floats = npt.NDArray[np.float64]
 QUARTERS = ("first quarter", "second quarter", "third quarter", "last quarter")

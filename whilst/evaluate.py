@@ -19,11 +19,11 @@ from whilst.console import console, track
 from whilst.dataset import Dataset, Split
 from whilst.decode import translate
 from whilst.errors import UserError
-from whilst.files import read_json, sha256, sha256_lines
-from whilst.folders import AGENT, SEARCH, WEIGHTS, home, overridden, pace_in, read_recipe
+from whilst.files import sha256_lines
+from whilst.folders import AGENT, SEARCH, home, overridden, pace_in, read_recipe
 from whilst.labels import find_labels
 from whilst.loop import Output
-from whilst.names import TRANSLATION_BASED, agent_names, oracle_names, place_of, tokens_of, with_threshold
+from whilst.names import agent_names, oracle_names, place_of, tokens_of, with_threshold
 from whilst.outliers import find_heads, heads_table, write_heads
 from whilst.policy import Policy, policy
 from whilst.policy.agent import Learnt
@@ -32,7 +32,8 @@ from whilst.policy.mma import NO_HEADS, Stopped
 from whilst.policy.oracle import Oracle
 from whilst.processes import circumstances, pick_device
 from whilst.scoring import Record, read_record, record_path, write_up
-from whilst.settings import Data, Evaluate, Recipe
+from whilst.settings import Evaluate, Recipe
+from whilst.titles import agent_checksum, origin, pair_name, policy_name, system_name
 from whilst.trace import Sentence
 from whilst.vocab import EOS
 
@@ -137,75 +138,6 @@ def trace_path(folder: Path, name: str, settings: Evaluate) -> Path:
 
 def settings_table(recipe: Recipe, settings: Evaluate) -> dict[str, Any]:
     return to_table(recipe) | {"evaluate": to_table(settings)}
-
-
-def agent_checksum(trained: Trained, policy_name: str) -> str:
-    """Of the agent's weights if it decides under this policy; else empty."""
-    return sha256(trained.path / AGENT / WEIGHTS) if policy_name.startswith("agent-") else ""
-
-
-def origin(run: Path, recipe: Recipe) -> dict[str, str]:
-    """What a record says of where a run's weights come from, as far as it is known."""
-    summary = read_json(run / "summary.json") if (run / "summary.json").is_file() else {}
-    start = Path(recipe.start)
-    begun = read_recipe(start).objective.name if recipe.start and (start / "recipe.json").is_file() else ""
-    found = {"dataset_sha256": str(summary.get("dataset_sha256", "")), "began_with": begun}
-    return {name: value for name, value in found.items() if value}
-
-
-def policy_name(name: str, settings: Evaluate) -> str:
-    """The policy with what else decides its outcome, such as agent-1.threshold-0.4, full.beam-5.
-
-    A second evaluation with another threshold or beam is another point: it must not overwrite the first.
-    """
-    usual = Evaluate()
-    if name.startswith("agent-") and settings.threshold != usual.threshold:
-        name += f".threshold-{settings.threshold}"
-    if settings.beam != usual.beam:
-        name += f".beam-{settings.beam}"
-    if settings.unknown != usual.unknown:
-        name += f".unknown-{settings.unknown}"
-    if settings.precision != usual.precision:
-        name += f".{settings.precision}"
-    return name
-
-
-def system_name(recipe: Recipe, policy_name: str) -> str:
-    """The name of what was trained and how it was used, as reports know it."""
-    objective, kind = recipe.objective.name, policy_name.partition("-")[0]
-    if policy_name == TRANSLATION_BASED:
-        return "translation-based"
-    if kind in ("agent", "oracle"):
-        system = _searching(recipe)
-        return system if kind == "agent" else f"{system} oracle"
-    if objective != "search":
-        name = "full-sentence" if objective == "full" else objective
-        other = kind == "diagonal" or (objective == "mma" and kind != "mma")
-        return f"{name} ({kind})" if other else name
-    return "bs-simt (diagonal)" if kind == "diagonal" else "bs-simt (wait-k)"
-
-
-def _searching(recipe: Recipe) -> str:
-    """BS-SiMT, and in brackets how its model came about if not by fine-tuning a multi-path one (the paper)."""
-    if recipe.objective.name != "search":
-        return f"bs-simt ({recipe.objective.name})"  # not fine-tuned on its reads
-    if not recipe.start:
-        return "bs-simt (from scratch)"
-    start = Path(recipe.start)
-    if not (start / "recipe.json").is_file() or (base := read_recipe(start).objective.name) == "multi-path":
-        return "bs-simt"
-    return f"bs-simt (from {'full-sentence' if base == 'full' else base})"
-
-
-def pair_name(recipe: Recipe) -> str:
-    return pair_of(recipe.data)
-
-
-def pair_of(data: Data) -> str:
-    """Such as iwslt15.en-vi; raw text is another text, with other scores."""
-    languages = f".{data.source}-{data.target}"
-    name = (data.corpus or Path(data.dataset).name).removesuffix(languages)
-    return name + "-raw" * data.detokenise + languages
 
 
 def choose(name: str, trained: Trained, settings: Evaluate, split: Split | None) -> Policy:

@@ -8,11 +8,12 @@ from typing import Any
 
 from whilst.dataset import Dataset
 from whilst.errors import UserError
-from whilst.evaluate import Asked, agent_checksum, find_asked, loader, settings_table, system_name, trace_path
+from whilst.evaluate import Asked, find_asked, loader, settings_table, trace_path
 from whilst.files import sha256_lines
 from whilst.scoring import Record, read_record, record_path
 from whilst.seeds import decisive
 from whilst.settings import Evaluate
+from whilst.titles import agent_checksum, system_name
 from whilst.trace import read_trace
 
 

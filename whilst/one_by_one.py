@@ -11,7 +11,6 @@ from whilst.config import to_table
 from whilst.console import track
 from whilst.dataset import Dataset
 from whilst.engine import Exported, load_exported
-from whilst.evaluate import pair_name, policy_name, system_name
 from whilst.files import sha256_lines
 from whilst.folders import overridden
 from whilst.live import Session, Steps, Text, Word
@@ -20,6 +19,7 @@ from whilst.names import with_threshold
 from whilst.processes import command, versions
 from whilst.scoring import Record, write_up
 from whilst.settings import Recipe
+from whilst.titles import pair_name, policy_name, system_name
 from whilst.trace import Sentence
 from whilst.vocab import EOS
 

@@ -12,7 +12,6 @@ from typing import Any
 from whilst import paper
 from whilst.config import build
 from whilst.document import Block, Code, Details, Items, Picture, Table, Text
-from whilst.evaluate import pair_of
 from whilst.files import read_json
 from whilst.optim import choose
 from whilst.paper import BEST, ORACLE
@@ -21,6 +20,7 @@ from whilst.settings import Recipe, Train
 from whilst.shelf import Shelf, text_of
 from whilst.stages import stages
 from whilst.tables import NONE, Column, Grid
+from whilst.titles import pair_of
 
 COVERING = (ORACLE, "wait-k", "mma")  # the systems of the paper's figure of sufficiency
 SHARES = (0.25, 0.5, 0.75, 1.0)

@@ -15,7 +15,6 @@ from typing import Any
 from whilst import paper
 from whilst.config import build, load_recipe, to_table
 from whilst.document import Block, Code, Details, Items, Text
-from whilst.evaluate import pair_of
 from whilst.families import DIAGONAL, POINT, Family, changes, describe, relevant
 from whilst.names import TRANSLATION_BASED
 from whilst.paper import BEST
@@ -23,6 +22,7 @@ from whilst.scoring import Record
 from whilst.seeds import flat
 from whilst.settings import Recipe
 from whilst.stages import in_order, stages
+from whilst.titles import pair_of
 
 FAR = 12  # a recipe with more differences is another experiment
 UNKNOWN = {"keep": "`<unk>`", "copy": "names of the source in their place"}

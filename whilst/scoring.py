@@ -138,10 +138,12 @@ class Rescored:
 
 def rescore(trace: Path, source: Path | None = None, reference: Path | None = None) -> Rescored:
     """Score a trace without the model, joining text by line and checking that it is the recorded one."""
-    path = record_path(trace)  # before it is read: a record's name, given for a trace's, is told as such
+    if trace.suffix == ".json" and trace.is_file():
+        raise UserError(f"{trace}: is a record; name its trace, such as {trace.stem}{_SUFFIXES[-1]}")
     sentences = read_trace(trace)
     notes = []
     record = None
+    path = record_path(trace)
     if path.is_file():
         record = read_record(path)
     else:

@@ -16,7 +16,7 @@ from whilst.checkpoint import Trained
 from whilst.console import console, track
 from whilst.dataset import Ragged, Split
 from whilst.errors import UserError
-from whilst.evaluate import choose, find_asked, loader, pair_name, policy_name, system_name, with_precision
+from whilst.evaluate import choose, find_asked, loader, with_precision
 from whilst.figure import draw
 from whilst.files import sha256, write_json
 from whilst.lines import Line
@@ -26,6 +26,7 @@ from whilst.processes import circumstances, pick_device
 from whilst.settings import Evaluate
 from whilst.tables import SYSTEM, Column, Grid
 from whilst.text import cleaner, read_pairs
+from whilst.titles import pair_name, policy_name, system_name
 from whilst.vocab import EOS
 from whilst.walk import walk_along
 
