@@ -78,6 +78,16 @@ def test_a_finished_run_that_lost_a_file_is_neither_replaced_nor_whole(whole: Re
     assert {path.name: sha256(path) for path in run.glob("*.safetensors")} == before
 
 
+def test_a_run_does_not_settle_among_other_files(whole: Recipe) -> None:
+    recipe = elsewhere(whole, "letters")
+    (folder := Path(recipe.run)).mkdir()
+    (folder / "to my aunt.txt").write_text("Dear aunt,")
+    for restart in (False, True):
+        with pytest.raises(UserError, match=rf"^run: {folder} is no run folder \(it has to my aunt\.txt\)"):
+            train(recipe, CPU, restart)
+    assert [path.name for path in folder.iterdir()] == ["to my aunt.txt"]
+
+
 def test_a_run_does_not_begin_with_itself(whole: Recipe) -> None:
     with pytest.raises(UserError, match=r"^start: .* is the run itself"):
         train(dataclasses.replace(whole, start=whole.run), CPU)

@@ -131,6 +131,7 @@ def prepare_folder(trainer: Trainer, restart: bool) -> None:
             )
         trainer.task.dataset.require_units("data.dataset", folder)  # it may have been prepared anew
         trainer.resume()
+    require_own(folder)
     if not restart:
         require_whole(folder)
     if trainer.processes.first:
@@ -143,6 +144,15 @@ def prepare_folder(trainer: Trainer, restart: bool) -> None:
             remove(folder, pattern)
         dataset = trainer.task.dataset
         write_run(folder, trainer.recipe, dataset.source, dataset.target)
+
+
+def require_own(folder: Path) -> None:
+    """A run does not settle among files that are somebody else's."""
+    ours = (".", "source.", "target.", "times.", "model.", "last.", "summary.", "history.", "weights-")
+    if folder.is_dir() and not (folder / "recipe.json").is_file():
+        for path in sorted(folder.iterdir()):
+            if path.is_file() and not path.name.startswith(ours):
+                raise UserError(f"run: {folder} is no run folder (it has {path.name}); choose another: --set run=…")
 
 
 def require_whole(folder: Path) -> None:
