@@ -15,6 +15,7 @@ from whilst.errors import UserError
 from whilst.settings import Recipe
 
 T = TypeVar("T")
+LATER = "search", "agent"  # stages with a [train] of their own
 
 
 def load_recipe(path: Path, overrides: list[str]) -> Recipe:
@@ -25,10 +26,11 @@ def load_recipe(path: Path, overrides: list[str]) -> Recipe:
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
     recipe = override(recipe, overrides)
+    # Whoever writes another seed means that of all stages, unless they name their own.
     given = {item.partition("=")[0].strip() for item in overrides}
-    own = [stage for stage in ("search", "agent") if "seed" in table.get(stage, {}).get("train", {})]
-    follow = [f"{stage}.train.seed" for stage in ("search", "agent") if stage not in own]
-    return override(recipe, [f"{name}={recipe.train.seed}" for name in follow if name not in given])
+    given |= {f"{stage}.train.seed" for stage in LATER if "seed" in table.get(stage, {}).get("train", {})}
+    names = [f"{stage}.train.seed" for stage in LATER]
+    return override(recipe, [f"{name}={recipe.train.seed}" for name in names if name not in given])
 
 
 def _read_table(path: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
