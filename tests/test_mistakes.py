@@ -122,6 +122,10 @@ def test_records_know_what_they_were_trained_on_and_began_with(whole: Recipe) ->
     assert record.origin == {"dataset_sha256": checksum}
     (tuned,) = evaluate_run(Path(whole.run), ["agent-1"], None, False, [], "cpu")
     assert tuned.origin == {"dataset_sha256": checksum, "began_with": "multi-path"}
+    alone = elsewhere(dataclasses.replace(whole, stages=("agent",), start=whole.run), "an agent alone")
+    train(alone, CPU)
+    (steered,) = evaluate_run(Path(alone.run), ["agent-1"], None, False, [], "cpu")
+    assert steered.origin == {"dataset_sha256": checksum}
 
 
 @pytest.mark.parametrize("origin", [{"dataset_sha256": "other"}, {"began_with": "full"}])

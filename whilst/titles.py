@@ -1,6 +1,7 @@
 """What an evaluation goes by: system, policy and pair; and where its weights come from."""
 
 from pathlib import Path
+from typing import Any
 
 from whilst.checkpoint import Trained
 from whilst.files import read_json, sha256
@@ -16,7 +17,8 @@ def agent_checksum(trained: Trained, policy_name: str) -> str:
 
 def origin(run: Path, recipe: Recipe) -> dict[str, str]:
     """What a record says of where a run's weights come from, as far as it is known."""
-    summary = read_json(run / "summary.json") if (run / "summary.json").is_file() else {}
+    summaries = (run / "summary.json", run / AGENT / "summary.json")  # a copy of a translator has but its agent's
+    summary: dict[str, Any] = next((read_json(path) for path in summaries if path.is_file()), {})
     start = Path(recipe.start)
     begun = read_recipe(start).objective.name if recipe.start and (start / "recipe.json").is_file() else ""
     found = {"dataset_sha256": str(summary.get("dataset_sha256", "")), "began_with": begun}

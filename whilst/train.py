@@ -65,6 +65,7 @@ def train(recipe: Recipe, device: torch.device, restart: bool = False, with_text
     if "translate" in recipe.stages and recipe.start and Path(recipe.start) == Path(recipe.run):
         raise UserError(f"start: {recipe.start} is the run itself and would be replaced; choose another run")
     dataset = Dataset.open(Path(recipe.data.dataset))
+    dataset.require_languages("data.dataset", Path(recipe.run), recipe.data)
     if "evaluate" in recipe.stages:
         check_evaluation(recipe, dataset, device)  # now, not after hours
     if any(stage.train.compile for stage in stages(recipe)):
