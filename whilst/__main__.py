@@ -1,6 +1,7 @@
 """The commands. Each one reads its settings, calls one function, and says where the result lies."""
 
 import io
+import signal
 import sys
 from pathlib import Path
 from typing import Annotated, Any, TextIO
@@ -10,6 +11,7 @@ import typer
 from whilst import benches, deploy, streams, studies
 from whilst.errors import UserError
 from whilst.options import Device, Policies, RecipeFile, Run, Set
+from whilst.signals import interrupt
 
 app = typer.Typer(
     add_completion=False,
@@ -274,6 +276,8 @@ def main() -> None:
     """
     for stream in (sys.stdout, sys.stderr):
         speak_any_language(stream)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # and not ignored, as under nohup
+        signal.signal(signal.SIGINT, interrupt)
     try:
         code = app(standalone_mode=False)
     except (UserError, OSError) as error:  # OSError: a full disk, a folder that may not be written to
