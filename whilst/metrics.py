@@ -8,6 +8,7 @@ Two conventions stand side by side:
 
 import dataclasses
 import itertools
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
@@ -119,9 +120,10 @@ def score(sentences: Sequence[Sentence], references: Sequence[str] | None) -> Sc
     )
     if references is None:
         return scores
-    if (found := {item.index for item in sentences}) != (wanted := set(range(len(references)))):
-        first = min(found ^ wanted)
-        how = f"sentence {first} (from 0) is {'missing' if first in wanted else 'one too many'}"
+    found, wanted = Counter(item.index for item in sentences), Counter(range(len(references)))
+    if wrong := (found - wanted) + (wanted - found):
+        first = min(wrong)
+        how = f"sentence {first} (from 0) is {'missing' if first not in found else 'one too many'}"
         raise UserError(f"{len(sentences)} sentences do not match {len(references)} references by index: {how}")
     hypotheses = [item.prediction for item in sorted(sentences, key=lambda item: item.index)]
     qualities = {name: measure(hypotheses, references) for name, measure in QUALITIES.items()}
