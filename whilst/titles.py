@@ -19,10 +19,14 @@ def origin(run: Path, recipe: Recipe) -> dict[str, str]:
     """What a record says of where a run's weights come from, as far as it is known."""
     summaries = (run / "summary.json", run / AGENT / "summary.json")  # a copy of a translator has but its agent's
     summary: dict[str, Any] = next((read_json(path) for path in summaries if path.is_file()), {})
-    start = Path(recipe.start)
-    begun = read_recipe(start).objective.name if recipe.start and (start / "recipe.json").is_file() else ""
-    found = {"dataset_sha256": str(summary.get("dataset_sha256", "")), "began_with": begun}
+    found = {"dataset_sha256": str(summary.get("dataset_sha256", "")), "began_with": _began_with(recipe)}
     return {name: value for name, value in found.items() if value}
+
+
+def _began_with(recipe: Recipe) -> str:
+    """The objective of the model that it started from; nothing where there is none, or it is gone."""
+    start = Path(recipe.start)
+    return read_recipe(start).objective.name if recipe.start and (start / "recipe.json").is_file() else ""
 
 
 def policy_name(name: str, settings: Evaluate) -> str:
@@ -63,8 +67,7 @@ def _searching(recipe: Recipe) -> str:
         return f"bs-simt ({recipe.objective.name})"  # not fine-tuned on its reads
     if not recipe.start:
         return "bs-simt (from scratch)"
-    start = Path(recipe.start)
-    if not (start / "recipe.json").is_file() or (base := read_recipe(start).objective.name) == "multi-path":
+    if (base := _began_with(recipe)) in ("", "multi-path"):
         return "bs-simt"
     return f"bs-simt (from {'full-sentence' if base == 'full' else base})"
 
