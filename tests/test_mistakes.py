@@ -15,8 +15,10 @@ from whilst.dataset import Dataset
 from whilst.errors import UserError
 from whilst.evaluate import check_evaluation, evaluate_run
 from whilst.explain import explain
+from whilst.export import export
 from whilst.files import sha256
 from whilst.metrics import score
+from whilst.one_by_one import evaluate_exported
 from whilst.prepare import prepare
 from whilst.scoring import read_record, rescore
 from whilst.seeds import over_seeds
@@ -95,15 +97,33 @@ def test_a_run_does_not_begin_with_itself(whole: Recipe) -> None:
         train(dataclasses.replace(whole, stages=("agent",), start=""), CPU)
 
 
+def first_lines(dataset: str, folder: Path, count: int) -> list[str]:
+    """The settings of a dataset with so much of the test text."""
+    shutil.copytree(dataset, folder)
+    for side in ("source", "target"):
+        text = folder / f"test.{side}.txt"
+        text.write_text("".join(text.read_text().splitlines(keepends=True)[:count]))
+    return [f"data.dataset={folder}"]
+
+
+def test_evaluations_of_an_export_stay_apart_too(whole: Recipe, turned: Data, tmp_path: Path) -> None:
+    export(Path(whole.run), out := tmp_path / "engine")
+    two, three = (first_lines(whole.data.dataset, tmp_path / f"{count}", count) for count in (2, 3))
+    (record,) = evaluate_exported(out, ["wait-1", "wait-1"], "fp32", None, False, two, "cpu")
+    assert (record.policy, record.scores.sentences) == ("wait-1.fp32", 2)
+    before = sha256(path := out / "evaluations" / "test.wait-1.fp32.json")
+    with pytest.raises(UserError, match=f"^{path}: is an evaluation of another text"):
+        evaluate_exported(out, ["wait-1"], "fp32", None, False, three, "cpu")
+    with pytest.raises(UserError, match=f"^data.dataset: .* is tgt to src, but {out} translates src to tgt$"):
+        evaluate_exported(out, ["wait-1"], "fp32", None, False, [f"data.dataset={turned.dataset}"], "cpu")
+    assert sha256(path) == before
+
+
 def test_evaluations_of_other_texts_stay_apart(whole: Recipe, turned: Data, tmp_path: Path) -> None:
     run = Path(whole.run)
     with pytest.raises(UserError, match=f"^data.dataset: .* is tgt to src, but {run} translates src to tgt$"):
         evaluate_run(run, ["wait-1"], None, False, [f"data.dataset={turned.dataset}"], "cpu")
-    shutil.copytree(whole.data.dataset, tmp_path / "other")
-    for side in ("source", "target"):
-        text = tmp_path / "other" / f"test.{side}.txt"
-        text.write_text("".join(text.read_text().splitlines(keepends=True)[:3]))
-    other = [f"data.dataset={tmp_path / 'other'}"]
+    other = first_lines(whole.data.dataset, tmp_path / "other", 3)
     record = run / "evaluations" / "test.wait-1.json"
     before = sha256(record)
     with pytest.raises(UserError, match=f"^{record}: is an evaluation of another text; choose another folder with"):
@@ -206,6 +226,8 @@ def test_scoring_names_the_sentence_and_the_kind_of_file(whole: Recipe) -> None:
     sentences = read_trace(trace)
     with pytest.raises(UserError, match=r"by index: sentence 1 \(from 0\) is missing$"):
         score([sentences[0], *sentences[2:]], ["a"] * len(sentences))
+    with pytest.raises(UserError, match=r"by index: sentence 1 \(from 0\) is one too many$"):
+        score([*sentences, sentences[1]], ["a"] * len(sentences))
     with pytest.raises(UserError, match=r"is a record; name its trace, such as test\.wait-1\.jsonl\.xz"):
         rescore(trace.with_name("test.wait-1.json"))
     with pytest.raises(UserError, match=r"is a folder; name a file in it$"):

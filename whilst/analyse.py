@@ -102,8 +102,7 @@ def analyse_run(
 ) -> Analysis:
     """Analyse a run on a split of its dataset; write analysis.json, .png and .svg."""
     trained = load_run(run, pick_device(device))
-    if trained.model.bidirectional:
-        raise UserError(f"{run}: its encoder needs the whole source, so it has nothing to say about a part of it")
+    trained.require_parts()
     name = split or trained.recipe.evaluate.split
     shares = [number / points for number in range(1, points + 1)]
     dataset = Dataset.open(Path(trained.recipe.data.dataset))

@@ -110,6 +110,12 @@ class Trained:
     def checksum(self) -> str:
         return sha256(self.path / WEIGHTS)
 
+    def require_parts(self) -> None:
+        """For whoever asks what a part of the source tells it."""
+        if self.model.bidirectional:
+            why = "its encoder needs the whole source, so it has nothing to say about a part of it"
+            raise UserError(f"{self.path}: {why}")
+
 
 def write_run(folder: Path, recipe: Recipe, source: Language, target: Language) -> None:
     source.save(folder, "source")

@@ -19,13 +19,18 @@ from whilst.processes import pick_device
 from whilst.vocab import BOS
 
 
+def require_live(model: Translator) -> None:
+    if model.bidirectional:
+        what = "this model cannot go live, its encoder needs the whole source before it begins"
+        raise UserError(f"{what}; use `whilst translate`")
+
+
 class Eager(Steps):
     """One sentence at a time of at most `longest` units, with its own caches and its own decider."""
 
     @torch.inference_mode()
     def __init__(self, model: Translator, policy: Policy, longest: int, most: int) -> None:
-        if model.bidirectional:
-            raise UserError("this model's encoder needs the whole source before it begins; use `whilst translate`")
+        require_live(model)
         self.model, self.policy = model, policy
         self.cache = model.start(1, longest, most)
         device = self.cache.read.device

@@ -31,7 +31,7 @@ from whilst.policy.diagonal import Diagonal
 from whilst.policy.mma import NO_HEADS, Stopped
 from whilst.policy.oracle import Oracle
 from whilst.processes import circumstances, pick_device
-from whilst.scoring import Record, read_record, record_path, write_up
+from whilst.scoring import Record, record_path, require_same_text, write_up
 from whilst.settings import Evaluate, Recipe
 from whilst.titles import agent_checksum, origin, pair_name, policy_name, system_name
 from whilst.trace import Sentence
@@ -243,24 +243,11 @@ def find_asked(run: Path, policies: Sequence[str], load: Callable[[Path], Traine
     # Of a run whose translator is another's there is only the fine-tuned one.
     run = run if (run / "recipe.json").is_file() or not (run / SEARCH).is_dir() else run / SEARCH
     recipe, asked = load(run).recipe, []
-    for named in policies or recipe.evaluate.policies:
+    for named in dict.fromkeys(policies or recipe.evaluate.policies):  # one that is named twice, once
         name, threshold = with_threshold(named, recipe.evaluate.threshold)
         settings = dataclasses.replace(recipe.evaluate, threshold=threshold)
         asked.append(Asked(name, load(home(run, name)), settings))
     return recipe, asked
-
-
-def require_same_text(dataset: Dataset, trace: Path, split: str) -> None:
-    """An evaluation of some other text under this name must not be replaced."""
-    path = record_path(trace)
-    if not path.is_file():
-        return
-    try:
-        record = read_record(path)
-    except UserError:  # damaged, or of another version: nothing is lost
-        return
-    if record.reference_sha256 != sha256_lines(dataset.text(split)[1]):
-        raise UserError(f"{path}: is an evaluation of another text; choose another folder with --out, or remove it")
 
 
 def evaluate_run(
@@ -273,7 +260,7 @@ def evaluate_run(
     settings: Evaluate | None = None,
 ) -> list[Record]:
     """Evaluate a run under each policy; the run's own recipe says what is not given."""
-    recipe, asked = find_asked(run, list(dict.fromkeys(policies)), loader(overrides, device, settings))
+    recipe, asked = find_asked(run, policies, loader(overrides, device, settings))
     dataset = Dataset.open(Path(recipe.data.dataset))
     dataset.require_languages("data.dataset", run, recipe.data)
     chosen = []  # all of them first: a mistyped name must not cost the time of those before it
@@ -284,7 +271,6 @@ def evaluate_run(
             dataset.require_units("data.dataset", trained.path)  # its reads are found on the dataset's own numbers
         chosen.append((trained, choose(one.name, trained, one.settings, split), one.settings))
     folder = out or run / "evaluations"
-    for one in asked:
-        require_same_text(dataset, trace_path(folder, one.name, one.settings), one.settings.split)
+    require_same_text((trace_path(folder, one.name, one.settings) for one in asked), dataset, recipe.evaluate.split)
     works = (evaluate(trained, dataset, one, settings, folder, with_text) for trained, one, settings in chosen)
     return all_done(works, helpers() if len(chosen) > 1 and pick_device(device).type == "cuda" else 0)

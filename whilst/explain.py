@@ -37,8 +37,7 @@ class Explanation:
 
 def explain(trained: Trained, source: str, target: str | None, first: int) -> Explanation:
     """Look at a sentence with the search interval that begins with `first` reads."""
-    if trained.model.bidirectional:
-        raise UserError(f"{trained.path}: its encoder needs the whole source, so no part of it tells it anything")
+    trained.require_parts()
     data = trained.recipe.data
     words = cleaner(data, data.source)(source).split()
     if not words:

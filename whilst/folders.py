@@ -63,7 +63,7 @@ def agents_of(folder: Path) -> list[str]:
 def home(run: Path, policy_name: str) -> Path:
     """The folder whose model a policy is for: agents and oracles belong to the fine-tuned one, if there is one."""
     tuned = run / SEARCH
-    if policy_name == TRANSLATION_BASED and has_agent(run):
+    if policy_name.startswith(TRANSLATION_BASED) and has_agent(run):  # with a threshold, maybe
         return run  # it needs no search
     searched = policy_name.partition("-")[0] in ("agent", "oracle")
     return tuned if searched and (tuned / WEIGHTS).is_file() else run

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from whilst.errors import UserError
 
 BREAK = ""  # the sentence ends here
+KEEP = 2  # lines that must agree on a word of a hypothesis
 LONGEST_WORD = 1_000  # characters: more is no text, and would have to be kept
 LONGEST_LINE = 100_000  # characters of a recogniser's line
 RESTART = 4  # words of a hypothesis, from which on one of half the length and nothing in common is a new one
@@ -109,7 +110,7 @@ class Hypotheses(Parser):
     anew, makes the line before it final. What was handed out cannot be taken back; `say` is told if it changes.
     """
 
-    def __init__(self, say: Callable[[str], None], keep: int = 2) -> None:
+    def __init__(self, say: Callable[[str], None], keep: int = KEEP) -> None:
         if keep < 1:
             raise UserError(f"--keep {keep}: must be at least 1")
         self.say, self.keep = say, keep

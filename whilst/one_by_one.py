@@ -17,7 +17,7 @@ from whilst.live import Session, Steps, Text, Word
 from whilst.loading import Opened, Wanted, open_exported
 from whilst.names import with_threshold
 from whilst.processes import command, versions
-from whilst.scoring import Record, write_up
+from whilst.scoring import Record, require_same_text, write_up
 from whilst.settings import Recipe
 from whilst.titles import pair_name, policy_name, system_name
 from whilst.trace import Sentence
@@ -108,27 +108,34 @@ def evaluate_exported(
     exported = load_exported(folder, precision)
     recipe = overridden(exported.recipe, overrides, folder)
     dataset = Dataset.open(Path(recipe.data.dataset))
+    dataset.require_languages("data.dataset", folder, recipe.data)
     asked = []  # all of them first: a mistyped name must not cost the time of those before it
-    for name in policies or recipe.evaluate.policies:
+    for name in dict.fromkeys(policies or recipe.evaluate.policies):
         name, threshold = with_threshold(name, recipe.evaluate.threshold)
         sets = [*overrides, f"evaluate.threshold={threshold}"]
         opened = open_exported(exported, Wanted(str(folder), name, "onnx", precision, tuple(sets), device))
         asked.append((opened, overridden(exported.recipe, sets, folder)))
-    place = out or folder / "evaluations"
-    return [evaluate_live(opened, exported, one, dataset, place, with_text) for opened, one in asked]
+    place, split = out or folder / "evaluations", recipe.evaluate.split
+    named = [f"{policy_name(opened.policy, one.evaluate)}.{exported.precision}" for opened, one in asked]
+    traces = [place / f"{split}.{name}.jsonl.xz" for name in named]
+    require_same_text(traces, dataset, split)
+    works = zip(asked, named, traces, strict=True)
+    return [
+        evaluate_live(opened, one, exported, dataset, name, trace, with_text)
+        for (opened, one), name, trace in works
+    ]
 
 
 def evaluate_live(
-    opened: Opened, exported: Exported, recipe: Recipe, dataset: Dataset, folder: Path, with_text: bool
+    opened: Opened, recipe: Recipe, exported: Exported, dataset: Dataset, name: str, trace: Path, with_text: bool
 ) -> Record:
+    """Translate and score a split; `name` is that of the policy with all that decides."""
     split = recipe.evaluate.split
     sources, references = dataset.text(split)
     began = time.perf_counter()
     found = translate_live(opened, sources, references)
     sentences = list(track(found, "translating", "sentences", len(sources)))
     seconds = time.perf_counter() - began
-    name = f"{policy_name(opened.policy, recipe.evaluate)}.{exported.precision}"
-    trace = folder / f"{split}.{name}.jsonl.xz"
     about = {
         "system": system_name(recipe, opened.policy),
         "policy": name,

@@ -47,7 +47,9 @@ def prepare(settings: Data, overwrite: bool = False) -> Path:
     files = locate(settings)
     inputs = _checksums(files, settings)
     if path.exists() and any(path.iterdir() if path.is_dir() else [path]):
-        if _same(path, settings, inputs, overwrite) and not overwrite:
+        if not (path / MANIFEST).is_file():  # not ours to delete, whatever was asked
+            raise UserError(f"{path}: exists and is not a dataset; give data.dataset another name")
+        if not overwrite and _same(path, settings, inputs):
             _say(f"{path}: already prepared from these files with these settings, used as it is")
             return path
         if not overwrite:
@@ -80,15 +82,8 @@ def _content(settings: Data) -> dict[str, Any]:
     return {name: value for name, value in table.items() if name not in places}
 
 
-def _same(path: Path, settings: Data, inputs: dict[str, Any], overwrite: bool) -> bool:
-    if not (path / MANIFEST).is_file():  # not ours to delete, whatever was asked
-        raise UserError(f"{path}: exists and is not a dataset; give data.dataset another name")
-    try:
-        manifest = read_manifest(path)
-    except UserError:
-        if overwrite:
-            return False
-        raise
+def _same(path: Path, settings: Data, inputs: dict[str, Any]) -> bool:
+    manifest = read_manifest(path)
     sums = {name: entry["sha256"] for name, entry in inputs.items()}
     return (
         # a setting that is newer than the dataset has its default there

@@ -6,11 +6,13 @@ no model: latency comes from the trace alone, quality from the trace and the ref
 
 import dataclasses
 import typing
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from whilst.config import build
+from whilst.dataset import Dataset
 from whilst.errors import UserError
 from whilst.files import read_json, sha256_lines, write_json
 from whilst.metrics import Scores, score
@@ -94,6 +96,19 @@ def read_record(path: Path) -> Record:
 
 
 _KINDS: dict[Any, Any] = {str: str, float: (float, int)}  # all else is a table
+
+
+def require_same_text(traces: Iterable[Path], dataset: Dataset, split: str) -> None:
+    """Evaluations of some other text that lie where these are to lie must not be replaced."""
+    wanted = sha256_lines(dataset.text(split)[1])
+    for path in filter(Path.is_file, map(record_path, traces)):
+        try:
+            found = read_record(path).reference_sha256
+        except UserError:  # damaged, or of another version: nothing is lost
+            continue
+        if found != wanted:
+            advice = "choose another folder with --out, or remove it"
+            raise UserError(f"{path}: is an evaluation of another text; {advice}")
 
 
 def find_records(folder: Path) -> list[Path]:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from whilst.errors import UserError
+from whilst.incoming import KEEP
 from whilst.names import MODEL
 from whilst.options import Device, Model, Set
 
@@ -23,7 +23,8 @@ def live(
         bool, typer.Option("--partial", help="Each line is a recogniser's whole hypothesis, and may still change.")
     ] = False,
     keep: Annotated[
-        int | None, typer.Option(help="With --partial: lines that must agree on a word.", min=1, show_default="2")
+        int | None,
+        typer.Option(help="With --partial: lines that must agree on a word.", min=1, show_default=str(KEEP)),
     ] = None,
     lines: Annotated[bool, typer.Option("--lines", help="Lines are sentences; full stops end none.")] = False,
     srt: Annotated[Path | None, typer.Option(help="Write subtitles to this file too.", metavar="FILE")] = None,
@@ -60,9 +61,7 @@ def live(
     from whilst.terminal import Options, run_live
 
     wanted = Wanted(model, latency, engine, precision, tuple(set_), device, by_lines=lines)
-    if keep is not None and not partial:
-        raise UserError("--keep: is for what may still change; add --partial")
-    run_live(wanted, Options(json, partial, keep or 2, srt, vtt, show, pace))
+    run_live(wanted, Options(json, partial, keep, srt, vtt, show, pace))
 
 
 def serve(

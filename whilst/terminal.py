@@ -14,7 +14,7 @@ from typing import BinaryIO
 from whilst.console import console
 from whilst.displays import Sink, pick, teller
 from whilst.errors import UserError
-from whilst.incoming import BREAK, Decoder, Hypotheses, Parser, Words
+from whilst.incoming import BREAK, KEEP, Decoder, Hypotheses, Parser, Words
 from whilst.live import Event, Session, Word
 from whilst.loading import Wanted, open_model
 from whilst.marks import Marks
@@ -28,7 +28,7 @@ CHUNK = 1 << 16  # bytes
 class Options:
     as_json: bool = False
     partial: bool = False
-    keep: int = 2
+    keep: int | None = None  # of partial hypotheses; None: the usual
     srt: Path | None = None
     vtt: Path | None = None
     show: bool = False  # every READ and WRITE
@@ -37,6 +37,8 @@ class Options:
     def __post_init__(self) -> None:
         if self.show and self.as_json:
             raise UserError("--show and --json: one is for people and one for programs; leave one of them away")
+        if self.keep is not None and not self.partial:
+            raise UserError("--keep: is for what may still change; add --partial")
         if self.pace and not 0.001 <= self.pace < math.inf:
             raise UserError(f"--pace {self.pace}: must be a number of words a second; people speak two to four")
         if self.srt is not None and self.vtt is not None and self.srt.resolve() == self.vtt.resolve():
@@ -148,7 +150,7 @@ def run_live(wanted: Wanted, options: Options, stream: BinaryIO | None = None) -
     typed = stream is None and sys.stdin.isatty()
     sink = Marks(console) if options.show else pick(options.as_json, typed, console)
     say = teller(sink)
-    parser: Parser = Hypotheses(say, options.keep) if options.partial else Words(wanted.by_lines)
+    parser: Parser = Hypotheses(say, options.keep or KEEP) if options.partial else Words(wanted.by_lines)
     model = open_model(wanted, say)
     session = Session(model.steps(), model.text)
     sinks: list[Sink] = [Srt(options.srt, say)] if options.srt else []

@@ -4,11 +4,10 @@ from collections.abc import Sequence
 
 import torch
 
-from whilst.errors import UserError
+from whilst.decode import check
 from whilst.loop import pad
 from whilst.model import Translator
 from whilst.policy import Policy, View
-from whilst.policy.full import Full
 from whilst.vocab import BOS
 
 
@@ -24,8 +23,7 @@ def walk_along(
 
     All rows WRITE their first token, then all their second: one that is ready waits for the others.
     """
-    if model.bidirectional and not isinstance(policy, Full):
-        raise UserError(f"policy {policy.name}: this model's encoder needs the whole source; use full")
+    check(model, policy)
     device = model.target_embedding.weight.device
     source, lengths = pad(sources, device)
     target, counts = pad(targets, device)

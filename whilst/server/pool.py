@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from whilst.cache import Cache
-from whilst.errors import UserError
+from whilst.eager import require_live
 from whilst.live import Ask, Step, Steps
 from whilst.loop import likeliest
 from whilst.model import Translator
@@ -74,8 +74,7 @@ class Batched(Pool):
         output: nn.Module | None = None,
     ) -> None:
         """Room for so many sentences of at most these lengths; `output` makes logits, if not the model itself."""
-        if model.bidirectional:
-            raise UserError("this model's encoder needs the whole source before it begins; use `whilst translate`")
+        require_live(model)
         self._model, self._find = model, policy
         self._logits = output or model.logits
         self.cache = model.start(places, longest, most, lazy=True)

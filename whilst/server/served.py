@@ -9,7 +9,7 @@ import torch
 
 from whilst.checkpoint import load_run
 from whilst.console import say
-from whilst.eager import steps_of, text_of
+from whilst.eager import require_live, steps_of, text_of
 from whilst.engine import ABOUT, load_exported
 from whilst.errors import UserError
 from whilst.evaluate import choose, with_settings
@@ -86,8 +86,7 @@ def on_torch(folder: Path, overrides: Sequence[str], how: How) -> Served:
     home = choose_live(folder, "medium")[0]
     trained = with_settings(load_run(home, pick_device(how.device)), list(overrides))
     model, output = trained.model, None
-    if model.bidirectional:
-        raise UserError(f"{folder}: its encoder needs the whole source before it begins; use `whilst translate`")
+    require_live(model)  # now: pools are made when clients may come already
     # A bundle's weights are in half precision as they are: nothing is lost, and it is faster.
     halves = (folder / BUNDLE).is_file() and can_pack(model, "fp16")
     weights = how.precision or ("fp16" if halves else how.weights)
