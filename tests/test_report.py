@@ -107,9 +107,9 @@ def test_the_axes_hold_all_of_ours_but_not_a_far_lone_reference() -> None:
 def test_labels_keep_off_our_lines_and_off_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[list[Box], list[Array], Box]] = []
 
-    def watched(labels: Sequence[Label], lines: Sequence[tuple[Array, float]], frame: Box) -> list[Box]:
+    def watched(labels: Sequence[Label], lines: Sequence[tuple[Array, float]], frame: Box) -> list[Box | None]:
         boxes = place(labels, lines, frame)
-        seen.append((boxes, [line for line, weight in lines if weight > 1], frame))
+        seen.append(([box for box in boxes if box], [line for line, weight in lines if weight > 1], frame))
         return boxes
 
     monkeypatch.setattr(figure, "place", watched)
@@ -204,7 +204,7 @@ def test_the_figure_names_variants_under_their_system_and_labels_none_of_their_p
 ) -> None:
     seen: list[int] = []
 
-    def watched(labels: Sequence[Label], lines: Sequence[tuple[Array, float]], frame: Box) -> list[Box]:
+    def watched(labels: Sequence[Label], lines: Sequence[tuple[Array, float]], frame: Box) -> list[Box | None]:
         seen.append(len(labels))
         return place(labels, lines, frame)
 
@@ -220,6 +220,16 @@ def test_the_figure_names_variants_under_their_system_and_labels_none_of_their_p
     assert legend[:3] == ["multi-path", "bs-simt", "… threshold-0.6"]
     assert legend[3:6] == ["… threshold-0.7", "… threshold-0.7.unknown-keep", "bs-simt oracle"]
     assert svg.count(pale(COLOURS[0], 0.4)) > 6, "three lines and their keys"
+
+
+def test_a_label_that_could_not_be_read_is_left_out(tmp_path: Path) -> None:
+    def texts(count: int) -> int:
+        crowd = [Line(f"system {n}", [(f"k={n}", 3.0, 20.0)]) for n in range(count)]
+        draw(crowd, [], "title", "", tmp_path / "curve")
+        return (tmp_path / "curve.svg").read_text().count('<g id="text_')
+
+    assert texts(8) - texts(4) == 4 * 2, "each a name and a key"
+    assert texts(60) - texts(40) == 20, "each a key"
 
 
 def test_without_references_each_system_has_a_column_of_the_legend(tmp_path: Path) -> None:

@@ -221,6 +221,16 @@ def test_the_whole_source_is_no_point_of_a_curve(run: Path, files: Files) -> Non
     assert drawn == ["k=1", "[3,5]", "[3,5]"]
 
 
+def test_what_reads_alike_whatever_the_model_is_drawn_once(run: Path, tuned: Path, files: Files) -> None:
+    policies = ["wait-1", "wait-3", "agent-3"]
+    points = measure_all(resolve([run, tuned], policies, [], "cpu"), Aligned.read(*files, False, False))
+    drawn = [(line.name, label) for line in curves(points) for label, _, _ in line.curve]
+    assert [label for _, label in drawn] == ["k=1", "k=3", "[3,5]", "[3,4]"]
+    assert len({name for name, label in drawn if label.startswith("k")}) == 1
+    moved = [*points[:2], dataclasses.replace(points[4], al=points[4].al + 1)]
+    assert [label for line in curves(moved) for label, _, _ in line.curve] == ["k=1", "k=3", "k=3"], "other units"
+
+
 def test_a_late_mistake_costs_nothing(
     run: Path, heads: list[Path], files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

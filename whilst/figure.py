@@ -130,7 +130,10 @@ def _is_inside(axes: Axes, al: float, bleu: float) -> bool:
 
 
 def _label(axes: Axes, ours: Sequence[tuple[Line, Stroke]], references: Sequence[Line]) -> None:
-    """Name our systems' points and all heights but variants', as far off lines and each other as there is room."""
+    """Name our systems' points and all heights but variants', as far off lines as there is room.
+
+    Where points crowd, some have no name; those beside them on their curve tell which they are.
+    """
     (left, right), low, high = axes.get_xlim(), *axes.get_ylim()
     start = left + 0.006 * (right - left)  # off the axis
     # text, AL, BLEU, colour, sides; heights first, since they have the fewest places to go to
@@ -165,6 +168,9 @@ def _label(axes: Axes, ours: Sequence[tuple[Line, Stroke]], references: Sequence
     corners = axes.transData.transform([(left, low), (right, high)])
     boxes = place(labels, _obstacles(axes, ours, references), Box(*corners[0], *corners[1]))
     for text, label, box in zip(texts, labels, boxes, strict=True):
+        if box is None:
+            text.remove()
+            continue
         points = 72 / axes.figure.dpi  # in a pixel
         middle = (box.left + box.right) / 2 - label.x, (box.low + box.high) / 2 - label.y
         text.set_position((middle[0] * points, middle[1] * points))

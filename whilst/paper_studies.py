@@ -47,7 +47,8 @@ def read_studies(root: Path) -> tuple[list[Study], list[Study]]:
             analyses.append(Study(path, found))
         elif {"links", "points", "files"} <= found.keys():
             sufficiencies.append(Study(path, found))
-    return analyses, sufficiencies
+    # Sure links, which the paper counts, before those with possible ones.
+    return analyses, sorted(sufficiencies, key=lambda study: len(study.found["links"]))
 
 
 def analysis(studies: Sequence[Study], shelf: Shelf) -> list[Block]:
@@ -115,7 +116,7 @@ def _origin(study: Study, folder: Path) -> Details:
     lines += [f"made with `{found['command']}`"] if "command" in found else []
     lines += [f"machine: {found['device']}"] if "device" in found else []
     models = [item["model_sha256"] for item in (found, *found.get("points", [])) if "model_sha256" in item]
-    lines += [f"weights: SHA-256 `{sha[:12]}`" for sha in dict.fromkeys(models)]
+    lines += [f"weights: SHA-256 {', '.join(f'`{sha[:12]}`' for sha in dict.fromkeys(models))}"] if models else []
     lines += [f"{name}: SHA-256 `{sha[:12]}`" for name, sha in found.get("files", {}).items()]
     lines += [f"torch {found['versions'].get('torch', '?')}"] if "versions" in found else []
     return Details("How it was made", [Items(lines)])

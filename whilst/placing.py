@@ -1,7 +1,7 @@
-"""Where labels go: each beside its point, off lines and off the other labels where there is room.
+"""Where labels go: each beside its point, off the other labels, and off lines where there is room.
 
 Knows boxes and lines in pixels, no figure. One label after the other takes the best place that is left, which is
-enough for a few dozen of them.
+enough for a few dozen of them. One that would have to lie over another has no place: neither could be read.
 """
 
 import itertools
@@ -18,7 +18,7 @@ GAPS = (6.0, 15.0, 30.0)  # pixels between point and label
 STEP = 2.0  # pixels between the dots that stand for a line
 LATER = 1.0  # what a side costs for each one tried before it, in pixels of line covered
 FURTHER = 25.0  # likewise the next gap
-COVERED = 1e4  # another label under this one, or a label that leaves the frame: only if all else fails
+COVERED = 1e4  # another label under this one, or a label that leaves the frame: no place at all
 
 
 @dataclass(frozen=True)
@@ -73,15 +73,17 @@ def dots(line: Array) -> Array:
     return np.concatenate(parts)
 
 
-def place(labels: Sequence[Label], lines: Sequence[tuple[Array, float]], frame: Box) -> list[Box]:
-    """A box for each label. `lines` are points [n, 2] and how bad it is to cover that line."""
+def place(labels: Sequence[Label], lines: Sequence[tuple[Array, float]], frame: Box) -> list[Box | None]:
+    """A box for each label that has a place. `lines` are points [n, 2] and how bad it is to cover that line."""
     obstacles = [(dots(line), weight) for line, weight in lines]
     taken: list[Box] = []
+    found: list[Box | None] = []
     for label in labels:
-        places = label.places()
-        costs = [cost + _cost(box, obstacles, taken, frame) for box, cost in places]
-        taken.append(places[int(np.argmin(costs))][0])
-    return taken
+        costs = [(cost + _cost(box, obstacles, taken, frame), box) for box, cost in label.places()]
+        cost, box = min(costs, key=lambda item: item[0])
+        found.append(box if cost < COVERED else None)
+        taken += [box] * (cost < COVERED)
+    return found
 
 
 def _cost(box: Box, obstacles: Sequence[tuple[Array, float]], taken: Sequence[Box], frame: Box) -> float:

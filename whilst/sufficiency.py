@@ -30,6 +30,7 @@ from whilst.titles import pair_name, policy_name, system_name
 from whilst.vocab import EOS
 from whilst.walk import walk_along
 
+FIXED = "wait-", "diagonal-"  # policies that ask no model
 NAMES = "average lagging along the reference (source units)", "aligned words whose source was read (%)"
 
 
@@ -216,8 +217,17 @@ def systems(points: Sequence[Point]) -> list[str]:
 
 
 def curves(points: Sequence[Point]) -> list[Line]:
-    """Not with the whole source: its AL is the length of the source, and the share is 1."""
-    reading = [point for point in points if not point.policy.startswith("full")]
+    """Not with the whole source: its AL is the length of the source, and the share is 1.
+
+    Under wait-k and the diagonal all models read alike: a second curve on top of the first would show nothing.
+    """
+    reading, seen = [], set()
+    for point in points:
+        is_fixed = point.policy.startswith(FIXED)
+        found = point.policy, point.al, point.sufficiency
+        if not (point.policy.startswith("full") or (is_fixed and found in seen)):
+            reading.append(point)
+        seen.add(found)
     groups: dict[str, list[tuple[str, float | None, float]]] = {}
     for name, point in zip(systems(reading), reading, strict=True):
         key = f"{name}, {point.variant}" if point.variant else name
