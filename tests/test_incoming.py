@@ -1,11 +1,13 @@
 """Words from bytes: however they are cut, and from lines of a recogniser that changes its mind."""
 
+import functools
 import itertools
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from whilst import incoming
 from whilst.errors import UserError
 from whilst.incoming import BREAK, LONGEST_LINE, LONGEST_WORD, Decoder, Hypotheses, Parser, Words, best_end
 
@@ -164,16 +166,36 @@ def test_a_tail_that_changes_in_every_line_never_counts(grow: list[int], noise: 
     assert told == []
 
 
-@given(st.lists(letters, max_size=5), st.lists(letters, max_size=5))
+@given(st.lists(letters, max_size=24), st.lists(letters, max_size=24))
 def test_the_best_end(old: list[str], new: list[str]) -> None:
     """Against all edit distances, computed apart."""
 
-    def distance(a: list[str], b: list[str]) -> int:
+    @functools.cache
+    def distance(a: int, b: int) -> int:
+        """Between the first words of each."""
         if not a or not b:
-            return len(a) + len(b)
-        return min(distance(a[1:], b) + 1, distance(a, b[1:]) + 1, distance(a[1:], b[1:]) + (a[0] != b[0]))
+            return a + b
+        changed = old[a - 1] != new[b - 1]
+        return min(distance(a - 1, b) + 1, distance(a, b - 1) + 1, distance(a - 1, b - 1) + changed)
 
-    costs = [distance(old, new[:n]) for n in range(len(new) + 1)]
+    costs = [distance(len(old), n) for n in range(len(new) + 1)]
     end, cost = best_end(old, new)
     assert cost == costs[end] == min(costs)
     assert all(abs(n - len(old)) >= abs(end - len(old)) for n, other in enumerate(costs) if other == cost)
+
+
+def test_a_word_put_into_a_long_line_does_not_take_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line of so many words held against another, each against each, would be a hundred million looks."""
+    old = [f"w{n}" for n in range(10_000)]
+    new = [*old[:3], "more", *old[3:], "and", "on"]
+    looks = 0
+    counted = incoming._last_costs
+
+    def watched(left: list[str], right: list[str], most: int) -> dict[int, int]:
+        nonlocal looks
+        looks += len(left) * (2 * most + 1)
+        return counted(left, right, most)
+
+    monkeypatch.setattr(incoming, "_last_costs", watched)
+    assert best_end(old, new) == (10_001, 1)
+    assert looks < 100 * len(old)

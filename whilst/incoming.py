@@ -204,14 +204,27 @@ def begins_anew(before: list[str], line: list[str]) -> bool:
 def best_end(old: Sequence[str], new: Sequence[str]) -> tuple[int, int]:
     """How many of the new words stand for all the old ones with the fewest changes, and how many those are.
 
-    Of equally good ends the one nearest to as many words as before.
+    Of equally good ends the one nearest to as many words as before. A few changes of a long line are found without
+    holding all its words against each other: whoever makes so many is never further aside than that.
     """
-    costs = list(range(len(new) + 1))  # of the old words so far against the first n new ones
+    left, right = list(map(plain, old)), list(map(plain, new))
+    most = 4
+    while True:
+        costs = _last_costs(left, right, most)
+        end = min(costs, key=lambda n: (costs[n], abs(n - len(old))), default=0)
+        if costs and costs[end] <= most:
+            return end, costs[end]
+        most *= 4
+
+
+def _last_costs(old: Sequence[str], new: Sequence[str], most: int) -> dict[int, int]:
+    """The changes between all old words and the first n new ones, by n; right where they are `most` at most."""
+    far = len(old) + len(new) + 1
+    costs = {n: n for n in range(min(most, len(new)) + 1)}
     for count, word in enumerate(old, start=1):
-        diagonal, costs[0] = costs[0], count
-        for n, other in enumerate(new, start=1):
-            change = diagonal + (plain(word) != plain(other))
-            diagonal = costs[n]
-            costs[n] = min(change, costs[n] + 1, costs[n - 1] + 1)
-    end = min(range(len(costs)), key=lambda n: (costs[n], abs(n - len(old))))
-    return end, costs[end]
+        row: dict[int, int] = {}
+        for n in range(max(0, count - most), min(len(new), count + most) + 1):
+            change = costs.get(n - 1, far) + (n == 0 or word != new[n - 1])
+            row[n] = min(change, costs.get(n, far) + 1, row.get(n - 1, far) + 1)
+        costs = row
+    return costs
