@@ -15,9 +15,9 @@ from torch import Tensor
 from whilst.attention import Tokens, dense_mask
 from whilst.cache import Cache
 from whilst.errors import UserError
-from whilst.model import MAX_POSITIONS, WIDTH, Translator, sinusoids
+from whilst.model import WIDTH, Translator, sinusoids
 from whilst.reference import masked_logits
-from whilst.settings import Model
+from whilst.settings import MAX_POSITIONS, Model
 from whilst.vocab import BOS, EOS
 
 source_tokens = st.integers(1, 8).flatmap(lambda size: st.lists(st.integers(EOS, 16), min_size=size, max_size=size))

@@ -109,7 +109,7 @@ def analyse_run(
     dataset.require_units("data.dataset", run)
     found = analyse(trained.model, dataset.split(name), shares, length, trained.recipe.train.batch_tokens)
     about: dict[str, Any] = {
-        "system": system_name(trained.recipe, "full"),
+        "system": system_name(trained.recipe, "full", trained.path),
         "pair": pair_name(trained.recipe),
         "split": name,
         "sentences": found.sentences,

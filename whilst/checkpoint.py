@@ -26,7 +26,7 @@ from whilst.agent import Agent
 from whilst.config import to_table
 from whilst.errors import UserError
 from whilst.files import sha256, write_json, writing
-from whilst.folders import AGENT, FORMAT, WEIGHTS, has_agent, read_recipe, weights_of
+from whilst.folders import AGENT, BEGAN, FORMAT, WEIGHTS, began_with, has_agent, read_recipe, weights_of
 from whilst.model import Translator
 from whilst.names import agent_names
 from whilst.settings import Recipe
@@ -100,11 +100,7 @@ class Trained:
     model: Translator
     about: dict[str, Any]  # step and validation figures of the weights
     agent: Agent | None = None
-
-    @property
-    def agents(self) -> list[str]:
-        """The policies of its agent, in the order of its latencies; none without one."""
-        return [] if self.agent is None else agent_names(self.recipe.search, self.agent.settings.labels)
+    agents: tuple[str, ...] = ()  # the policies of its agent, in the order of its latencies
 
     @functools.cached_property
     def checksum(self) -> str:
@@ -124,7 +120,9 @@ def write_run(folder: Path, recipe: Recipe, source: Language, target: Language) 
 
 
 def write_recipe(folder: Path, recipe: Recipe) -> None:
-    write_json(folder / "recipe.json", {"format": FORMAT, "recipe": to_table(recipe)})
+    base = began_with(recipe) or began_with(recipe, folder)  # it may have been there when the run began
+    about = {BEGAN: base} if base else {}
+    write_json(folder / "recipe.json", {"format": FORMAT, "recipe": to_table(recipe), **about})
 
 
 def load_run(folder: Path, device: torch.device) -> Trained:
@@ -147,7 +145,10 @@ def load_translator(folder: Path, device: torch.device) -> Trained:
 
 
 def with_agent(trained: Trained, device: torch.device) -> Trained:
-    """With the agent that was trained for this run, and what it has learnt: it may have come later."""
+    """With the agent that was trained for this run, and what it has learnt: it may have come later.
+
+    How to evaluate is said by the recipe that came last, and it need not be the translator's.
+    """
     folder = trained.path / AGENT
     recipe, weights = read_recipe(folder), folder / WEIGHTS
     agent = Agent(recipe.agent, recipe.model.width, recipe.latencies)
@@ -160,8 +161,9 @@ def with_agent(trained: Trained, device: torch.device) -> Trained:
         )
     load_weights(weights, agent, tensors)
     search = recipe.search if recipe.agent.labels == "search" else trained.recipe.search
-    both = replace(trained.recipe, search=search, agent=recipe.agent)
-    return replace(trained, recipe=both, agent=agent.to(device).eval())
+    both = replace(trained.recipe, search=search, agent=recipe.agent, evaluate=recipe.evaluate)
+    names = tuple(agent_names(recipe.search, recipe.agent.labels))
+    return replace(trained, recipe=both, agent=agent.to(device).eval(), agents=names)
 
 
 def copy_run(folder: Path, to: Path) -> None:

@@ -68,7 +68,8 @@ def _toy(settings: Data) -> Files:
     from whilst import toy
 
     _require_languages(settings, {"src", "tgt"})
-    folder = Path(settings.folder or _beside(settings, f"toy-{settings.toy_pairs}-{settings.toy_seed}"))
+    usual = _beside(settings, f"toy-{settings.toy_pairs}-{settings.toy_seed}")
+    folder = folder_of(settings) if settings.folder else usual
     toy.write(folder, settings.toy_pairs, settings.toy_seed)
     return _files(settings, folder, "train", "valid", "test")
 

@@ -19,6 +19,7 @@ from torch import Tensor
 from whilst.attention import BLOCK, Tokens
 from whilst.dataset import Ragged, Split
 from whilst.errors import UserError
+from whilst.settings import MAX_POSITIONS
 from whilst.shapes import Shapes, choose_lengths
 from whilst.vocab import BOS, PAD
 
@@ -88,6 +89,13 @@ def gather(side: Ragged, chosen: Ints) -> tuple[Ints, Ints, Ints, Ints]:
     return tokens, sentence, position, lengths
 
 
+def require_places(longest: int) -> None:
+    if longest > MAX_POSITIONS:
+        raise UserError(
+            f"a sentence of {longest} units is too long (at most {MAX_POSITIONS}); split it, or leave it out"
+        )
+
+
 def padded(split: Split, chosen: Ints, box: tuple[int, int] | None = None) -> Batch:
     """A sentence a row. Padding of the source hides behind segment -1; of the target, behind causality.
 
@@ -96,6 +104,7 @@ def padded(split: Split, chosen: Ints, box: tuple[int, int] | None = None) -> Ba
     """
     source, source_row, source_place, source_lengths = gather(split.source, chosen)
     target, target_row, target_place, target_lengths = gather(split.target, chosen)
+    require_places(max(int(source_lengths.max()), int(target_lengths.max())))
     tokens, longest = int(target_lengths.sum()), (int(source_lengths.max()), int(target_lengths.max()))
     count, width, height = (box[0], box[1], box[1]) if box else (len(chosen), *longest)
     source_lengths, target_lengths = (

@@ -4,7 +4,7 @@ Knows the folder's format and nothing of how it was made (prepare.py) or what is
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from whilst.vocab import Language
 FORMAT = 1
 MANIFEST = "manifest.json"
 SPLITS = ("train", "valid", "test")
+CLEANING = "unescape", "moses", "detokenise", "tokenised", "lowercase"  # settings that decide what a line becomes
 
 
 class Ragged:
@@ -140,6 +141,11 @@ class Dataset:
                 f"{what}: {self.path} is {own[0]} to {own[1]}, but {run} translates {wanted[0]} to {wanted[1]}"
             )
 
+    def cleaning(self, settings: Data) -> Data:
+        """The settings with those that this text was cleaned by: it need not be the one that a run learnt from."""
+        said = {name: self.manifest["settings"].get(name) for name in CLEANING}
+        return replace(settings, **{name: _frozen(value) for name, value in said.items() if value is not None})
+
     def text(self, name: str) -> tuple[list[str], list[str]]:
         """The cleaned lines of valid or test, source and target."""
         self._require(name)
@@ -157,6 +163,10 @@ class Dataset:
             raise UserError(f"{self.path}: there is no split {name!r}, only {', '.join(there)}")
 
 
+def _frozen(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
 def read_manifest(path: Path) -> dict[str, Any]:
     """The manifest of a dataset folder, of a format that this version can read."""
     if not path.is_dir():
@@ -164,7 +174,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
     if not (path / MANIFEST).is_file():
         raise UserError(f"{path}: not a dataset (no manifest.json); make one with `whilst prepare`")
     manifest = read_json(path / MANIFEST)
-    if not isinstance(manifest, dict):
+    if not isinstance(manifest, dict) or ("format" in manifest and not {"splits", "settings"} <= manifest.keys()):
         raise UserError(f"{path}: manifest.json is damaged; run `whilst prepare --overwrite`")
     if manifest.get("format") != FORMAT:
         raise UserError(

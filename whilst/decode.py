@@ -9,10 +9,10 @@ import torch
 from whilst.console import bar
 from whilst.errors import UserError
 from whilst.loop import Loop, Output, to_outputs
-from whilst.model import MAX_POSITIONS, Translator
+from whilst.model import Translator
 from whilst.policy import Policy
 from whilst.policy.full import Full
-from whilst.settings import Limits
+from whilst.settings import MAX_POSITIONS, Limits
 from whilst.steady import COLUMNS, Steady
 
 SHRINK = 0.75  # finished rows leave when this share goes on: copying the caches costs, and so do idle rows

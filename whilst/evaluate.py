@@ -7,23 +7,21 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from whilst.aside import all_done, helpers
 from whilst.beam import beam_search
 from whilst.checkpoint import Trained, load_run
-from whilst.config import to_table
 from whilst.console import console, track
 from whilst.dataset import Dataset, Split
 from whilst.decode import translate
 from whilst.errors import UserError
 from whilst.files import sha256_lines
-from whilst.folders import AGENT, SEARCH, home, overridden, pace_in, read_recipe
+from whilst.folders import SEARCH, has_agent, home, overridden, pace_in
 from whilst.labels import find_labels
 from whilst.loop import Output
-from whilst.names import agent_names, oracle_names, place_of, tokens_of, with_threshold
+from whilst.names import agent_names, normal, oracle_names, place_of, tokens_of, with_threshold
 from whilst.outliers import find_heads, heads_table, write_heads
 from whilst.policy import Policy, policy
 from whilst.policy.agent import Learnt
@@ -31,11 +29,13 @@ from whilst.policy.diagonal import Diagonal
 from whilst.policy.mma import NO_HEADS, Stopped
 from whilst.policy.oracle import Oracle
 from whilst.processes import circumstances, pick_device
-from whilst.scoring import Record, record_path, require_same_text, write_up
+from whilst.scoring import Record, record_path, require_same_run, require_same_text, write_up
 from whilst.settings import Evaluate, Recipe
-from whilst.titles import agent_checksum, origin, pair_name, policy_name, system_name
+from whilst.titles import agent_checksum, origin, pair_name, policy_name, settings_table, system_name
 from whilst.trace import Sentence
 from whilst.vocab import EOS
+
+NO_AGENT = 'policy {}: {} has no agent; train one with stages = [… "agent"]'
 
 
 def words_with_times(
@@ -85,8 +85,7 @@ def translate_lines(trained: Trained, lines: Sequence[str], policy: Policy, sett
     sources = to_units(trained, lines)
     if settings.beam == 1:
         return translate(trained.model, sources, policy, limits, settings.batch)
-    if policy.name != "full":
-        raise UserError(f"evaluate.beam: a beam takes words back, so it is for full only, not {policy.name}")
+    check_beam(policy.name, settings)
     size = max(1, settings.batch // settings.beam)
     outputs: list[Output] = []
     for start in track(range(0, len(sources), size), "translating", "batches"):
@@ -116,13 +115,13 @@ def evaluate(
         console.print(heads_table(heads))
     recipe = trained.recipe
     about = {
-        "system": system_name(recipe, chosen.name),
+        "system": system_name(recipe, chosen.name, trained.path),
         "policy": name,
         "pair": pair_name(recipe),
         "split": settings.split,
         "source_sha256": sha256_lines(sources),
         "reference_sha256": sha256_lines(references),
-        "settings": settings_table(recipe, settings),
+        "settings": settings_table(recipe, settings, dataset),
         "model_sha256": trained.checksum,
         "agent_sha256": agent_checksum(trained, chosen.name),
         "origin": origin(trained.path, recipe),
@@ -134,10 +133,6 @@ def evaluate(
 
 def trace_path(folder: Path, name: str, settings: Evaluate) -> Path:
     return folder / f"{settings.split}.{policy_name(name, settings)}.jsonl.xz"
-
-
-def settings_table(recipe: Recipe, settings: Evaluate) -> dict[str, Any]:
-    return to_table(recipe) | {"evaluate": to_table(settings)}
 
 
 def choose(name: str, trained: Trained, settings: Evaluate, split: Split | None) -> Policy:
@@ -157,7 +152,9 @@ def choose(name: str, trained: Trained, settings: Evaluate, split: Split | None)
             raise UserError(f"policy {name}: an oracle needs the reference; use it with `whilst evaluate`")
         return Oracle(name, oracle_reads(trained, split, number))
     if trained.agent is None:
-        raise UserError(f"policy {name}: {trained.path} has no agent; train one with stages = [… \"agent\"]")
+        raise UserError(NO_AGENT.format(name, trained.path))
+    if tuple(agent_names(trained.recipe.search, trained.recipe.agent.labels)) != trained.agents:
+        raise UserError(f"--set search.intervals: the agent of {trained.path} has learnt others; leave them")
     name, threshold = with_threshold(name, settings.threshold)
     return Learnt(name, trained.agent, trained.model, place_of(name, trained.agents), threshold)
 
@@ -180,6 +177,11 @@ def check_precision(settings: Evaluate, device: torch.device) -> None:
         raise UserError('evaluate.precision: "half" makes GPUs faster, but a CPU slower; write "single"')
 
 
+def check_beam(name: str, settings: Evaluate) -> None:
+    if settings.beam != 1 and name != "full":
+        raise UserError(f"evaluate.beam: a beam takes words back, so it is for full only, not {name}")
+
+
 def check_evaluation(recipe: Recipe, dataset: Dataset, device: torch.device) -> None:
     """What can be known to be wrong before anything is trained."""
     settings = recipe.evaluate
@@ -188,6 +190,7 @@ def check_evaluation(recipe: Recipe, dataset: Dataset, device: torch.device) -> 
     for named in settings.policies if len(recipe.stages) > 1 else ():  # nobody waits long for the others
         name, _ = with_threshold(named, settings.threshold)
         kind, _, argument = name.partition("-")
+        check_beam(name, settings)
         if recipe.model.encoder == "bidirectional" and kind != "full":
             raise UserError(f"policy {name}: the encoder needs the whole source; evaluate it under full only")
         if kind == "mma" and recipe.model.cross != "monotone":
@@ -200,6 +203,8 @@ def check_evaluation(recipe: Recipe, dataset: Dataset, device: torch.device) -> 
             policy(name)
         elif "agent" in recipe.stages:
             place_of(name, agent_names(recipe.search, recipe.agent.labels))
+        elif not has_agent(home(Path(recipe.run), name)):
+            raise UserError(NO_AGENT.format(name, recipe.run))
 
 
 def with_precision(trained: Trained, settings: Evaluate) -> Trained:
@@ -218,10 +223,6 @@ def loader(
 
     def load(folder: Path) -> Trained:
         trained = load_run(folder, pick_device(device))
-        if trained.agent is not None:
-            # How to evaluate is said by the recipe that came last, and it need not be the translator's.
-            recipe = dataclasses.replace(trained.recipe, evaluate=read_recipe(folder / AGENT).evaluate)
-            trained = dataclasses.replace(trained, recipe=recipe)
         if settings is not None:
             trained = dataclasses.replace(trained, recipe=dataclasses.replace(trained.recipe, evaluate=settings))
         return with_settings(trained, overrides)
@@ -242,12 +243,15 @@ def find_asked(run: Path, policies: Sequence[str], load: Callable[[Path], Traine
     """A run's recipe and the policies, or those of that recipe if none is named."""
     # Of a run whose translator is another's there is only the fine-tuned one.
     run = run if (run / "recipe.json").is_file() or not (run / SEARCH).is_dir() else run / SEARCH
-    recipe, asked = load(run).recipe, []
-    for named in dict.fromkeys(policies or recipe.evaluate.policies):  # one that is named twice, once
-        name, threshold = with_threshold(named, recipe.evaluate.threshold)
+    recipe = load(run).recipe
+    asked: dict[tuple[str, float], Asked] = {}  # one that is named twice, once
+    for named in policies or recipe.evaluate.policies:
+        name = normal(with_threshold(named, 0.0)[0])
+        trained = load(home(run, name))  # whose recipe says at which probability its agent WRITEs
+        threshold = with_threshold(named, trained.recipe.evaluate.threshold)[1]
         settings = dataclasses.replace(recipe.evaluate, threshold=threshold)
-        asked.append(Asked(name, load(home(run, name)), settings))
-    return recipe, asked
+        asked.setdefault((name, threshold), Asked(name, trained, settings))
+    return recipe, list(asked.values())
 
 
 def evaluate_run(
@@ -265,12 +269,17 @@ def evaluate_run(
     dataset.require_languages("data.dataset", run, recipe.data)
     chosen = []  # all of them first: a mistyped name must not cost the time of those before it
     for one in asked:
+        check_beam(one.name, one.settings)
         trained = with_precision(one.trained, one.settings)
         split = dataset.split(one.settings.split)
         if one.name.startswith("oracle-"):
             dataset.require_units("data.dataset", trained.path)  # its reads are found on the dataset's own numbers
         chosen.append((trained, choose(one.name, trained, one.settings, split), one.settings))
     folder = out or run / "evaluations"
-    require_same_text((trace_path(folder, one.name, one.settings) for one in asked), dataset, recipe.evaluate.split)
+    traces = [trace_path(folder, one.name, one.settings) for one in asked]
+    require_same_text(traces, dataset, recipe.evaluate.split)
+    if out is not None or overrides:  # else they are the run's own, and what was trained anew is measured anew
+        for one, trace in zip(asked, traces, strict=True):
+            require_same_run(trace, one.name, one.trained.recipe)
     works = (evaluate(trained, dataset, one, settings, folder, with_text) for trained, one, settings in chosen)
     return all_done(works, helpers() if len(chosen) > 1 and pick_device(device).type == "cuda" else 0)

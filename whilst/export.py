@@ -32,7 +32,8 @@ from whilst.files import read_json, sha256, write_json
 from whilst.folders import BUNDLE, pace_in
 from whilst.graph import Floats
 from whilst.graphs import floats, graphs
-from whilst.model import MAX_POSITIONS, Translator
+from whilst.model import Translator
+from whilst.settings import MAX_POSITIONS
 
 
 @contextlib.contextmanager
@@ -143,7 +144,7 @@ def export_in_memory(trained: Trained, precision: str, threads: int = 1) -> Expo
         trained.target,
         engine,
         precision,
-        trained.agents,
+        list(trained.agents),
         find_pace(trained),
         trained.checksum,
     )

@@ -3,17 +3,18 @@
 from pathlib import Path
 
 from whilst.config import build, override, to_table
-from whilst.dataset import pace_of, read_manifest
+from whilst.dataset import MANIFEST, pace_of, read_manifest
 from whilst.errors import UserError
 from whilst.files import read_json, sha256
 from whilst.names import LATENCIES, TRANSLATION_BASED, agent_names, by_latency, with_threshold
-from whilst.settings import Recipe
+from whilst.settings import Evaluate, Recipe
 
 FORMAT = 1
 WEIGHTS = "model.safetensors"
 SEARCH = "search"  # folder of the fine-tuned translator in that of the one that it comes from
 BUNDLE = "bundle.json"  # what a bundle (bundle.py) says about itself
 BUNDLE_FORMAT = 1
+BEGAN = "began_with"
 AGENT = "agent"  # folder of the agent in that of its translator
 
 
@@ -29,6 +30,19 @@ def read_recipe(folder: Path) -> Recipe:
         return build(Recipe, record["recipe"])
     except UserError as error:
         raise UserError(f"{folder}: recipe.json: {error}") from None
+
+
+def began_with(recipe: Recipe, folder: Path | None = None) -> str:
+    """The objective of the model that a run started from; nothing where there is none, or it is not known.
+
+    A run folder says it, since what it started from may be gone, or lie elsewhere from here.
+    """
+    if folder is not None and (folder / "recipe.json").is_file():
+        table = read_json(folder / "recipe.json")
+        if table.get(BEGAN) and table["recipe"]["start"] == recipe.start:
+            return str(table[BEGAN])
+    start = Path(recipe.start)
+    return read_recipe(start).objective.name if recipe.start and (start / "recipe.json").is_file() else ""
 
 
 def weights_of(folder: Path) -> Path:
@@ -50,6 +64,11 @@ def overridden(recipe: Recipe, overrides: list[str], folder: Path) -> Recipe:
 
 def has_agent(folder: Path) -> bool:
     return (folder / AGENT / WEIGHTS).is_file()
+
+
+def how_to_evaluate(folder: Path) -> Evaluate:
+    """As the recipe says that came last: the agent's, if there is one."""
+    return read_recipe(folder / AGENT if has_agent(folder) else folder).evaluate
 
 
 def agents_of(folder: Path) -> list[str]:
@@ -80,11 +99,15 @@ def choose_live(run: Path, latency: str) -> tuple[Path, str, str]:
 
 
 def pace_in(folder: Path, recipe: Recipe) -> tuple[int, int]:
-    """J and I of the training data, which diagonal-K keeps: a bundle says them, else the dataset must be there."""
+    """J and I of the training data, which diagonal-K keeps: a bundle says them, else the dataset must be there.
+
+    It may have moved (`--set data.dataset=…`); but where it is not gone, one to be evaluated on is another.
+    """
     said = read_json(folder / BUNDLE)["pace"] if (folder / BUNDLE).is_file() else None
     if said is not None:
         return int(said[0]), int(said[1])
-    return pace_of(read_manifest(Path(recipe.data.dataset)))
+    own = Path(read_recipe(folder).data.dataset) if (folder / "recipe.json").is_file() else Path()
+    return pace_of(read_manifest(own if (own / MANIFEST).is_file() else Path(recipe.data.dataset)))
 
 
 def check_bundle(folder: Path) -> None:

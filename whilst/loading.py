@@ -4,14 +4,23 @@ A name is a run folder, a folder made by `whilst export`, or a model that comes 
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 
 from whilst.engine import ABOUT, PRECISIONS, Exported, load_exported, unfit
 from whilst.engine_steps import OnEngine, Rule, rule
 from whilst.errors import UserError
-from whilst.folders import BUNDLE, agents_of, check_bundle, choose_live, overridden, pace_in, read_recipe
+from whilst.folders import (
+    BUNDLE,
+    agents_of,
+    check_bundle,
+    choose_live,
+    how_to_evaluate,
+    overridden,
+    pace_in,
+    read_recipe,
+)
 from whilst.kept import engine_of
 from whilst.live import LONGEST, Steps, Text
 from whilst.names import LATENCIES, by_latency, check_latency
@@ -99,7 +108,7 @@ def _takes_engine(wanted: Wanted, home: Path, policy: str) -> bool:
 
 def rule_in(run: Path, name: str, overrides: Sequence[str]) -> Rule:
     """The policy of this name in a run folder."""
-    recipe = overridden(read_recipe(run), list(overrides), run)
+    recipe = overridden(replace(read_recipe(run), evaluate=how_to_evaluate(run)), list(overrides), run)
     pace = pace_in(run, recipe) if name.startswith("diagonal-") else None
     return rule(name, agents_of(run), recipe.evaluate.threshold, pace)
 

@@ -8,12 +8,12 @@ from typing import Any
 
 from whilst.dataset import Dataset
 from whilst.errors import UserError
-from whilst.evaluate import Asked, find_asked, loader, settings_table, trace_path
+from whilst.evaluate import Asked, find_asked, loader, trace_path
 from whilst.files import sha256_lines
 from whilst.scoring import Record, read_record, record_path
 from whilst.seeds import decisive
 from whilst.settings import Evaluate
-from whilst.titles import agent_checksum, system_name
+from whilst.titles import agent_checksum, settings_table, system_name
 from whilst.trace import read_trace
 
 
@@ -44,10 +44,10 @@ def find_measured(asked: Asked, dataset: Dataset, folder: Path, with_text: bool)
     sources, references = dataset.text(settings.split)
     now = dataclasses.replace(
         record,
-        system=system_name(trained.recipe, asked.name),
+        system=system_name(trained.recipe, asked.name, trained.path),
         source_sha256=sha256_lines(sources),
         reference_sha256=sha256_lines(references),
-        settings=_plain(settings_table(trained.recipe, settings)),
+        settings=_plain(settings_table(trained.recipe, settings, dataset)),
         model_sha256=trained.checksum,
         agent_sha256=agent_checksum(trained, asked.name),
     )

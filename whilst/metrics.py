@@ -96,6 +96,10 @@ class Scores:
         names = {item.name for item in dataclasses.fields(cls)} - {"signatures"}
         if set(table) != names:
             raise UserError(f"scores: missing or unknown figures {sorted(names ^ set(table))}")
+        for name, value in table.items():
+            is_absent = value is None and name in ("bleu", "sacrebleu", "chrf")
+            if not (is_absent or isinstance(value, int | float)):
+                raise UserError(f"scores: {name!r} is of the wrong kind, {value!r}")
         return cls(**table, signatures=dict(signatures))
 
 

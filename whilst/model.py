@@ -16,10 +16,9 @@ from whilst.cache import Cache, KeysValues, Slot, held, lazy_zeros, numbers
 from whilst.errors import UserError
 from whilst.layers import DecoderLayer, EncoderLayer, Sublayer
 from whilst.mma import Delays, Stops
-from whilst.settings import Model
+from whilst.settings import MAX_POSITIONS, Model
 from whilst.vocab import PAD
 
-MAX_POSITIONS = 4096
 WIDTH = 64  # many logits at once are computed for a multiple of so many units
 
 

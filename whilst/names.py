@@ -29,6 +29,12 @@ def tokens_of(kind: str, argument: str) -> int:
     return int(argument)
 
 
+def normal(name: str) -> str:
+    """wait-3 for wait-03: a policy has one name, by which its evaluation is found again."""
+    kind, mark, argument = name.partition("-")
+    return f"{kind}-{int(argument)}" if mark and argument.isdecimal() and len(argument) <= MOST_DIGITS else name
+
+
 def agent_names(search: Search, labels: str) -> list[str]:
     """The policies of an agent that learnt these labels, in the order of its latencies."""
     return [TRANSLATION_BASED] if labels == "translation" else [f"agent-{first}" for first, _ in search.intervals]
@@ -70,6 +76,15 @@ def with_threshold(name: str, usual: float) -> tuple[str, float]:
     if not 0 <= threshold <= 1:
         raise UserError(f"policy {name[:40]}: a threshold is a number from 0 to 1, as in {policy}.threshold-0.6")
     return policy, threshold
+
+
+def distinct(policies: Sequence[str], usual: float) -> list[str]:
+    """Each policy once, however it is spelled; the first spelling of each."""
+    spelled: dict[tuple[str, float], str] = {}
+    for policy in policies:
+        name, threshold = with_threshold(policy, usual)
+        spelled.setdefault((normal(name), threshold), policy)
+    return list(spelled.values())
 
 
 def place_of(name: str, known: Sequence[str]) -> int:

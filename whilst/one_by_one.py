@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from whilst.boundaries import never
-from whilst.config import to_table
 from whilst.console import track
 from whilst.dataset import Dataset
 from whilst.engine import Exported, load_exported
@@ -15,11 +14,11 @@ from whilst.files import sha256_lines
 from whilst.folders import overridden
 from whilst.live import Session, Steps, Text, Word
 from whilst.loading import Opened, Wanted, open_exported
-from whilst.names import with_threshold
+from whilst.names import distinct, normal, with_threshold
 from whilst.processes import command, versions
 from whilst.scoring import Record, require_same_text, write_up
 from whilst.settings import Recipe
-from whilst.titles import pair_name, policy_name, system_name
+from whilst.titles import pair_name, policy_name, settings_table, system_name
 from whilst.trace import Sentence
 from whilst.vocab import EOS
 
@@ -110,8 +109,9 @@ def evaluate_exported(
     dataset = Dataset.open(Path(recipe.data.dataset))
     dataset.require_languages("data.dataset", folder, recipe.data)
     asked = []  # all of them first: a mistyped name must not cost the time of those before it
-    for name in dict.fromkeys(policies or recipe.evaluate.policies):
-        name, threshold = with_threshold(name, recipe.evaluate.threshold)
+    for spelled in distinct(policies or recipe.evaluate.policies, recipe.evaluate.threshold):
+        name, threshold = with_threshold(spelled, recipe.evaluate.threshold)
+        name = normal(name)
         sets = [*overrides, f"evaluate.threshold={threshold}"]
         opened = open_exported(exported, Wanted(str(folder), name, "onnx", precision, tuple(sets), device))
         asked.append((opened, overridden(exported.recipe, sets, folder)))
@@ -137,13 +137,13 @@ def evaluate_live(
     sentences = list(track(found, "translating", "sentences", len(sources)))
     seconds = time.perf_counter() - began
     about = {
-        "system": system_name(recipe, opened.policy),
+        "system": system_name(recipe, opened.policy, exported.path),
         "policy": name,
         "pair": pair_name(recipe),
         "split": split,
         "source_sha256": sha256_lines(sources),
         "reference_sha256": sha256_lines(references),
-        "settings": to_table(recipe),
+        "settings": settings_table(recipe, recipe.evaluate, dataset),
         "model_sha256": exported.weights,
         "command": command(),
         "seconds": round(seconds, 2),

@@ -18,7 +18,7 @@ from rich.table import Table
 from whilst import __version__
 from whilst.config import to_table
 from whilst.console import console, track
-from whilst.corpora import Files, is_tokenised, locate
+from whilst.corpora import Files, folder_of, is_tokenised, locate
 from whilst.dataset import FORMAT, MANIFEST, SPLITS, Dataset, Ragged, read_manifest
 from whilst.errors import UserError
 from whilst.files import sha256, sha256_lines, write_json, writing_text
@@ -110,7 +110,7 @@ def _checksums(files: Files, settings: Data) -> dict[str, Any]:
             which = f".{number // 2 + 1}" if number > 1 else ""  # of several pairs of files, from the second on
             inputs[f"{split}{which}.{side}"] = file
     if settings.codes:
-        inputs["codes"] = Path(settings.folder) / settings.codes
+        inputs["codes"] = folder_of(settings) / settings.codes
     for file in inputs.values():
         if not file.is_file():
             raise UserError(f"{file}: no such file")
@@ -213,7 +213,7 @@ def _segmenters(train: Cleaned, settings: Data) -> tuple[Segmenter, Segmenter]:
     if settings.units == "word":
         return WordSegmenter(), WordSegmenter()
     if settings.codes:
-        codes = BPESegmenter.from_codes(Path(settings.folder) / settings.codes)
+        codes = BPESegmenter.from_codes(folder_of(settings) / settings.codes)
         return codes, codes
     learn = BPESegmenter.learn if settings.units == "bpe" else PieceSegmenter.learn
     if settings.joint:

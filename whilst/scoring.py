@@ -5,18 +5,19 @@ no model: latency comes from the trace alone, quality from the trace and the ref
 """
 
 import dataclasses
+import json
 import typing
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from whilst.config import build
+from whilst.config import build, to_table
 from whilst.dataset import Dataset
 from whilst.errors import UserError
 from whilst.files import read_json, sha256_lines, write_json
 from whilst.metrics import Scores, score
-from whilst.settings import Data
+from whilst.settings import Data, Recipe
 from whilst.text import cleaner, read_lines
 from whilst.trace import Sentence, find_problem, read_trace, write_trace
 
@@ -95,6 +96,8 @@ def read_record(path: Path) -> Record:
     return Record(**table, scores=scores)
 
 
+SEARCHED = "intervals", "slope", "condition", "target", "tolerance"  # what decides an oracle's reads
+ELSEWHERE = "choose another folder with --out, or remove it"
 _KINDS: dict[Any, Any] = {str: str, float: (float, int)}  # all else is a table
 
 
@@ -107,8 +110,21 @@ def require_same_text(traces: Iterable[Path], dataset: Dataset, split: str) -> N
         except UserError:  # damaged, or of another version: nothing is lost
             continue
         if found != wanted:
-            advice = "choose another folder with --out, or remove it"
-            raise UserError(f"{path}: is an evaluation of another text; {advice}")
+            raise UserError(f"{path}: is an evaluation of another text; {ELSEWHERE}")
+
+
+def require_same_run(trace: Path, policy: str, recipe: Recipe) -> None:
+    """Nor must those of some other run, or of an oracle that was searched for otherwise."""
+    try:
+        found = read_record(record_path(trace)).settings if record_path(trace).is_file() else {}
+    except UserError:
+        return
+    now = json.loads(json.dumps(to_table(recipe)))
+    searched = [{name: table.get("search", {}).get(name) for name in SEARCHED} for table in (found, now)]
+    if found and found.get("run") != now["run"]:
+        raise UserError(f"{record_path(trace)}: is an evaluation of {found.get('run')}; {ELSEWHERE}")
+    if found and policy.startswith("oracle-") and searched[0] != searched[1]:
+        raise UserError(f"{record_path(trace)}: is an oracle of another search; {ELSEWHERE}")
 
 
 def find_records(folder: Path) -> list[Path]:
@@ -119,7 +135,7 @@ def find_records(folder: Path) -> list[Path]:
 
 def read_records(places: list[Path]) -> list[Record]:
     """Records from files (a record or its trace) and folders (every trace in them that has a record)."""
-    records = []
+    records: list[tuple[Path, Path]] = []
     for place in places:
         if place.is_dir():
             files = find_records(place)
@@ -129,8 +145,8 @@ def read_records(places: list[Path]) -> list[Record]:
             raise UserError(f"{place}: no such file or folder; `whilst evaluate` makes them")
         else:
             files = [place if place.suffix == ".json" else record_path(place)]
-        records += [read_record(path) for path in files]
-    return records
+        records += [(path.resolve(), path) for path in files]
+    return [read_record(path) for path in dict(records).values()]  # one that is named twice, once
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from whilst.errors import UserError
 from whilst.files import read_json, write_json, writing
+from whilst.text import read_lines
 
 
 class Segmenter(abc.ABC):
@@ -111,7 +112,7 @@ class BPESegmenter(Segmenter):
             raise UserError(
                 f"{path}: no such file; data.codes names subword-nmt codes, relative to data.folder"
             )
-        lines = path.read_text(encoding="utf-8").rstrip("\n").split("\n")
+        lines = "\n".join(read_lines(path)).rstrip("\n").split("\n")
         if not lines[0].startswith("#version: 0.2"):
             raise UserError(
                 f"{path}:1: not subword-nmt codes of version 0.2; learn them anew or leave data.codes empty"

@@ -11,6 +11,7 @@ from whilst.errors import UserError
 
 Shortcut = Literal["dropout", "norms", "looks", "states", "tiles"]
 SHORTCUTS: tuple[Shortcut, ...] = ("dropout", "norms", "looks", "states", "tiles")
+MAX_POSITIONS = 4096  # units of a sentence, end mark counted
 
 
 def _require(holds: bool, message: str) -> None:
@@ -52,7 +53,8 @@ class Data:
         )
         _require(self.size > 0, f"data.size: must be positive, not {self.size}")
         _require(self.minimum_frequency >= 1, "data.minimum_frequency: must be at least 1")
-        _require(self.max_length >= 2, "data.max_length: must be at least 2")
+        wanted = f"data.max_length: must be from 2 to {MAX_POSITIONS - 1}"  # and an end mark
+        _require(2 <= self.max_length < MAX_POSITIONS, wanted)
         _require(0 <= self.max_ratio < math.inf, f"data.max_ratio: must be 0 or more, not {self.max_ratio}")
         for name in ("train", "valid", "test"):
             files = getattr(self, name)

@@ -8,7 +8,10 @@ from typing import Annotated
 
 import typer
 
+from whilst.errors import UserError
 from whilst.options import Device, Policies, Run, Set
+
+RECIPES = Path("recipes")
 
 
 def analyse(
@@ -36,7 +39,7 @@ def analyse(
 
 def paper(
     results: Annotated[Path, typer.Argument(help="Kept evaluations.", metavar="RESULTS")] = Path("results"),
-    recipes: Annotated[Path, typer.Option(help="Recipes that they were made with.")] = Path("recipes"),
+    recipes: Annotated[Path, typer.Option(help="Recipes that they were made with.")] = RECIPES,
     out: Annotated[Path | None, typer.Option(help="Folder for the document; default: RESULTS/paper.")] = None,
 ) -> None:
     """Write one document: every table and figure of the BS-SiMT paper, with its numbers and ours side by side.
@@ -52,6 +55,8 @@ def paper(
     from whilst.console import notes
     from whilst.paper_doc import write_paper
 
+    if recipes != RECIPES and not recipes.is_dir():
+        raise UserError(f"--recipes {recipes}: no such folder")
     folder = out or results / "paper"
     written = write_paper(results, recipes, folder)
     notes.print(f"{folder}: {', '.join(path.name for path in written)}")

@@ -142,7 +142,7 @@ class Led:
         # Of the other settings none matters: no word is chosen here.
         deciding = Evaluate(threshold=self.settings.threshold, precision=self.settings.precision)
         return Point(
-            system=system_name(recipe, self.policy),
+            system=system_name(recipe, self.policy, self.trained.path),
             policy=policy_name(self.policy, deciding),
             label=point_name(self.policy, recipe.search.intervals, recipe.objective.latency_average),
             run=str(self.run),

@@ -9,8 +9,8 @@ FILE = "times.json"
 
 def stage_times(run: Path) -> dict[str, float]:
     """Seconds by stage, in the order in which they were done; none for a run that never noted any."""
-    path = run / FILE
-    return {str(name): float(seconds) for name, seconds in read_json(path).items()} if path.is_file() else {}
+    found = read_json(run / FILE) if (run / FILE).is_file() else {}
+    return {str(name): float(seconds) for name, seconds in found.items()} if isinstance(found, dict) else {}
 
 
 def note_time(run: Path, stage: str, seconds: float, goes_on: bool = False) -> None:

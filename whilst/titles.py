@@ -1,11 +1,14 @@
 """What an evaluation goes by: system, policy and pair; and where its weights come from."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from whilst.checkpoint import Trained
+from whilst.config import to_table
+from whilst.dataset import Dataset
 from whilst.files import read_json, sha256
-from whilst.folders import AGENT, WEIGHTS, read_recipe
+from whilst.folders import AGENT, WEIGHTS, began_with
 from whilst.names import TRANSLATION_BASED
 from whilst.settings import Data, Evaluate, Recipe
 
@@ -18,15 +21,15 @@ def agent_checksum(trained: Trained, policy_name: str) -> str:
 def origin(run: Path, recipe: Recipe) -> dict[str, str]:
     """What a record says of where a run's weights come from, as far as it is known."""
     summaries = (run / "summary.json", run / AGENT / "summary.json")  # a copy of a translator has but its agent's
-    summary: dict[str, Any] = next((read_json(path) for path in summaries if path.is_file()), {})
-    found = {"dataset_sha256": str(summary.get("dataset_sha256", "")), "began_with": _began_with(recipe)}
+    summary: Any = next((read_json(path) for path in summaries if path.is_file()), None)
+    summary = summary if isinstance(summary, dict) else {}
+    found = {"dataset_sha256": str(summary.get("dataset_sha256", "")), "began_with": began_with(recipe, run)}
     return {name: value for name, value in found.items() if value}
 
 
-def _began_with(recipe: Recipe) -> str:
-    """The objective of the model that it started from; nothing where there is none, or it is gone."""
-    start = Path(recipe.start)
-    return read_recipe(start).objective.name if recipe.start and (start / "recipe.json").is_file() else ""
+def settings_table(recipe: Recipe, settings: Evaluate, dataset: Dataset) -> dict[str, Any]:
+    """What a record keeps: all that made the model, how it was evaluated, and how the text of that was cleaned."""
+    return to_table(replace(recipe, evaluate=settings, data=dataset.cleaning(recipe.data)))
 
 
 def policy_name(name: str, settings: Evaluate) -> str:
@@ -46,13 +49,13 @@ def policy_name(name: str, settings: Evaluate) -> str:
     return name
 
 
-def system_name(recipe: Recipe, policy_name: str) -> str:
-    """The name of what was trained and how it was used, as reports know it."""
+def system_name(recipe: Recipe, policy_name: str, run: Path | None = None) -> str:
+    """The name of what was trained (in the folder `run`) and how it was used, as reports know it."""
     objective, kind = recipe.objective.name, policy_name.partition("-")[0]
     if policy_name == TRANSLATION_BASED:
         return "translation-based"
     if kind in ("agent", "oracle"):
-        system = _searching(recipe)
+        system = _searching(recipe, run)
         return system if kind == "agent" else f"{system} oracle"
     if objective != "search":
         name = "full-sentence" if objective == "full" else objective
@@ -61,13 +64,13 @@ def system_name(recipe: Recipe, policy_name: str) -> str:
     return "bs-simt (diagonal)" if kind == "diagonal" else "bs-simt (wait-k)"
 
 
-def _searching(recipe: Recipe) -> str:
+def _searching(recipe: Recipe, run: Path | None) -> str:
     """BS-SiMT, and in brackets how its model came about if not by fine-tuning a multi-path one (the paper)."""
     if recipe.objective.name != "search":
         return f"bs-simt ({recipe.objective.name})"  # not fine-tuned on its reads
     if not recipe.start:
         return "bs-simt (from scratch)"
-    if (base := _began_with(recipe)) in ("", "multi-path"):
+    if (base := began_with(recipe, run)) in ("", "multi-path"):
         return "bs-simt"
     return f"bs-simt (from {'full-sentence' if base == 'full' else base})"
 

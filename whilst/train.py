@@ -1,5 +1,6 @@
 """One visible loop: batches in, weights out. Killed at any moment it goes on where it was."""
 
+import math
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -19,6 +20,7 @@ from whilst.evaluate import check_evaluation, evaluate_run
 from whilst.files import write_json
 from whilst.folders import AGENT, WEIGHTS, read_recipe
 from whilst.measured import measured_already
+from whilst.names import distinct
 from whilst.processes import Processes, describe, versions, wake_compilers
 from whilst.report import report
 from whilst.report_screen import print_table
@@ -102,7 +104,8 @@ def require_no_translator(folder: Path, start: Path) -> None:
 
 def evaluate(recipe: Recipe, device: torch.device, restart: bool, with_text: bool) -> None:
     """The recipe's policies, each on the model that it is for, but for those measured already; then the report."""
-    run, began, names = Path(recipe.run), time.perf_counter(), list(dict.fromkeys(recipe.evaluate.policies))
+    run, began = Path(recipe.run), time.perf_counter()
+    names = distinct(recipe.evaluate.policies, recipe.evaluate.threshold)
     found = {} if restart else measured_already(run, names, with_text, recipe.evaluate)
     for name in found:
         notes.print(f"{name}: measured already")
@@ -202,6 +205,7 @@ def run(trainer: Trainer) -> None:
     losses, tokens, since = torch.zeros((), device=device), 0, time.perf_counter()
     busy = 0.0  # seconds spent on updates, validation left out
     trained_tokens = 0
+    began = trainer.step
     stop, halted = trainer.step >= settings.steps or out_of_patience(trainer), False
     with interrupts() as interrupted, bar(None, "training", "steps", settings.steps, trainer.step) as progress:
         while not stop:
@@ -240,8 +244,10 @@ def run(trainer: Trainer) -> None:
                 since += time.perf_counter() - paused
     if halted:
         raise UserError(f"{trainer.folder}: stopped after step {trainer.step}; the same command goes on from there")
+    if tokens:  # since the last row of the history: patience does not wait for the next
+        busy, trained_tokens = busy + time.perf_counter() - since, trained_tokens + tokens
     if trainer.processes.first:
-        finish(trainer, writer, trained_tokens, busy)
+        finish(trainer, writer, trained_tokens, busy, trainer.step > began)
     trainer.processes.agree(True, device)  # nobody goes on before the weights are final
 
 
@@ -270,14 +276,16 @@ def show(trainer: Trainer, found: Validation, writer: Any) -> None:
     trainer.note({"step": trainer.step, "valid/loss": found.loss, "valid/bleu": found.bleu} | figures, writer)
     bleu = "" if found.bleu is None else f"  BLEU {found.bleu:.2f}"
     bleu += "".join(f"  {name} {value:.3f}" for name, value in found.figures.items())
-    best = "  best so far" if trainer.best is found else ""
+    best = "  best so far" if trainer.best is found and not math.isnan(found.loss) else ""
     say(f"step {trainer.step:>6}  loss {found.loss:.4f}{bleu}{best}")
+    if math.isnan(found.loss):
+        notes.print("the loss is not a number: training has diverged; begin anew with a smaller train.lr")
 
 
-def finish(trainer: Trainer, writer: Any, tokens: int, seconds: float) -> None:
+def finish(trainer: Trainer, writer: Any, tokens: int, seconds: float, went_on: bool) -> None:
     """Try the average of the last weights, and sum up."""
     # Once: who has begun with these weights must find the very same file when nothing is left to do.
-    is_new = bool(tokens) or not (trainer.folder / "summary.json").is_file()  # it may have been killed just before
+    is_new = went_on or not (trainer.folder / "summary.json").is_file()  # it may have been killed just before
     found = trainer.try_average() if is_new else None
     if found is not None:
         notes.print(f"average of {len(trainer.waiting)} checkpoints:")
@@ -303,7 +311,7 @@ def finish(trainer: Trainer, writer: Any, tokens: int, seconds: float) -> None:
         write_json(trainer.folder / "summary.json", summary)
     notes.print(
         f"{trainer.folder}: {trainer.step} steps"
-        + (f", {seconds:.0f} s, {rate:,.0f} target tokens/s" if tokens else ", nothing left to do")
+        + (f", {seconds:.0f} s, {rate:,.0f} target tokens/s" if went_on else ", nothing left to do")
     )
 
 

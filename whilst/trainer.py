@@ -168,6 +168,7 @@ class Trainer:
         return {
             "step": self.step,
             "start": self.start,
+            "dataset": self.task.dataset.checksum,
             "place": self.place,
             "best": self.best.to_table() if self.best else None,
             "best_step": self.best_step,
@@ -192,6 +193,11 @@ class Trainer:
         if about["start"] != self.start:
             raise UserError(
                 f"{self.folder}: began with other weights of {self.recipe.start}, which have changed since;"
+                " train it anew with --restart, or keep the old run and choose another folder"
+            )
+        if about.get("dataset", self.task.dataset.checksum) != self.task.dataset.checksum:
+            raise UserError(
+                f"{self.folder}: began with another text in {self.task.dataset.path}, which was prepared anew;"
                 " train it anew with --restart, or keep the old run and choose another folder"
             )
         self.step, self.place = about["step"], tuple(about["place"])

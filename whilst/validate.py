@@ -28,8 +28,10 @@ class Validation:
     figures: dict[str, float] = field(default_factory=dict)  # whatever else was measured
 
     def better(self, other: "Validation | None", keep: str) -> bool:
-        if other is None or math.isnan(other.loss):
+        if other is None:
             return True
+        if math.isnan(self.loss) or math.isnan(other.loss):
+            return not math.isnan(self.loss)
         if keep == "bleu" and self.bleu is not None and other.bleu is not None and self.bleu != other.bleu:
             return self.bleu > other.bleu
         return self.loss < other.loss
