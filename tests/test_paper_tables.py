@@ -1,6 +1,7 @@
 """What the paper's document shows beside the paper's own rows: our control, a point without a curve, late heads."""
 
 from collections.abc import Sequence
+from operator import itemgetter
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,8 @@ from whilst.families import families, read_filed
 from whilst.lines import Line
 from whilst.outliers import Head, write_heads
 from whilst.provenance import read_recipes
+from whilst.report import our_lines, to_results
+from whilst.scoring import read_records
 from whilst.shelf import Shelf
 
 TRANSLATING = "iwslt15.en-vi.translation-based"
@@ -72,6 +75,23 @@ def test_a_point_alone_compares_with_the_other_curves_at_its_latency(results: Pa
     assert "the paper's translation-based" not in found
     wanted = ["iwslt15.en-vi", "translation-based", "the paper's + teacher", "no curve"]
     assert wanted in [row[:4] for row in rows(text)]
+
+
+def test_thresholds_are_the_curve_of_what_has_no_intervals(results: Path, tmp_path: Path) -> None:
+    for threshold, al, bleu in ((0.3, 0.5, 21.0), (0.4, 1.5, 25.0)):
+        policy, sets = f"agent-translation.threshold-{threshold}", f"evaluate.threshold={threshold}"
+        keep(results / "prefixes", TRANSLATING, "translation-based", policy, al, bleu, sets)
+    text = write(results, tmp_path / "out")
+    found = {row[1]: row[3:] for row in rows(section(text, "Table 8")) if row[0] == "translation-based"}
+    # On the line from 21 at 0.5 to 25 at 1.5 there is 21.44 at the paper's AL.
+    assert found["n/a"] == ["0.61", "21.92", "3.50", "27.00", "1", "21.44", "-0.48", "-0.50"]
+    assert found["0.3"][2:5] == ["0.50", "21.00", "1"]
+    wanted = ["iwslt15.en-vi", "translation-based", "the paper's + teacher", "1 of 1", "-0.48"]
+    assert wanted in [row[:5] for row in rows(text)]
+    assert "ours 27.00 at AL 3.50, the paper's 21.92 at 0.61" in text, "as before"
+    (line,) = our_lines(to_results(read_records([results / "prefixes"])))
+    assert [label for label, _, _ in sorted(line.curve, key=itemgetter(1))] == ["0.3", "0.4", "n/a"]
+    assert line.variants == []
 
 
 def test_heads_that_keep_mma_waiting_are_told(tmp_path: Path) -> None:

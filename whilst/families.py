@@ -21,6 +21,7 @@ TRIED = "tried"
 DIAGONAL = "multi-path (diagonal)"  # our control: the reads rise with the source at an even pace, from k on
 # What makes a point of a system's curve, where each point is a model.
 POINT = {"wait-k": ("objective.k", "train.validate_k"), "mma": ("objective.latency_average",)}
+TRANSLATING = "translation-based"
 # What the paper varies, and its own choice.
 DEFAULTS = {
     "length": "5",
@@ -156,6 +157,8 @@ def describe(item: Filed) -> tuple[Family, str, tuple[Any, ...]]:
     settings = relevant(settings, result.kind, record.system)
     seeds = tuple(settings.pop(name) for name in sorted(settings) if name.endswith("train.seed"))
     settings = {name: value for name, value in settings.items() if name not in POINT.get(record.system, ())}
+    if record.system == TRANSLATING:
+        del settings["evaluate.threshold"]  # the point, for want of intervals
     if "search.intervals" in settings:
         # Which they are is the point; how long, and whether one model serves several, is the recipe.
         intervals = settings["search.intervals"]

@@ -46,14 +46,15 @@ def oracle_names(search: Search) -> list[str]:
 
 
 def point_name(policy: str, intervals: Sequence[Sequence[int]], weight: object) -> str:
-    """What tells a point apart on its curve: k, the search interval, or MMA's weight of latency."""
+    """What tells a point apart on its curve: k, the search interval, MMA's weight of latency, or a threshold."""
     kind, _, argument = policy.partition(".")[0].partition("-")
     if kind in ("wait", "diagonal"):
         return f"k={argument}"
     if kind == "mma":
         return f"λ={weight}"
     if policy.startswith(TRANSLATION_BASED):
-        return NAMELESS
+        threshold = re.search(r"\.threshold-(\d*\.?\d+)", policy)
+        return threshold[1] if threshold else NAMELESS
     return next((f"[{first},{last}]" for first, last in intervals if str(first) == argument), policy)
 
 

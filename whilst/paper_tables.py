@@ -11,10 +11,11 @@ from statistics import fmean
 from whilst import paper
 from whilst.document import Block, Items, Picture, Table, Text
 from whilst.errors import UserError
-from whilst.families import DEFAULTS, DIAGONAL, Family
+from whilst.families import DEFAULTS, DIAGONAL, TRANSLATING, Family
 from whilst.figure import draw
 from whilst.files import read_json
 from whilst.lines import Line
+from whilst.names import NAMELESS
 from whilst.outliers import FAR, Head
 from whilst.paper import FULL, ORACLE, Point
 from whilst.provenance import link, missing
@@ -36,7 +37,6 @@ from whilst.shelf import (
 from whilst.tables import NONE, Column, Grid, figure, signed
 
 OVER = "over the diagonal"
-TRANSLATING = "translation-based"  # has one point, so no curve that could be read at another AL
 
 
 def _systems(task: str) -> list[str]:
@@ -91,13 +91,15 @@ def _rows(
 
 
 def alone(task: str, family: Family, name: str, shelf: Shelf) -> list[Block]:
-    """A point that makes no curve: itself beside the paper's, and at its AL what all other curves have."""
-    if not family.curve:
+    """The usual point of what may have no other: itself beside the paper's, and at its AL what all curves have."""
+    point = next((one for one in family.curve if one.label == NAMELESS), None)
+    if point is None:
         return []
-    point, theirs = family.curve[0], paper.curve(task, TRANSLATING)[0]
+    theirs = paper.curve(task, TRANSLATING)[0]
     al, their_al = point.al or 0.0, theirs.al or 0.0
     about = (
-        f"{name}, one point: ours {point.bleu:.2f} at AL {al:.2f}, the paper's {theirs.bleu:.2f} at {their_al:.2f};"
+        f"{name}, WRITE at 0.5: ours {point.bleu:.2f} at AL {al:.2f},"
+        f" the paper's {theirs.bleu:.2f} at {their_al:.2f};"
         f" {signed(point.bleu - theirs.bleu)} BLEU and {signed(al - their_al)} AL. At AL {al:.2f} the others have:"
     )
     lines = [(f"the paper's {system}", paper.curve(task, system)) for system in paper.systems(task)]
@@ -171,7 +173,8 @@ def summary(shelf: Shelf) -> Grid:
                 figures = [fmean(found), min(found), max(found)] if found else [None, None, None]
                 counts = {len(point.filed) for point in family.points}
                 seeds = " to ".join(map(str, sorted({min(counts), max(counts)})))
-                compared = "no curve" if system == TRANSLATING else f"{len(found)} of {len(theirs)}"
+                is_alone = system == TRANSLATING and len(family.curve) < 2
+                compared = "no curve" if is_alone else f"{len(found)} of {len(theirs)}"
                 rows.append([task, name, text_of(family), compared, *map(signed, figures), seeds])
     texts = [Column(name, is_text=True) for name in ("task", "system", "our training text")]
     names = ("points compared", "mean difference", "least", "most", "seeds")

@@ -13,6 +13,7 @@ from typing import Any
 
 from whilst.config import build, to_table
 from whilst.errors import UserError
+from whilst.names import TRANSLATION_BASED
 from whilst.scoring import Record
 from whilst.settings import Recipe
 
@@ -20,6 +21,7 @@ from whilst.settings import Recipe
 UNIMPORTANT = {"run", "start", "stages", "evaluate.policies", "evaluate.batch", "data.dataset", "data.folder"}
 UNIMPORTANT |= {"data.train", "data.valid", "data.test"}
 WATCHING = ("save_every", "log_every", "tensorboard", "layout", "compile", "shortcuts")
+THRESHOLD = r"threshold-\d*\.?\d+\.?"
 _SEEDED = "train.seed", "search.train.seed", "agent.train.seed"
 
 
@@ -50,13 +52,17 @@ class Result:
 
     @property
     def variant(self) -> str:
-        """Such as agent gru or threshold-0.4: what makes points of one policy belong to another curve."""
-        return joined(self.change, self.policy.partition(".")[2])
+        """Such as agent gru or threshold-0.4: what makes points of one policy belong to another curve.
+
+        The translation-based policy has no interval: its thresholds are the points of its curve.
+        """
+        is_point = self.policy.startswith(TRANSLATION_BASED)
+        return joined(self.change, self.decoding if is_point else self.policy.partition(".")[2])
 
     @property
     def decoding(self) -> str:
         """How it was decoded, such as unknown-keep. An agent's threshold is part of its policy."""
-        return re.sub(r"threshold-\d*\.?\d+\.?", "", self.policy.partition(".")[2])
+        return re.sub(THRESHOLD, "", self.policy.partition(".")[2])
 
     @property
     def name(self) -> str:
