@@ -117,6 +117,10 @@ def test_evaluations_of_an_export_stay_apart_too(whole: Recipe, turned: Data, tm
     with pytest.raises(UserError, match=f"^data.dataset: .* is tgt to src, but {out} translates src to tgt$"):
         evaluate_exported(out, ["wait-1"], "fp32", None, False, [f"data.dataset={turned.dataset}"], "cpu")
     assert sha256(path) == before
+    export(Path(whole.run) / "search", tuned := tmp_path / "tuned")
+    with pytest.raises(UserError, match=f"^{path}: is an evaluation of {whole.run}; choose another folder"):
+        evaluate_exported(tuned, ["wait-1"], "fp32", out / "evaluations", False, two, "cpu")
+    assert sha256(path) == before
 
 
 def test_evaluations_of_other_texts_stay_apart(whole: Recipe, turned: Data, tmp_path: Path) -> None:

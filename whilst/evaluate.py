@@ -29,7 +29,7 @@ from whilst.policy.diagonal import Diagonal
 from whilst.policy.mma import NO_HEADS, Stopped
 from whilst.policy.oracle import Oracle
 from whilst.processes import circumstances, pick_device
-from whilst.scoring import Record, record_path, require_same_run, require_same_text, write_up
+from whilst.scoring import Record, record_path, require_same_runs, require_same_text, write_up
 from whilst.settings import Evaluate, Recipe
 from whilst.titles import agent_checksum, origin, pair_name, policy_name, settings_table, system_name
 from whilst.trace import Sentence
@@ -279,7 +279,6 @@ def evaluate_run(
     traces = [trace_path(folder, one.name, one.settings) for one in asked]
     require_same_text(traces, dataset, recipe.evaluate.split)
     if out is not None or overrides:  # else they are the run's own, and what was trained anew is measured anew
-        for one, trace in zip(asked, traces, strict=True):
-            require_same_run(trace, one.name, one.trained.recipe)
+        require_same_runs((trace, one.name, one.trained.recipe) for trace, one in zip(traces, asked, strict=True))
     works = (evaluate(trained, dataset, one, settings, folder, with_text) for trained, one, settings in chosen)
     return all_done(works, helpers() if len(chosen) > 1 and pick_device(device).type == "cuda" else 0)

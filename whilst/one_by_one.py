@@ -16,7 +16,7 @@ from whilst.live import Session, Steps, Text, Word
 from whilst.loading import Opened, Wanted, open_exported
 from whilst.names import distinct, normal, with_threshold
 from whilst.processes import command, versions
-from whilst.scoring import Record, require_same_text, write_up
+from whilst.scoring import Record, require_same_runs, require_same_text, write_up
 from whilst.settings import Recipe
 from whilst.titles import pair_name, policy_name, settings_table, system_name
 from whilst.trace import Sentence
@@ -119,6 +119,9 @@ def evaluate_exported(
     named = [f"{policy_name(opened.policy, one.evaluate)}.{exported.precision}" for opened, one in asked]
     traces = [place / f"{split}.{name}.jsonl.xz" for name in named]
     require_same_text(traces, dataset, split)
+    if out is not None:
+        both = zip(traces, asked, strict=True)
+        require_same_runs((trace, opened.policy, one) for trace, (opened, one) in both)
     works = zip(asked, named, traces, strict=True)
     return [
         evaluate_live(opened, one, exported, dataset, name, trace, with_text)

@@ -113,18 +113,23 @@ def require_same_text(traces: Iterable[Path], dataset: Dataset, split: str) -> N
             raise UserError(f"{path}: is an evaluation of another text; {ELSEWHERE}")
 
 
-def require_same_run(trace: Path, policy: str, recipe: Recipe) -> None:
-    """Nor must those of some other run, or of an oracle that was searched for otherwise."""
-    try:
-        found = read_record(record_path(trace)).settings if record_path(trace).is_file() else {}
-    except UserError:
-        return
-    now = json.loads(json.dumps(to_table(recipe)))
-    searched = [{name: table.get("search", {}).get(name) for name in SEARCHED} for table in (found, now)]
-    if found and found.get("run") != now["run"]:
-        raise UserError(f"{record_path(trace)}: is an evaluation of {found.get('run')}; {ELSEWHERE}")
-    if found and policy.startswith("oracle-") and searched[0] != searched[1]:
-        raise UserError(f"{record_path(trace)}: is an oracle of another search; {ELSEWHERE}")
+def require_same_runs(wanted: Iterable[tuple[Path, str, Recipe]]) -> None:
+    """Nor must those of some other run, or of an oracle that was searched for otherwise.
+
+    `wanted`: where a trace is to lie, of which policy, by which recipe.
+    """
+    for trace, policy, recipe in wanted:
+        path = record_path(trace)
+        try:
+            found = read_record(path).settings if path.is_file() else {}
+        except UserError:  # damaged, or of another version: nothing is lost
+            continue
+        if found and found.get("run") != recipe.run:
+            raise UserError(f"{path}: is an evaluation of {found.get('run')}; {ELSEWHERE}")
+        now = json.loads(json.dumps(to_table(recipe.search)))
+        same = all(found.get("search", {}).get(name) == now[name] for name in SEARCHED)
+        if found and policy.startswith("oracle-") and not same:
+            raise UserError(f"{path}: is an oracle of another search; {ELSEWHERE}")
 
 
 def find_records(folder: Path) -> list[Path]:
