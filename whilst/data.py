@@ -104,8 +104,8 @@ def padded(split: Split, chosen: Ints, box: tuple[int, int] | None = None) -> Ba
     """
     source, source_row, source_place, source_lengths = gather(split.source, chosen)
     target, target_row, target_place, target_lengths = gather(split.target, chosen)
-    require_places(max(int(source_lengths.max()), int(target_lengths.max())))
     tokens, longest = int(target_lengths.sum()), (int(source_lengths.max()), int(target_lengths.max()))
+    require_places(max(longest))
     count, width, height = (box[0], box[1], box[1]) if box else (len(chosen), *longest)
     source_lengths, target_lengths = (
         np.concatenate([lengths, np.ones(count - len(chosen), np.int64)])

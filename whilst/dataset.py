@@ -4,7 +4,7 @@ Knows the folder's format and nothing of how it was made (prepare.py) or what is
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from whilst.config import build, to_table
 from whilst.errors import UserError
 from whilst.files import read_json, sha256, sha256_lines, writing
 from whilst.settings import Data
@@ -21,6 +22,7 @@ from whilst.vocab import Language
 FORMAT = 1
 MANIFEST = "manifest.json"
 SPLITS = ("train", "valid", "test")
+DAMAGED = "{}: manifest.json is damaged; run `whilst prepare --overwrite`"
 CLEANING = "unescape", "moses", "detokenise", "tokenised", "lowercase"  # settings that decide what a line becomes
 
 
@@ -143,8 +145,8 @@ class Dataset:
 
     def cleaning(self, settings: Data) -> Data:
         """The settings with those that this text was cleaned by: it need not be the one that a run learnt from."""
-        said = {name: self.manifest["settings"].get(name) for name in CLEANING}
-        return replace(settings, **{name: _frozen(value) for name, value in said.items() if value is not None})
+        said = self.manifest["settings"]
+        return build(Data, to_table(settings) | {name: said[name] for name in CLEANING if name in said})
 
     def text(self, name: str) -> tuple[list[str], list[str]]:
         """The cleaned lines of valid or test, source and target."""
@@ -163,10 +165,6 @@ class Dataset:
             raise UserError(f"{self.path}: there is no split {name!r}, only {', '.join(there)}")
 
 
-def _frozen(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
-
-
 def read_manifest(path: Path) -> dict[str, Any]:
     """The manifest of a dataset folder, of a format that this version can read."""
     if not path.is_dir():
@@ -174,13 +172,15 @@ def read_manifest(path: Path) -> dict[str, Any]:
     if not (path / MANIFEST).is_file():
         raise UserError(f"{path}: not a dataset (no manifest.json); make one with `whilst prepare`")
     manifest = read_json(path / MANIFEST)
-    if not isinstance(manifest, dict) or ("format" in manifest and not {"splits", "settings"} <= manifest.keys()):
-        raise UserError(f"{path}: manifest.json is damaged; run `whilst prepare --overwrite`")
+    if not isinstance(manifest, dict):
+        raise UserError(DAMAGED.format(path))
     if manifest.get("format") != FORMAT:
         raise UserError(
             f"{path}: dataset format {manifest.get('format')}, but this version reads {FORMAT}; "
             "run `whilst prepare --overwrite`"
         )
+    if not {"splits", "settings"} <= manifest.keys():
+        raise UserError(DAMAGED.format(path))
     return manifest
 
 

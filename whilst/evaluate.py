@@ -21,7 +21,7 @@ from whilst.files import sha256_lines
 from whilst.folders import SEARCH, has_agent, home, overridden, pace_in
 from whilst.labels import find_labels
 from whilst.loop import Output
-from whilst.names import agent_names, normal, oracle_names, place_of, tokens_of, with_threshold
+from whilst.names import agent_names, oracle_names, place_of, tokens_of, with_threshold
 from whilst.outliers import find_heads, heads_table, write_heads
 from whilst.policy import Policy, policy
 from whilst.policy.agent import Learnt
@@ -246,7 +246,7 @@ def find_asked(run: Path, policies: Sequence[str], load: Callable[[Path], Traine
     recipe = load(run).recipe
     asked: dict[tuple[str, float], Asked] = {}  # one that is named twice, once
     for named in policies or recipe.evaluate.policies:
-        name = normal(with_threshold(named, 0.0)[0])
+        name, _ = with_threshold(named, 0.0)
         trained = load(home(run, name))  # whose recipe says at which probability its agent WRITEs
         threshold = with_threshold(named, trained.recipe.evaluate.threshold)[1]
         settings = dataclasses.replace(recipe.evaluate, threshold=threshold)

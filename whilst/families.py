@@ -186,7 +186,7 @@ def relevant(settings: dict[str, Any], kind: str, system: str) -> dict[str, Any]
         dropped += ["train.", "objective."]  # copies of search.train and search.objective
     else:
         dropped += ["search.train.", "search.objective."]
-        if not learnt or system == "translation-based":
+        if not learnt or system == TRANSLATING:
             dropped.append("search.")
     if kind != "agent":
         dropped.append("agent.")

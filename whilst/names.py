@@ -13,6 +13,7 @@ FIXED = "wait-1", "wait-3", "wait-5"  # for these latencies, where there is no a
 LIVE = "full", "wait", "diagonal", "mma", "agent"  # kinds that need no reference
 TRANSLATION_BASED = "agent-translation"  # the agent that learnt when prefixes are translated as the whole source is
 NAMELESS = "n/a"  # the one point of a system that has no other, as the paper calls it
+THRESHOLD = re.compile(r"threshold-(\d*\.?\d+)\.?")  # in the name of a record's policy
 MOST_DIGITS = 9  # of a K: clients choose it, and beyond 64 bits nothing can be computed
 
 
@@ -53,7 +54,7 @@ def point_name(policy: str, intervals: Sequence[Sequence[int]], weight: object) 
     if kind == "mma":
         return f"λ={weight}"
     if policy.startswith(TRANSLATION_BASED):
-        threshold = re.search(r"\.threshold-(\d*\.?\d+)", policy)
+        threshold = THRESHOLD.search(policy)
         return threshold[1] if threshold else NAMELESS
     return next((f"[{first},{last}]" for first, last in intervals if str(first) == argument), policy)
 
@@ -64,8 +65,9 @@ def bare(system: str) -> str:
 
 
 def with_threshold(name: str, usual: float) -> tuple[str, float]:
-    """agent-1.threshold-0.6 as its records call it: the policy, and at which probability it WRITEs."""
+    """agent-1.threshold-0.6 as its records call it: the policy, by its one name, and the chance at which it WRITEs."""
     policy, mark, value = name.partition(".threshold-")
+    policy = normal(policy)
     if not mark:
         return policy, usual
     if not policy.startswith("agent-"):
@@ -83,8 +85,7 @@ def distinct(policies: Sequence[str], usual: float) -> list[str]:
     """Each policy once, however it is spelled; the first spelling of each."""
     spelled: dict[tuple[str, float], str] = {}
     for policy in policies:
-        name, threshold = with_threshold(policy, usual)
-        spelled.setdefault((normal(name), threshold), policy)
+        spelled.setdefault(with_threshold(policy, usual), policy)
     return list(spelled.values())
 
 

@@ -14,7 +14,7 @@ from whilst.files import sha256_lines
 from whilst.folders import overridden
 from whilst.live import Session, Steps, Text, Word
 from whilst.loading import Opened, Wanted, open_exported
-from whilst.names import distinct, normal, with_threshold
+from whilst.names import distinct, with_threshold
 from whilst.processes import command, versions
 from whilst.scoring import Record, require_same_runs, require_same_text, write_up
 from whilst.settings import Recipe
@@ -111,7 +111,6 @@ def evaluate_exported(
     asked = []  # all of them first: a mistyped name must not cost the time of those before it
     for spelled in distinct(policies or recipe.evaluate.policies, recipe.evaluate.threshold):
         name, threshold = with_threshold(spelled, recipe.evaluate.threshold)
-        name = normal(name)
         sets = [*overrides, f"evaluate.threshold={threshold}"]
         opened = open_exported(exported, Wanted(str(folder), name, "onnx", precision, tuple(sets), device))
         asked.append((opened, overridden(exported.recipe, sets, folder)))

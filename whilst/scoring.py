@@ -17,7 +17,7 @@ from whilst.dataset import Dataset
 from whilst.errors import UserError
 from whilst.files import read_json, sha256_lines, write_json
 from whilst.metrics import Scores, score
-from whilst.settings import Data, Recipe
+from whilst.settings import SEARCHED, Data, Recipe
 from whilst.text import cleaner, read_lines
 from whilst.trace import Sentence, find_problem, read_trace, write_trace
 
@@ -96,7 +96,6 @@ def read_record(path: Path) -> Record:
     return Record(**table, scores=scores)
 
 
-SEARCHED = "intervals", "slope", "condition", "target", "tolerance"  # what decides an oracle's reads
 ELSEWHERE = "choose another folder with --out, or remove it"
 _KINDS: dict[Any, Any] = {str: str, float: (float, int)}  # all else is a table
 
@@ -104,13 +103,10 @@ _KINDS: dict[Any, Any] = {str: str, float: (float, int)}  # all else is a table
 def require_same_text(traces: Iterable[Path], dataset: Dataset, split: str) -> None:
     """Evaluations of some other text that lie where these are to lie must not be replaced."""
     wanted = sha256_lines(dataset.text(split)[1])
-    for path in filter(Path.is_file, map(record_path, traces)):
-        try:
-            found = read_record(path).reference_sha256
-        except UserError:  # damaged, or of another version: nothing is lost
-            continue
-        if found != wanted:
-            raise UserError(f"{path}: is an evaluation of another text; {ELSEWHERE}")
+    for trace in traces:
+        found = _in_the_way(trace)
+        if found is not None and found.reference_sha256 != wanted:
+            raise UserError(f"{record_path(trace)}: is an evaluation of another text; {ELSEWHERE}")
 
 
 def require_same_runs(wanted: Iterable[tuple[Path, str, Recipe]]) -> None:
@@ -119,17 +115,24 @@ def require_same_runs(wanted: Iterable[tuple[Path, str, Recipe]]) -> None:
     `wanted`: where a trace is to lie, of which policy, by which recipe.
     """
     for trace, policy, recipe in wanted:
-        path = record_path(trace)
-        try:
-            found = read_record(path).settings if path.is_file() else {}
-        except UserError:  # damaged, or of another version: nothing is lost
+        record = _in_the_way(trace)
+        if record is None:
             continue
-        if found and found.get("run") != recipe.run:
-            raise UserError(f"{path}: is an evaluation of {found.get('run')}; {ELSEWHERE}")
-        now = json.loads(json.dumps(to_table(recipe.search)))
-        same = all(found.get("search", {}).get(name) == now[name] for name in SEARCHED)
-        if found and policy.startswith("oracle-") and not same:
-            raise UserError(f"{path}: is an oracle of another search; {ELSEWHERE}")
+        run, search = record.settings.get("run"), record.settings.get("search", {})
+        if run != recipe.run:
+            raise UserError(f"{record_path(trace)}: is an evaluation of {run}; {ELSEWHERE}")
+        now = json.loads(json.dumps(to_table(recipe.search)))  # lists for tuples, as in a record
+        if policy.startswith("oracle-") and any(search.get(name) != now[name] for name in SEARCHED):
+            raise UserError(f"{record_path(trace)}: is an oracle of another search; {ELSEWHERE}")
+
+
+def _in_the_way(trace: Path) -> Record | None:
+    """The record of what lies where a trace is to lie; one that cannot be read is no loss."""
+    path = record_path(trace)
+    try:
+        return read_record(path) if path.is_file() else None
+    except UserError:  # damaged, or of another version
+        return None
 
 
 def find_records(folder: Path) -> list[Path]:

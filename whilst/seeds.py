@@ -4,7 +4,6 @@ Knows records, not what they are compared with.
 """
 
 import json
-import re
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -13,7 +12,7 @@ from typing import Any
 
 from whilst.config import build, to_table
 from whilst.errors import UserError
-from whilst.names import TRANSLATION_BASED
+from whilst.names import THRESHOLD, TRANSLATION_BASED
 from whilst.scoring import Record
 from whilst.settings import Recipe
 
@@ -21,7 +20,6 @@ from whilst.settings import Recipe
 UNIMPORTANT = {"run", "start", "stages", "evaluate.policies", "evaluate.batch", "data.dataset", "data.folder"}
 UNIMPORTANT |= {"data.train", "data.valid", "data.test"}
 WATCHING = ("save_every", "log_every", "tensorboard", "layout", "compile", "shortcuts")
-THRESHOLD = r"threshold-\d*\.?\d+\.?"
 _SEEDED = "train.seed", "search.train.seed", "agent.train.seed"
 
 
@@ -62,7 +60,7 @@ class Result:
     @property
     def decoding(self) -> str:
         """How it was decoded, such as unknown-keep. An agent's threshold is part of its policy."""
-        return re.sub(THRESHOLD, "", self.policy.partition(".")[2])
+        return THRESHOLD.sub("", self.policy.partition(".")[2])
 
     @property
     def name(self) -> str:

@@ -11,6 +11,7 @@ from whilst.errors import UserError
 
 Shortcut = Literal["dropout", "norms", "looks", "states", "tiles"]
 SHORTCUTS: tuple[Shortcut, ...] = ("dropout", "norms", "looks", "states", "tiles")
+SEARCHED = "intervals", "slope", "condition", "target", "tolerance"  # of [search]: what decides the reads it finds
 MAX_POSITIONS = 4096  # units of a sentence, end mark counted
 
 

@@ -34,7 +34,7 @@ from whilst.model import Translator
 from whilst.packing import Packing
 from whilst.prefixes import find_agreement
 from whilst.reads import Action
-from whilst.settings import Recipe, Search
+from whilst.settings import SEARCHED, Recipe, Search
 from whilst.tiles import use_small_tiles
 from whilst.validate import Validation, validate
 
@@ -215,7 +215,7 @@ class Deciding(Task):
     def origin(self, split: Split) -> dict[str, object]:
         """All that decides what is found."""
         search, agent = to_table(self.recipe.search), self.recipe.agent
-        how = {name: search[name] for name in ("intervals", "slope", "condition", "target", "tolerance")}
+        how = {name: search[name] for name in SEARCHED}
         return {
             "version": FOUND,
             "weights": self.weights,
