@@ -65,7 +65,7 @@ def bare(system: str) -> str:
 
 
 def with_threshold(name: str, usual: float) -> tuple[str, float]:
-    """agent-1.threshold-0.6 as its records call it: the policy, by its one name, and the chance at which it WRITEs."""
+    """agent-1.threshold-0.6 as its records call it: the policy, by its one name, and the chance to WRITE at."""
     policy, mark, value = name.partition(".threshold-")
     policy = normal(policy)
     if not mark:
