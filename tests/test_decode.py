@@ -14,8 +14,7 @@ from tests.decoding import BySentence, written
 from whilst import decode
 from whilst.decode import Decoding, translate, translate_batch
 from whilst.errors import UserError
-from whilst.loop import likeliest
-from whilst.model import Translator
+from whilst.model import Translator, likeliest
 from whilst.policy import Decider, Policy, View, policy
 from whilst.reference import translate_recomputed
 from whilst.settings import Limits, Model

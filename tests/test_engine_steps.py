@@ -2,6 +2,7 @@
 
 import sys
 from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -25,7 +26,8 @@ from whilst.one_by_one import Watched, translate_live
 from whilst.policy import POLICIES, Policy, policy
 from whilst.policy.agent import Learnt as PyTorchs
 from whilst.policy.diagonal import Diagonal
-from whilst.settings import Agent
+from whilst.policy.patient import Patient
+from whilst.settings import Agent, Evaluate
 from whilst.trace import find_problem
 
 PACE = 3, 2
@@ -52,20 +54,28 @@ def pytorchs(name: str, agent: PyTorchs, threshold: float) -> Policy:
     return Diagonal(2, PACE) if name == "diagonal-2" else policy(name)
 
 
+@pytest.mark.parametrize("ending", ["free", "patient"])
 @pytest.mark.parametrize("name", NAMES)
 @given(talk=st.lists(words, min_size=1, max_size=5), threshold=st.sampled_from([0.0, 0.3, 0.5, 0.6, 1.0]))
 @limit(max_examples=6)
 def test_a_session_writes_what_pytorch_writes(
-    both: tuple[PyTorchs, Engine], name: str, talk: list[list[str]], threshold: float
+    both: tuple[PyTorchs, Engine],
+    name: str,
+    ending: Literal["free", "patient"],
+    talk: list[list[str]],
+    threshold: float,
 ) -> None:
     agent, engine = both
     text = make_text()
     sentences = [[*sentence, "m"] for sentence in talk]
-    steps = Watched(OnEngine(engine, rule(name, AGENTS, threshold, PACE)))
+    settings = Evaluate(threshold=threshold, ending=ending)
+    steps = Watched(OnEngine(engine, rule(name, AGENTS, settings, PACE)))
     session = Session(steps, text)
     events = [event for sentence in sentences for word in sentence for event in session.feed(word)]
     sources = [encode(text, sentence) for sentence in sentences]
-    wanted = translate_batch(agent.model, sources, pytorchs(name, agent, threshold), LIMITS)
+    chosen = pytorchs(name, agent, threshold)
+    chosen = Patient(chosen, agent.model.logits) if ending == "patient" else chosen
+    wanted = translate_batch(agent.model, sources, chosen, LIMITS)
     assert [(noted.units, noted.reads) for noted in steps.sentences] == [(o.units, o.reads) for o in wanted]
     assert [event.length for event in events if isinstance(event, End)] == list(map(len, sentences))
 
@@ -75,7 +85,7 @@ def test_lines_are_sentences_however_they_look(both: tuple[PyTorchs, Engine]) ->
     agent, engine = both
     text = make_text(longest=9)
     lines = ["ab m cd", "abc abc abc abc, abc abc abc", "m"]
-    opened = Opened(text, "agent-3", "", "", lambda: OnEngine(engine, rule("agent-3", AGENTS, 0.5, None)))
+    opened = Opened(text, "agent-3", "", "", lambda: OnEngine(engine, rule("agent-3", AGENTS, Evaluate(), None)))
     found = list(translate_live(opened, lines, ["x", "y z", "x"]))
     sources = [encode(text, line.split()) for line in lines]
     wanted = translate_batch(agent.model, sources, pytorchs("agent-3", agent, 0.5), LIMITS)
@@ -98,7 +108,7 @@ def capacities(steps: OnEngine) -> list[tuple[int, int]]:
 def test_two_thousand_sentences_leave_nothing_behind(model: Translator, name: str) -> None:
     agent = learnt(model, Agent(kind="lstm", hidden=8, inputs="ahead")).agent
     text = make_text(longest=20, target="word")
-    steps = OnEngine(make_engine(model, agent, "fp32"), rule(name, AGENTS, 0.5, None))
+    steps = OnEngine(make_engine(model, agent, "fp32"), rule(name, AGENTS, Evaluate(), None))
     session = Session(steps, text)
     random = np.random.default_rng(3)
     ends = 0
@@ -118,10 +128,10 @@ def test_two_thousand_sentences_leave_nothing_behind(model: Translator, name: st
 
 
 def test_a_name_says_what_to_do() -> None:
-    assert rule("wait-4", [], 0.5, None) == Paced("wait-4", 4)
-    assert rule("diagonal-2", [], 0.5, PACE) == Paced("diagonal-2", 2, PACE)
-    assert rule("agent-3", AGENTS, 0.4, None) == Learnt("agent-3", 1, 0.4)
-    assert rule("agent-3.threshold-0.7", AGENTS, 0.4, None) == Learnt("agent-3", 1, 0.7)
+    assert rule("wait-4", [], Evaluate(), None) == Paced("wait-4", 4)
+    assert rule("diagonal-2", [], Evaluate(), PACE) == Paced("diagonal-2", 2, PACE)
+    assert rule("agent-3", AGENTS, Evaluate(threshold=0.4), None) == Learnt("agent-3", 1, 0.4)
+    assert rule("agent-3.threshold-0.7", AGENTS, Evaluate(threshold=0.4), None) == Learnt("agent-3", 1, 0.7)
 
 
 @pytest.mark.parametrize(
@@ -143,7 +153,7 @@ def test_a_name_says_what_to_do() -> None:
 )
 def test_what_it_cannot_do_is_said(name: str, agents: list[str], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        rule(name, agents, 0.5, None)
+        rule(name, agents, Evaluate(), None)
 
 
 @pytest.mark.parametrize("odds", [-1000.0, -20.0, -1.0, 0.0, 0.3, 20.0, 1000.0])

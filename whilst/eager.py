@@ -12,8 +12,7 @@ from whilst.checkpoint import Trained, load_run
 from whilst.errors import UserError
 from whilst.evaluate import choose, with_settings
 from whilst.live import LONGEST, Steps, Text
-from whilst.loop import likeliest
-from whilst.model import Translator
+from whilst.model import Translator, likeliest
 from whilst.policy import Policy, View
 from whilst.processes import pick_device
 from whilst.vocab import BOS

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import torch
+from torch import nn
 
 from whilst.aside import all_done, helpers
 from whilst.beam import beam_search
@@ -21,13 +22,14 @@ from whilst.files import sha256_lines
 from whilst.folders import SEARCH, has_agent, home, overridden, pace_in
 from whilst.labels import find_labels
 from whilst.loop import Output
-from whilst.names import agent_names, oracle_names, place_of, tokens_of, with_threshold
+from whilst.names import agent_names, can_end_early, oracle_names, place_of, tokens_of, with_threshold
 from whilst.outliers import find_heads, heads_table, write_heads
 from whilst.policy import Policy, policy
 from whilst.policy.agent import Learnt
 from whilst.policy.diagonal import Diagonal
 from whilst.policy.mma import NO_HEADS, Stopped
 from whilst.policy.oracle import Oracle
+from whilst.policy.patient import Patient
 from whilst.processes import circumstances, pick_device
 from whilst.scoring import Record, record_path, require_same_runs, require_same_text, write_up
 from whilst.settings import Evaluate, Recipe
@@ -135,8 +137,20 @@ def trace_path(folder: Path, name: str, settings: Evaluate) -> Path:
     return folder / f"{settings.split}.{policy_name(name, settings)}.jsonl.xz"
 
 
-def choose(name: str, trained: Trained, settings: Evaluate, split: Split | None) -> Policy:
-    """The policy of this name: full, wait-3, diagonal-3, agent-1, oracle-1; an agent's 1 is an interval's first."""
+def choose(
+    name: str, trained: Trained, settings: Evaluate, split: Split | None, output: nn.Module | None = None
+) -> Policy:
+    """The policy of this name: full, wait-3, diagonal-3, agent-1, oracle-1; an agent's 1 is an interval's first.
+
+    `output` makes logits, if not the model itself.
+    """
+    chosen = _choose(name, trained, settings, split)
+    if settings.ending == "free" or not can_end_early(chosen.name):
+        return chosen
+    return Patient(chosen, output or trained.model.logits)
+
+
+def _choose(name: str, trained: Trained, settings: Evaluate, split: Split | None) -> Policy:
     kind, _, argument = name.partition("-")
     if kind == "mma" and trained.recipe.model.cross != "monotone":
         raise UserError(NO_HEADS)

@@ -110,7 +110,7 @@ def rule_in(run: Path, name: str, overrides: Sequence[str]) -> Rule:
     """The policy of this name in a run folder."""
     recipe = overridden(replace(read_recipe(run), evaluate=how_to_evaluate(run)), list(overrides), run)
     pace = pace_in(run, recipe) if name.startswith("diagonal-") else None
-    return rule(name, agents_of(run), recipe.evaluate.threshold, pace)
+    return rule(name, agents_of(run), recipe.evaluate, pace)
 
 
 def open_exported(exported: Exported, wanted: Wanted, run: Path | None = None) -> Opened:
@@ -121,7 +121,7 @@ def open_exported(exported: Exported, wanted: Wanted, run: Path | None = None) -
     recipe = overridden(exported.recipe, list(wanted.overrides), exported.path)
     text = Text.of(recipe, exported.source, exported.target, wanted.longest, wanted.by_lines)
     if run is None:
-        chosen = rule(name, exported.agents, recipe.evaluate.threshold, exported.pace)
+        chosen = rule(name, exported.agents, recipe.evaluate, exported.pace)
     else:
         chosen = rule_in(run, name, wanted.overrides)
     return Opened(text, name, f"ONNX {exported.precision}", about, lambda: OnEngine(exported.engine, chosen))

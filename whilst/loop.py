@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from whilst.model import Translator
+from whilst.model import Translator, likeliest
 from whilst.policy import Decider, Policy, View
 from whilst.settings import Limits
 from whilst.vocab import BOS, EOS, PAD
@@ -38,11 +38,6 @@ def pad(sources: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor,
     for row, source in enumerate(sources):
         tokens[row, : len(source)] = torch.as_tensor(source, dtype=torch.long)
     return tokens.to(device), lengths.to(device)
-
-
-def likeliest(logits: Tensor) -> Tensor:
-    """(rows, units) -> (rows): what to write. Pad and bos, which come before eos, mean nothing in a translation."""
-    return logits[:, EOS:].argmax(-1) + EOS
 
 
 def to_outputs(log: Tensor, counts: Sequence[int], times: Sequence[float]) -> list[Output]:

@@ -17,7 +17,7 @@ from whilst.errors import UserError
 from whilst.layers import DecoderLayer, EncoderLayer, Sublayer
 from whilst.mma import Delays, Stops
 from whilst.settings import MAX_POSITIONS, Model
-from whilst.vocab import PAD
+from whilst.vocab import EOS, PAD
 
 WIDTH = 64  # many logits at once are computed for a multiple of so many units
 
@@ -251,6 +251,11 @@ class Translator(nn.Module):
             states = layer.step(states, source, mask, cross, slot, walk)
         looked: Tensor = self.decoder_norm(states)
         return looked
+
+
+def likeliest(logits: Tensor) -> Tensor:
+    """(…, units) -> (…): what to write. Pad and bos, which come before eos, mean nothing in a translation."""
+    return logits[..., EOS:].argmax(-1) + EOS
 
 
 def visible(place: Tensor, limit: Tensor, end: int) -> Tensor:

@@ -30,6 +30,11 @@ def tokens_of(kind: str, argument: str) -> int:
     return int(argument)
 
 
+def can_end_early(policy: str) -> bool:
+    """Whether it may WRITE before all is read, and would then see more if it read on: MMA's heads have stopped."""
+    return policy.partition(".")[0].partition("-")[0] not in ("full", "mma")
+
+
 def normal(name: str) -> str:
     """wait-3 for wait-03: a policy has one name, by which its evaluation is found again."""
     kind, mark, argument = name.partition("-")

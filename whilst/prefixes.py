@@ -18,8 +18,7 @@ from whilst.console import track
 from whilst.data import Batch, cut_padded, padded
 from whilst.dataset import Split
 from whilst.labels import Labels
-from whilst.loop import likeliest
-from whilst.model import Translator
+from whilst.model import Translator, likeliest
 from whilst.search import Reader
 from whilst.vocab import PAD
 

@@ -6,9 +6,9 @@ import torch
 
 from whilst.attention import Mask, Tokens, dense_mask
 from whilst.layers import DecoderLayer, look_back
-from whilst.loop import Output, likeliest
+from whilst.loop import Output
 from whilst.mma import Monotone
-from whilst.model import Translator
+from whilst.model import Translator, likeliest
 from whilst.policy import Policy, View
 from whilst.prefixes import Agreement
 from whilst.settings import Limits

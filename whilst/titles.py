@@ -9,7 +9,7 @@ from whilst.config import to_table
 from whilst.dataset import Dataset
 from whilst.files import read_json, sha256
 from whilst.folders import AGENT, WEIGHTS, began_with
-from whilst.names import TRANSLATION_BASED
+from whilst.names import TRANSLATION_BASED, can_end_early
 from whilst.settings import Data, Evaluate, Recipe
 
 
@@ -44,6 +44,8 @@ def policy_name(name: str, settings: Evaluate) -> str:
         name += f".beam-{settings.beam}"
     if settings.unknown != usual.unknown:
         name += f".unknown-{settings.unknown}"
+    if settings.ending != usual.ending and can_end_early(name):
+        name += f".ending-{settings.ending}"
     if settings.precision != usual.precision:
         name += f".{settings.precision}"
     return name

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from whilst.agent import Agent, Observation
 from whilst.model import Translator
-from whilst.policy.base import Decider, Policy, Prospects, View, first
+from whilst.policy.base import Decider, Policy, Prospects, View
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,7 @@ class Stepping(Decider):
         self.read = torch.zeros(rows, dtype=torch.long, device=device)
         self.written = torch.zeros_like(self.read)
         self.answer = torch.zeros_like(self.read, dtype=torch.bool)
+        self.memories: tuple[Tensor, ...] = ()  # (prospects, rows, …) after each prospect, until one is settled on
 
     def write(self, view: View) -> Tensor:
         wrote = view.written > self.written
@@ -67,7 +68,7 @@ class Stepping(Decider):
         self.read, self.written = view.read, view.written
         return self.answer
 
-    def reads(self, prospects: Prospects) -> Tensor:
+    def wants(self, prospects: Prospects) -> Tensor:
         """As if it had been asked after every READ: what it remembers does not depend on its answers in between."""
         now, count = prospects.now, prospects.read.shape[1]
         wrote = (now.written > self.written).long()
@@ -80,12 +81,14 @@ class Stepping(Decider):
             target_state=now.decoded[:, None].expand(-1, count, -1),
             ahead=prospects.ahead,
         )
-        odds, memory = self.policy.agent.each(self.policy.model, seen, self.interval, self.state)
-        found = first(odds.sigmoid() >= self.policy.threshold)
-        asked, rows = found.clamp(max=count - 1), torch.arange(len(found), device=found.device)
-        self.state = tuple(part[asked, rows][None] for part in memory)
+        odds, self.memories = self.policy.agent.each(self.policy.model, seen, self.interval, self.state)
         self.written = now.written
-        return found
+        return odds.sigmoid() >= self.policy.threshold
+
+    def settle(self, asked: Tensor) -> None:
+        rows = torch.arange(len(asked), device=asked.device)
+        self.state = tuple(part[asked, rows][None] for part in self.memories)
+        self.memories = ()
 
     def remembered(self) -> list[Tensor]:
         return [self.answer, self.read, self.written, *self.state]

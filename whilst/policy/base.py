@@ -66,13 +66,24 @@ class Decider(abc.ABC):
     def write(self, view: View) -> Tensor:
         """(rows) True for WRITE, False for READ. Ignored in rows whose source is finished: they WRITE."""
 
+    def wants(self, prospects: Prospects) -> Tensor:
+        """(rows, prospects) whether to WRITE then; `settle` says how far it was really asked.
+
+        This one is for those who remember nothing.
+        """
+        return torch.stack([self.write(prospects.after(n)) for n in range(prospects.read.shape[1])], 1)
+
+    def settle(self, asked: Tensor) -> None:  # noqa: B027  (nothing to do for those who remember nothing)
+        """Remember what `wants` made of the prospects up to this one (rows)."""
+
     def reads(self, prospects: Prospects) -> Tensor:
         """(rows) how many more READs before the next WRITE; all of the prospects' if that is not among them.
 
         Who does not look ahead may know of more. In rows whose source ends before, nothing depends on the answer.
-        This one is for those who remember nothing.
         """
-        return first(torch.stack([self.write(prospects.after(n)) for n in range(prospects.read.shape[1])], 1))
+        found = first(self.wants(prospects))
+        self.settle(found.clamp(max=prospects.read.shape[1] - 1))
+        return found
 
     def remembered(self) -> list[Tensor]:
         """What deciding changes of itself, so that a recording of it can be repeated."""

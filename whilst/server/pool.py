@@ -14,8 +14,7 @@ from torch import Tensor, nn
 from whilst.cache import Cache
 from whilst.eager import require_live
 from whilst.live import Ask, Step, Steps
-from whilst.loop import likeliest
-from whilst.model import Translator
+from whilst.model import Translator, likeliest
 from whilst.policy import Decider, Policy, View
 from whilst.vocab import BOS
 

@@ -1,0 +1,70 @@
+"""Another policy, but for the end mark: before the whole source has been read, WRITE of it becomes READ.
+
+A model that has seen too little may say that all has been said. What comes after that would never be translated.
+"""
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from whilst.model import likeliest
+from whilst.policy.base import Decider, Policy, Prospects, View
+from whilst.vocab import EOS
+
+
+@dataclass(frozen=True)
+class Patient(Policy):
+    policy: Policy
+    logits: Callable[[Tensor], Tensor]  # of decoder states
+
+    @property
+    def name(self) -> str:
+        return self.policy.name
+
+    @property
+    def looks_ahead(self) -> bool:
+        return True
+
+    @property
+    def knows_sentences(self) -> bool:
+        return self.policy.knows_sentences
+
+    @property
+    def kin(self) -> Hashable:
+        return Patient, self.policy.kin
+
+    def start(self, sentences: Tensor) -> Decider:
+        return Waiting(self, self.policy.start(sentences))
+
+    def ends(self, ahead: Tensor | None) -> Tensor:
+        """(…) whether an end mark would be written from these (…, width) states."""
+        assert ahead is not None
+        return likeliest(self.logits(ahead)) == EOS
+
+
+class Waiting(Decider):
+    def __init__(self, policy: Patient, inner: Decider) -> None:
+        self.policy, self.inner = policy, inner
+
+    def write(self, view: View) -> Tensor:
+        return self.inner.write(view) & ~self.policy.ends(view.ahead)
+
+    def wants(self, prospects: Prospects) -> Tensor:
+        return self.inner.wants(prospects) & ~self.policy.ends(prospects.ahead)
+
+    def settle(self, asked: Tensor) -> None:
+        self.inner.settle(asked)
+
+    def remembered(self) -> list[Tensor]:
+        return self.inner.remembered()
+
+    def remember(self, tensors: list[Tensor]) -> None:
+        self.inner.remember(tensors)
+
+    def part(self, rows: Tensor) -> Decider:
+        return Waiting(self.policy, self.inner.part(rows))
+
+    def put(self, rows: Tensor, part: Decider) -> None:
+        assert isinstance(part, Waiting)
+        self.inner.put(rows, part.inner)
