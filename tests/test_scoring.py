@@ -10,7 +10,7 @@ from whilst.config import to_table
 from whilst.errors import UserError
 from whilst.files import sha256_lines
 from whilst.metrics import score
-from whilst.scoring import Record, read_record, read_records, record_path, rescore, write_record
+from whilst.scoring import Record, Rescored, read_record, read_records, record_path, rescore, write_record
 from whilst.settings import Data, Recipe
 from whilst.trace import Sentence, write_trace
 
@@ -78,6 +78,16 @@ def test_scoring_again_gives_the_same_figures(tmp_path: Path, data: Data) -> Non
     assert again.differences == {}
     assert again.notes == []
     assert again.sentences == SENTENCES
+
+
+def test_short_translations_and_early_ends_are_counted() -> None:
+    first, *others = SENTENCES
+    short = dataclasses.replace(first, delays=(1,), prediction="x", elapsed=(0.0,))
+    assert first.source_length > 1
+    whole, cut = (Rescored(score([one, *others], None), [one, *others], None, []) for one in (first, short))
+    assert (whole.early, cut.early) == (0, 1)
+    words = sum(one.reference_length for one in SENTENCES)
+    assert whole.length - cut.length == pytest.approx((len(first.delays) - 1) / words)
 
 
 def test_text_in_the_trace_is_enough(tmp_path: Path) -> None:

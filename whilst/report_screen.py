@@ -68,6 +68,8 @@ def print_scores(rescored: Rescored) -> None:
     console.print(table)
     for name, text in rescored.scores.signatures.items():
         console.print(f"{name}: {text}", soft_wrap=True, markup=False)
+    early = f"{rescored.early} of {len(rescored.sentences)} sentences had their last before the source's"
+    console.print(f"words: {rescored.length:.3f} of the reference's; {early}", soft_wrap=True)
     for note in rescored.notes:
         notes.print(note, soft_wrap=True, markup=False)
     if rescored.differences:

@@ -167,6 +167,17 @@ class Rescored:
     notes: list[str]  # what could not be measured or checked, and what to do about it
 
     @property
+    def early(self) -> int:
+        """Sentences whose last word was written before the whole source had been read."""
+        return sum(bool(one.delays) and one.delays[-1] < one.source_length for one in self.sentences)
+
+    @property
+    def length(self) -> float:
+        """Words written for each of the references'."""
+        wanted = sum(one.reference_length for one in self.sentences)
+        return sum(len(one.delays) for one in self.sentences) / max(1, wanted)
+
+    @property
     def differences(self) -> dict[str, tuple[float | None, float | None]]:
         """Figures that are not as recorded: (recorded, now). Those that need absent text are left out."""
         if self.record is None:

@@ -12,6 +12,8 @@ from whilst.model import likeliest
 from whilst.policy.base import Decider, Policy, Prospects, View
 from whilst.vocab import EOS
 
+EVERY = slice(None)
+
 
 @dataclass(frozen=True)
 class Patient(Policy):
@@ -37,10 +39,10 @@ class Patient(Policy):
     def start(self, sentences: Tensor) -> Decider:
         return Waiting(self, self.policy.start(sentences))
 
-    def ends(self, ahead: Tensor | None) -> Tensor:
-        """(…) whether an end mark would be written from these (…, width) states."""
+    def ends(self, ahead: Tensor | None, rows: Tensor | slice = EVERY) -> Tensor:
+        """(rows, …) whether an end mark would be written from these of the (rows, …, width) states."""
         assert ahead is not None
-        return likeliest(self.logits(ahead)) == EOS
+        return likeliest(self.logits(ahead[rows])) == EOS
 
 
 class Waiting(Decider):
@@ -48,7 +50,10 @@ class Waiting(Decider):
         self.policy, self.inner = policy, inner
 
     def write(self, view: View) -> Tensor:
-        return self.inner.write(view) & ~self.policy.ends(view.ahead)
+        found = self.inner.write(view).clone()
+        rows = found.nonzero()[:, 0]  # the others need no logits
+        found[rows] = ~self.policy.ends(view.ahead, rows)
+        return found
 
     def wants(self, prospects: Prospects) -> Tensor:
         return self.inner.wants(prospects) & ~self.policy.ends(prospects.ahead)
