@@ -89,9 +89,22 @@ def test_thresholds_are_the_curve_of_what_has_no_intervals(results: Path, tmp_pa
     wanted = ["iwslt15.en-vi", "translation-based", "the paper's + teacher", "1 of 1", "-0.48"]
     assert wanted in [row[:5] for row in rows(text)]
     assert "ours 27.00 at AL 3.50, the paper's 21.92 at 0.61" in text, "as before"
+    assert "our translation-based" not in {row[0] for row in rows(section(text, "Table 8"))}, "it is no other"
     (line,) = our_lines(to_results(read_records([results / "prefixes"])))
     assert [label for label, _, _ in sorted(line.curve, key=itemgetter(1))] == ["0.3", "0.4", "n/a"]
     assert line.variants == []
+
+
+def test_settings_that_only_one_has_are_told_by_their_table(results: Path, tmp_path: Path) -> None:
+    """Fine-tuned and not: training has other settings altogether."""
+    sets = 'start="runs/iwslt15.en-vi"', 'objective.name="search"', "agent.hidden=64"
+    keep(results / "tuned", "iwslt15.en-vi", "bs-simt", "agent-1", 3.0, 28.0, *sets)
+    _, _, notes = section(write(results, tmp_path / "out"), "Table 8").partition("which differ in:\n\n")
+    told = notes.partition("\n\n")[0].splitlines()
+    assert "- `agent.hidden`: bs-simt, not fine-tuned: 512; bs-simt: 64" in told
+    assert "- `search.train`: bs-simt only" in told
+    assert "- `train`: bs-simt, not fine-tuned only" in told
+    assert not [line for line in told if line.startswith(("- `train.", "- `search.train."))]
 
 
 def test_heads_that_keep_mma_waiting_are_told(tmp_path: Path) -> None:

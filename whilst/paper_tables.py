@@ -105,7 +105,8 @@ def alone(task: str, family: Family, name: str, shelf: Shelf) -> list[Block]:
     lines = [(f"the paper's {system}", paper.curve(task, system)) for system in paper.systems(task)]
     for system in _systems(task):
         group = [other for other in shelf.of_task(task, system) if other.pair == family.pair]
-        lines += [(f"our {one}", other.curve) for one, other in zip(call(group, system), group, strict=True)]
+        both = zip(call(group, system), group, strict=True)
+        lines += [(f"our {one}", other.curve) for one, other in both if other is not family]
     rows = []
     for one, curve in lines:
         above = over(point, curve) if len(curve) > 1 else None

@@ -88,12 +88,20 @@ def text_of(family: Family) -> str:
 
 
 def apart(group: Sequence[Family], called: Sequence[str]) -> list[str]:
-    """In what families of one system differ."""
-    lines = []
-    for name in differing(group):
-        values = [f"{one}: {family.settings.get(name, NONE)}" for one, family in zip(called, group, strict=True)]
-        lines.append(f"`{name}`: {', '.join(values)}")
-    return lines
+    """In what families of one system differ. A table of settings that some have not is named as a whole."""
+    both = list(zip(called, group, strict=True))
+    names = differing(group)
+    owners = {name: [one for one, family in both if name in family.settings] for name in names}
+    partial = [name.rpartition(".")[0] for name in names if len(owners[name]) < len(group)]
+    lines = {}
+    for name in names:
+        table = name.rpartition(".")[0]
+        if partial.count(table) > 1 and len(owners[name]) < len(group):
+            lines[table] = f"`{table}`: {'; '.join(owners[name])} only"
+        else:
+            values = [f"{one}: {family.settings.get(name, NONE)}" for one, family in both]
+            lines[name] = f"`{name}`: {'; '.join(values)}"
+    return list(lines.values())
 
 
 def cells(point: Measured | None) -> list[str]:
