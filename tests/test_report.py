@@ -12,7 +12,7 @@ from tests.evaluations import SIGNATURE, make
 from whilst import figure, paper
 from whilst.__main__ import app
 from whilst.errors import UserError
-from whilst.figure import VARIANT, _by_system, _limits, _text, draw
+from whilst.figure import VARIANT, _by_system, _limits, _side_by_side, _text, draw
 from whilst.lines import COLOURS, Line, pale
 from whilst.placing import Array, Box, Label, dots, place
 from whilst.report import our_lines, report, select
@@ -241,6 +241,14 @@ def test_without_references_each_system_has_a_column_of_the_legend(tmp_path: Pat
     assert texts[texts.index("s0") :] == ["s0", "… v0", "… v1", "s1", "… v0", "s2"]
     keys = [_text(name) for name in ("s0", f"{VARIANT}v0", f"{VARIANT}v1", "s1", "s2")]
     assert _by_system(keys) == [keys[:3], keys[3:4], keys[4:]]
+
+
+def test_long_names_stand_below_each_other() -> None:
+    for length, columns in ((5, 4), (20, 3), (38, 2), (60, 1)):
+        keys = [_text(name * length) for name in "abcde"]
+        found = _side_by_side([[key] for key in keys])
+        assert len(found) == columns
+        assert sorted(key.get_label() for column in found for key in column) == [key.get_label() for key in keys]
 
 
 def test_variants_keep_the_tables_readable(tmp_path: Path) -> None:

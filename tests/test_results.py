@@ -8,7 +8,7 @@ import pytest
 
 from whilst.families import Family, families, read_filed
 from whilst.files import sha256
-from whilst.folders import WEIGHTS
+from whilst.folders import WEIGHTS, read_recipe
 from whilst.loading import BUNDLED
 from whilst.provenance import nearest, read_recipes
 from whilst.scoring import rescore
@@ -49,8 +49,10 @@ def test_the_models_card_has_the_recorded_figures() -> None:
     rows = re.findall(r"\| \S* ?\| ([a-z]+-\d) \| ([\d. |]+) \|", card)
     assert {name for name, _ in rows} >= {"agent-1", "agent-5", "agent-9"}
     for name, figures in rows:
-        record = json.loads((ROOT / f"results/iwslt15-raw.en-vi/bundle/test.{name}.json").read_text())
+        path = ROOT / f"results/iwslt15-raw.en-vi/bundle/test.{name}.unknown-keep.ending-patient.json"
+        record = json.loads(path.read_text())
         scores = record["scores"]
         wanted = [scores[key] for key in ("sacrebleu", "chrf", "al_word", "laal", "dal")]
         assert figures.split(" | ") == [f"{value:.2f}" for value in wanted]
         assert record["model_sha256"] == sha256(BUNDLED / "en-vi" / WEIGHTS)
+        assert record["settings"]["evaluate"]["ending"] == read_recipe(BUNDLED / "en-vi").evaluate.ending

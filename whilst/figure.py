@@ -30,6 +30,7 @@ REFERENCE_MARKERS = ("x", "s", "^", "v", "D", "P")
 GREY = "#6b6b6b"
 ENDS = ((1, 1), (1, -1), (4, 1), (4, -1))  # at the left end, above or below, or a label further to the right
 MARKER = np.array([(-4, 0), (0, 4), (4, 0), (0, -4), (-4, 0)])  # pixels
+WIDE, KEY = 96, 8  # characters of the legend that fit beside each other; the line before a name is as wide as so many
 VARIANT = "   … "  # before its name in the legend, where it stands under its system
 FAR = 10.0  # pixels between a point and its label, from which on a thin line leads from one to the other
 HALO = [withStroke(linewidth=2.5, foreground="white")]
@@ -210,8 +211,7 @@ def _legends(figure: Figure, ours: list[Line2D], references: list[Line2D], refer
         columns = [[_text(reference_title), *references[:middle]], [_text(""), *references[middle:]]]
         columns = [[_text("whilst"), *ours], *columns] if ours else columns
     else:
-        systems = _by_system(ours)
-        columns = [list(itertools.chain(*systems[place::4])) for place in range(min(4, len(systems)))]
+        columns = _side_by_side(_by_system(ours))
     rows = max(map(len, columns))
     handles = [key for column in columns for key in (*column, *[_text("")] * (rows - len(column)))]
     legend = figure.legend(
@@ -228,6 +228,15 @@ def _legends(figure: Figure, ours: list[Line2D], references: list[Line2D], refer
             text.set_fontweight("bold")
         elif text.get_text().startswith(VARIANT):
             text.set_fontsize(9)
+
+
+def _side_by_side(systems: Sequence[Sequence[Line2D]]) -> list[list[Line2D]]:
+    """In as many columns as the figure is wide enough for, at most four."""
+    for count in range(min(4, len(systems)), 0, -1):
+        columns = [list(itertools.chain(*systems[place::count])) for place in range(count)]
+        if sum(KEY + max(len(str(key.get_label())) for key in column) for column in columns) <= WIDE:
+            break
+    return columns
 
 
 def _by_system(keys: Sequence[Line2D]) -> list[list[Line2D]]:
