@@ -30,7 +30,7 @@ REFERENCE_MARKERS = ("x", "s", "^", "v", "D", "P")
 GREY = "#6b6b6b"
 ENDS = ((1, 1), (1, -1), (4, 1), (4, -1))  # at the left end, above or below, or a label further to the right
 MARKER = np.array([(-4, 0), (0, 4), (4, 0), (0, -4), (-4, 0)])  # pixels
-WIDE, KEY = 96, 8  # characters of the legend that fit beside each other; the line before a name is as wide as so many
+WIDE, KEY = 96, 8  # characters of the legend that fit beside each other; the line before a name takes so many
 VARIANT = "   … "  # before its name in the legend, where it stands under its system
 FAR = 10.0  # pixels between a point and its label, from which on a thin line leads from one to the other
 HALO = [withStroke(linewidth=2.5, foreground="white")]
