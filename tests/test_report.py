@@ -248,7 +248,7 @@ def test_long_names_stand_below_each_other() -> None:
         keys = [_text(name * length) for name in "abcde"]
         found = _side_by_side([[key] for key in keys])
         assert len(found) == columns
-        assert sorted(key.get_label() for column in found for key in column) == [key.get_label() for key in keys]
+        assert {key for column in found for key in column} == set(keys)
 
 
 def test_variants_keep_the_tables_readable(tmp_path: Path) -> None:
