@@ -192,7 +192,7 @@ def test_a_changed_setting_is_named_and_makes_another_curve(tmp_path: Path) -> N
     text = (tmp_path / "out" / "paper.md").read_text(encoding="utf-8")
     table = section(text, "Table 8")
     assert {row[0] for row in rows(table)} >= {"bs-simt A", "bs-simt B"}
-    assert "- `search.slope`: bs-simt A: one, bs-simt B: ratio" in table
+    assert "- `search.slope`: bs-simt A: one; bs-simt B: ratio" in table
     assert "with `--set search.slope=one --set search.multi_path=0.25`" in table
     assert "with `--each-interval`" in section(text, "Table 9")
     twice = section(text, "Measured").partition("Left out, since another record has the same")[2]
