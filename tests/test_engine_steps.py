@@ -131,6 +131,10 @@ def test_a_name_says_what_to_do() -> None:
     assert rule("wait-4", [], Evaluate(), None) == Paced("wait-4", 4)
     assert rule("diagonal-2", [], Evaluate(), PACE) == Paced("diagonal-2", 2, PACE)
     assert rule("agent-3", AGENTS, Evaluate(threshold=0.4), None) == Learnt("agent-3", 1, 0.4)
+    patient = Evaluate(ending="patient")
+    assert rule("wait-4", [], patient, None) == Paced("wait-4", 4, patient=True)
+    assert rule("diagonal-2", [], patient, PACE) == Paced("diagonal-2", 2, PACE, patient=True)
+    assert rule("agent-3", AGENTS, patient, None) == Learnt("agent-3", 1, 0.5, patient=True)
     assert rule("agent-3.threshold-0.7", AGENTS, Evaluate(threshold=0.4), None) == Learnt("agent-3", 1, 0.7)
 
 

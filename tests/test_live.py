@@ -21,6 +21,7 @@ from whilst.live import LONGEST, End, Event, Session, Text, Word
 from whilst.model import Translator
 from whilst.policy import Policy, policy
 from whilst.policy.diagonal import Diagonal
+from whilst.policy.patient import Patient
 from whilst.settings import Agent as Settings
 from whilst.settings import Limits, Model
 from whilst.vocab import EOS, SPECIALS, BPESegmenter, Language, PieceSegmenter, Vocabulary, WordSegmenter
@@ -28,6 +29,7 @@ from whilst.vocab import EOS, SPECIALS, BPESegmenter, Language, PieceSegmenter, 
 LIMITS = Limits(1.5, 4)
 LETTERS = "abcdefghijklm"  # 13 source units and the specials are the tiny model's 17
 NAMES = ["wait-1", "wait-3", "wait-20", "full", "diagonal", "embeddings", "states", "ahead", "gru", "linear"]
+NAMES += ["patient wait-1", "patient states", "patient ahead"]
 words = st.lists(st.text(LETTERS[:-1], min_size=1, max_size=4), max_size=9)
 
 
@@ -77,6 +79,8 @@ class Recording(Eager):
 
 
 def make_policy(model: Translator, name: str) -> Policy:
+    if name.startswith("patient "):
+        return Patient(make_policy(model, name.removeprefix("patient ")), model.logits)
     if name == "diagonal":
         return Diagonal(2, (3, 2))
     if name in ("gru", "linear"):

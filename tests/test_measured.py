@@ -107,6 +107,28 @@ def test_a_killed_evaluation_goes_on(recipe: Recipe, monkeypatch: pytest.MonkeyP
     assert stage_times(Path(recipe.run))["evaluate"] > 1000, "the times add up"
 
 
+def test_records_older_than_a_setting_are_as_its_default(recipe: Recipe, decoded: list[str]) -> None:
+    for policy in POLICIES:
+        table = read_json(of(recipe, policy))
+        del table["settings"]["evaluate"]["ending"]
+        write_json(of(recipe, policy), table)
+    train(recipe, CPU)
+    assert decoded == []
+
+
+def test_another_ending_is_measured_beside_them(recipe: Recipe, decoded: list[str]) -> None:
+    before = {policy: of(recipe, policy).read_bytes() for policy in POLICIES}
+    train(again(recipe, ending="patient"), CPU)
+    others = [policy for policy in POLICIES if policy != "full"]
+    assert decoded == [f"{policy}.ending-patient" for policy in others], "with the whole source there is no other"
+    assert {policy: of(recipe, policy).read_bytes() for policy in POLICIES} == before
+    for policy in others:
+        assert read_record(of(recipe, f"{policy}.ending-patient")).settings["evaluate"]["ending"] == "patient"
+    of(recipe, "full").unlink()
+    train(again(recipe, ending="patient"), CPU)
+    assert read_record(of(recipe, "full")).settings["evaluate"]["ending"] == "free", "it changes nothing"
+
+
 def test_another_policy_is_measured_beside_them(recipe: Recipe, decoded: list[str]) -> None:
     train(again(recipe, policies=("wait-2", *POLICIES)), CPU)
     assert decoded == ["wait-2"]

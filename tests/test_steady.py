@@ -25,6 +25,7 @@ from whilst.decode import Decoding, translate_batch
 from whilst.model import Translator
 from whilst.policy import Policy, policy
 from whilst.policy.agent import Learnt
+from whilst.policy.patient import Patient
 from whilst.processes import pick_device
 from whilst.settings import Agent as Settings
 from whilst.settings import Limits, Model
@@ -222,9 +223,10 @@ def watched(decoding: Steady, calls: list[Any]) -> Iterator[None]:
     yield
 
 
+@pytest.mark.parametrize("patient", [False, True])
 @pytest.mark.parametrize("name", ["wait-3", "lstm", "gru", "linear", "mma"])
 def test_a_step_is_the_same_whatever_rows_do(
-    model: Translator, monotone: Translator, monkeypatch: pytest.MonkeyPatch, name: str
+    model: Translator, monotone: Translator, monkeypatch: pytest.MonkeyPatch, name: str, patient: bool
 ) -> None:
     """A CUDA graph repeats what it recorded: the same operations on the same shapes, and nothing that waits."""
     translator = monotone if name == "mma" else model
@@ -234,6 +236,7 @@ def test_a_step_is_the_same_whatever_rows_do(
         chosen = Learnt("agent", undecided(model, kind, "ahead", 1), model, 0, 0.6)
     else:
         chosen = policy(name)
+    chosen = Patient(chosen, translator.logits) if patient else chosen
     monkeypatch.setattr(steady, "Repeated", Recorded)
     decoding = Steady(translator, chosen, 3, 8, LIMITS)
     tensors = decoding.moving()
@@ -272,9 +275,15 @@ def test_half_precision_stays_half_and_ends(tiny: Model, name: Any, dtype: torch
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="records CUDA graphs")
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float16])
+@pytest.mark.parametrize("patient", [False, True])
 @pytest.mark.parametrize("name", ["wait-3", "full", "mma", *get_args(Kind)])
 def test_a_gpu_writes_the_same(
-    model: Translator, monotone: Translator, monkeypatch: pytest.MonkeyPatch, name: Any, dtype: torch.dtype
+    model: Translator,
+    monotone: Translator,
+    monkeypatch: pytest.MonkeyPatch,
+    name: Any,
+    patient: bool,
+    dtype: torch.dtype,
 ) -> None:
     """The graphs themselves. Halves round, so that they need only come near: most sentences are the same."""
     monkeypatch.setattr(steady, "COLUMNS", 8)
@@ -282,7 +291,8 @@ def test_a_gpu_writes_the_same(
     agent = undecided(model, name, "ahead", 1) if name in get_args(Kind) else None
 
     def chosen(translator: Translator, agent: Agent | None) -> Policy:
-        return policy(name) if agent is None else Learnt("agent", agent, translator, 0, 0.6)
+        free = policy(name) if agent is None else Learnt("agent", agent, translator, 0, 0.6)
+        return Patient(free, translator.logits) if patient else free
 
     there = copy.deepcopy(translator).to(pick_device("cuda"), dtype)
     on_gpu = chosen(there, None if agent is None else copy.deepcopy(agent).to("cuda", dtype))

@@ -17,6 +17,8 @@ from whilst.evaluate import choose
 from whilst.explain import explain
 from whilst.metrics import average_lagging
 from whilst.model import Translator
+from whilst.policy import patient
+from whilst.policy.patient import Patient
 from whilst.settings import Agent, Data, Evaluate, Objective, Recipe, Search
 from whilst.shelf import Shelf
 from whilst.sufficiency import Aligned, Led, Point, curves, measure_all, print_points, resolve, sufficiency
@@ -119,6 +121,15 @@ def by_hand(trained: Trained, files: Files, name: str, possible: bool) -> tuple[
 def point_of(run: Path, text: Aligned, name: str, *overrides: str) -> Point:
     (point,) = measure_all(resolve([run], [name], ["evaluate.batch=3", *overrides], "cpu"), text)
     return point
+
+
+def test_who_is_led_does_not_wait_for_an_end(run: Path, files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A patient policy would, wherever the model itself would end: here, always."""
+    text = Aligned.read(*files, False, False)
+    monkeypatch.setattr(patient, "likeliest", lambda logits: torch.full(logits.shape[:-1], EOS))
+    chosen = choose("wait-1", load_run(run, CPU), Evaluate(ending="patient"), None)
+    assert isinstance(chosen, Patient)
+    assert point_of(run, text, "wait-1", "evaluate.ending=patient") == point_of(run, text, "wait-1")
 
 
 @pytest.mark.parametrize("possible", [False, True])

@@ -123,7 +123,7 @@ def evaluate(
         "split": settings.split,
         "source_sha256": sha256_lines(sources),
         "reference_sha256": sha256_lines(references),
-        "settings": settings_table(recipe, settings, dataset),
+        "settings": settings_table(recipe, settings, dataset, chosen.name),
         "model_sha256": trained.checksum,
         "agent_sha256": agent_checksum(trained, chosen.name),
         "origin": origin(trained.path, recipe),

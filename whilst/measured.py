@@ -11,7 +11,7 @@ from whilst.errors import UserError
 from whilst.evaluate import Asked, find_asked, loader, trace_path
 from whilst.files import sha256_lines
 from whilst.scoring import Record, read_record, record_path
-from whilst.seeds import decisive
+from whilst.seeds import complete, decisive
 from whilst.settings import Evaluate
 from whilst.titles import agent_checksum, settings_table, system_name
 from whilst.trace import read_trace
@@ -47,7 +47,7 @@ def find_measured(asked: Asked, dataset: Dataset, folder: Path, with_text: bool)
         system=system_name(trained.recipe, asked.name, trained.path),
         source_sha256=sha256_lines(sources),
         reference_sha256=sha256_lines(references),
-        settings=_plain(settings_table(trained.recipe, settings, dataset)),
+        settings=_plain(settings_table(trained.recipe, settings, dataset, asked.name)),
         model_sha256=trained.checksum,
         agent_sha256=agent_checksum(trained, asked.name),
     )
@@ -59,4 +59,4 @@ def find_measured(asked: Asked, dataset: Dataset, folder: Path, with_text: bool)
 
 def _plain(settings: dict[str, Any]) -> Any:
     """What of them decides, as JSON has it."""
-    return json.loads(json.dumps(decisive(settings)))
+    return json.loads(json.dumps(complete(decisive(settings))))

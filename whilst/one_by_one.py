@@ -145,7 +145,7 @@ def evaluate_live(
         "split": split,
         "source_sha256": sha256_lines(sources),
         "reference_sha256": sha256_lines(references),
-        "settings": settings_table(recipe, recipe.evaluate, dataset),
+        "settings": settings_table(recipe, recipe.evaluate, dataset, opened.policy),
         "model_sha256": exported.weights,
         "command": command(),
         "seconds": round(seconds, 2),

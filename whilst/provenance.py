@@ -25,6 +25,7 @@ from whilst.stages import in_order, stages
 from whilst.titles import pair_of
 
 FAR = 12  # a recipe with more differences is another experiment
+ENDING = {"free": "the translation ends", "patient": "it reads on"}
 UNKNOWN = {"keep": "`<unk>`", "copy": "names of the source in their place"}
 
 
@@ -157,6 +158,7 @@ def made(name: str, family: Family, known: Sequence[Known], folder: Path) -> Det
         f"weights: SHA-256 {', '.join(f'`{sha}`' for sha in sorted({r.model_sha256[:12] for r in records}))}",
         f"BLEU: `{first.scores.signatures.get('bleu', 'no signature')}`",
         f"unknown words: {UNKNOWN[family.settings['evaluate.unknown']]}",
+        f"where the model says too early that all has been said: {ENDING[family.settings['evaluate.ending']]}",
         *_searched(family),
         *(f"decoded with `{command}`" for command in sorted({record.command for record in records})),
         "records: " + ", ".join(f"[{item.record.policy}]({link(item.path, folder)})" for item in filed),

@@ -172,10 +172,10 @@ class Rescored:
         return sum(bool(one.delays) and one.delays[-1] < one.source_length for one in self.sentences)
 
     @property
-    def length(self) -> float:
-        """Words written for each of the references'."""
+    def length(self) -> float | None:
+        """Words written for each of the references', if they have any."""
         wanted = sum(one.reference_length for one in self.sentences)
-        return sum(len(one.delays) for one in self.sentences) / max(1, wanted)
+        return sum(len(one.delays) for one in self.sentences) / wanted if wanted else None
 
     @property
     def differences(self) -> dict[str, tuple[float | None, float | None]]:

@@ -144,7 +144,7 @@ class _Group:
 
 def _recipe(settings: dict[str, Any]) -> tuple[str, tuple[int | None, ...]]:
     """What of a recipe decides, without its seeds, and the seeds."""
-    table = flat(json.loads(json.dumps(_complete(decisive(settings)))))
+    table = flat(json.loads(json.dumps(complete(decisive(settings)))))
     table["teacher"] = bool(table.get("teacher"))  # a teacher of another seed lies elsewhere
     seeds = tuple(table.pop(name, None) for name in _SEEDED)
     begun = bool(settings.get("start"))  # likewise
@@ -167,7 +167,7 @@ def decisive(settings: dict[str, Any]) -> dict[str, Any]:
     return given | {"evaluate": evaluate}
 
 
-def _complete(settings: dict[str, Any]) -> dict[str, Any]:
+def complete(settings: dict[str, Any]) -> dict[str, Any]:
     """With what every setting is that was not there yet when the record was made."""
     try:
         return to_table(build(Recipe, settings))

@@ -5,7 +5,7 @@ the model is given them, and the policy only says when. AL is that of the same r
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import fmean
 
@@ -121,7 +121,8 @@ class Led:
     def walk(self, text: Encoded) -> list[list[int]]:
         """Its reads along the references, sentences of similar length together; the order stays."""
         split = Split(Ragged.of(text.sources), Ragged.of(text.targets))
-        chosen = choose(self.policy, self.trained, self.settings, split)
+        # Who is led does not end before the reference, whatever the model would say.
+        chosen = choose(self.policy, self.trained, replace(self.settings, ending="free"), split)
         order = np.argsort(split.target.lengths, kind="stable").tolist()
         reads: dict[int, list[int]] = {}
         for start in track(range(0, len(order), self.settings.batch), self.policy, "batches"):

@@ -27,8 +27,10 @@ def origin(run: Path, recipe: Recipe) -> dict[str, str]:
     return {name: value for name, value in found.items() if value}
 
 
-def settings_table(recipe: Recipe, settings: Evaluate, dataset: Dataset) -> dict[str, Any]:
+def settings_table(recipe: Recipe, settings: Evaluate, dataset: Dataset, policy: str) -> dict[str, Any]:
     """What a record keeps: all that made the model, how it was evaluated, and how the text of that was cleaned."""
+    if not can_end_early(policy):
+        settings = replace(settings, ending=Evaluate().ending)  # it changes nothing
     return to_table(replace(recipe, evaluate=settings, data=dataset.cleaning(recipe.data)))
 
 

@@ -81,11 +81,12 @@ def _sentences(recipe: Recipe, run: Path) -> str:
 
 
 def _show(recipe: Recipe, run: Path) -> None:
+    from whilst.evaluate import trace_path
     from whilst.report import select
     from whilst.report_screen import print_table
 
     folders = {run / "evaluations": recipe.evaluate.policies, run / "search/evaluations": _policies(recipe)}
-    traces = [folder / f"test.{name}.jsonl.xz" for folder, names in folders.items() for name in names]
+    traces = [trace_path(folder, name, recipe.evaluate) for folder, names in folders.items() for name in names]
     places = {trace.name: trace for trace in traces}
     records = select(read_records(traces), None)
     notes.rule(f"{SHOWN} sentences under {_policies(recipe)[0]}, word by word")
