@@ -1,17 +1,15 @@
 """What a run's evaluations hold already, just as it would be measured now: a killed one goes on where it was."""
 
 import dataclasses
-import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from whilst.dataset import Dataset
 from whilst.errors import UserError
 from whilst.evaluate import Asked, find_asked, loader, trace_path
 from whilst.files import sha256_lines
 from whilst.scoring import Record, read_record, record_path
-from whilst.seeds import complete, decisive
+from whilst.seeds import decisive
 from whilst.settings import Evaluate
 from whilst.titles import agent_checksum, settings_table, system_name
 from whilst.trace import read_trace
@@ -47,16 +45,11 @@ def find_measured(asked: Asked, dataset: Dataset, folder: Path, with_text: bool)
         system=system_name(trained.recipe, asked.name, trained.path),
         source_sha256=sha256_lines(sources),
         reference_sha256=sha256_lines(references),
-        settings=_plain(settings_table(trained.recipe, settings, dataset, asked.name)),
+        settings=decisive(settings_table(trained.recipe, settings, dataset, asked.name)),
         model_sha256=trained.checksum,
         agent_sha256=agent_checksum(trained, asked.name),
     )
-    same = now == dataclasses.replace(record, settings=_plain(record.settings))
+    same = now == dataclasses.replace(record, settings=decisive(record.settings))
     whole = len(sentences) == len(sources)
     as_asked = all((sentence.source is not None) == with_text for sentence in sentences)
     return record if same and whole and as_asked else None
-
-
-def _plain(settings: dict[str, Any]) -> Any:
-    """What of them decides, as JSON has it."""
-    return json.loads(json.dumps(complete(decisive(settings))))

@@ -144,7 +144,7 @@ class _Group:
 
 def _recipe(settings: dict[str, Any]) -> tuple[str, tuple[int | None, ...]]:
     """What of a recipe decides, without its seeds, and the seeds."""
-    table = flat(json.loads(json.dumps(complete(decisive(settings)))))
+    table = flat(decisive(settings))
     table["teacher"] = bool(table.get("teacher"))  # a teacher of another seed lies elsewhere
     seeds = tuple(table.pop(name, None) for name in _SEEDED)
     begun = bool(settings.get("start"))  # likewise
@@ -161,13 +161,14 @@ def flat(table: dict[str, Any], where: str = "") -> dict[str, Any]:
 
 
 def decisive(settings: dict[str, Any]) -> dict[str, Any]:
-    """Settings without where runs lie and which policies were measured with this one."""
+    """Settings without where runs lie and which policies were measured with this one; as JSON has them."""
     evaluate = {name: value for name, value in settings.get("evaluate", {}).items() if name != "policies"}
     given = {name: value for name, value in settings.items() if name not in ("run", "start")}
-    return given | {"evaluate": evaluate}
+    found: dict[str, Any] = json.loads(json.dumps(_complete(given | {"evaluate": evaluate})))
+    return found
 
 
-def complete(settings: dict[str, Any]) -> dict[str, Any]:
+def _complete(settings: dict[str, Any]) -> dict[str, Any]:
     """With what every setting is that was not there yet when the record was made."""
     try:
         return to_table(build(Recipe, settings))

@@ -251,7 +251,7 @@ class Evaluate:
     # Words outside of the target vocabulary. keep: write <unk>. copy: write the first word that was read, was not
     # used so yet, and is outside of the source vocabulary; nothing where there is none.
     unknown: Literal["keep", "copy"] = "copy"
-    # Where a model says, before the whole source was read, that all has been said. free: it is, as in the paper.
+    # Where a model says, before the whole source was read, that all is said. free: end there, as in the paper.
     # patient: READ on instead.
     ending: Literal["free", "patient"] = "free"
     max_ratio: float = 2.0  # a translation is cut at max_ratio * source length + max_extra units

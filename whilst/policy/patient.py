@@ -6,13 +6,12 @@ A model that has seen too little may say that all has been said. What comes afte
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from whilst.model import likeliest
 from whilst.policy.base import Decider, Policy, Prospects, View
 from whilst.vocab import EOS
-
-EVERY = slice(None)
 
 
 @dataclass(frozen=True)
@@ -39,10 +38,9 @@ class Patient(Policy):
     def start(self, sentences: Tensor) -> Decider:
         return Waiting(self, self.policy.start(sentences))
 
-    def ends(self, ahead: Tensor | None, rows: Tensor | slice = EVERY) -> Tensor:
-        """(rows, …) whether an end mark would be written from these of the (rows, …, width) states."""
-        assert ahead is not None
-        return likeliest(self.logits(ahead[rows])) == EOS
+    def ends(self, ahead: Tensor) -> Tensor:
+        """(…) whether an end mark would be written from these (…, width) states."""
+        return likeliest(self.logits(ahead)) == EOS
 
 
 class Waiting(Decider):
@@ -50,12 +48,16 @@ class Waiting(Decider):
         self.policy, self.inner = policy, inner
 
     def write(self, view: View) -> Tensor:
-        found = self.inner.write(view).clone()
-        rows = found.nonzero()[:, 0]  # the others need no logits
-        found[rows] = ~self.policy.ends(view.ahead, rows)
-        return found
+        assert view.ahead is not None
+        wanted = self.inner.write(view)
+        rows = wanted.nonzero()[:, 0]  # the others need no logits
+        early = torch.zeros_like(wanted)
+        early[rows] = self.policy.ends(view.ahead[rows])
+        return wanted & ~early
 
     def wants(self, prospects: Prospects) -> Tensor:
+        """All at once: a recorded step cannot ask which rows need it."""
+        assert prospects.ahead is not None
         return self.inner.wants(prospects) & ~self.policy.ends(prospects.ahead)
 
     def settle(self, asked: Tensor) -> None:

@@ -101,7 +101,8 @@ def on_torch(folder: Path, overrides: Sequence[str], how: How) -> Served:
 
     @lru_cache(maxsize=64)
     def policy(name: str) -> Policy:
-        return choose(name, trained, trained.recipe.evaluate, None, output if how.engine == "batch" else None)
+        writer = output if how.engine == "batch" else None  # steps one by one write by the model's own
+        return choose(name, trained, trained.recipe.evaluate, None, writer)
 
     pools: dict[str, Callable[[int], Pool]] = {
         "batch": lambda places: Batched(model, policy, places, text.longest, text.most(text.longest), output),
