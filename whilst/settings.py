@@ -213,6 +213,7 @@ class Agent:
     # What it learns: searched reads, or those with which prefixes are translated as the whole source is.
     labels: Literal["search", "translation"] = "search"
     agreement: Literal["token", "lasting"] = "lasting"  # of such translations: each token once, or all from then on
+    agree_above: float = 1.0  # the share of the likeliest token's probability at which another one agrees too
     stray: float = 0.0  # share of the sentences on which it is taught along the reads of some other interval
     dropout: float = 0.1
     label_smoothing: float = 0.1
@@ -222,6 +223,7 @@ class Agent:
 
     def __post_init__(self) -> None:
         _require(self.hidden > 0, "agent.hidden: must be positive")
+        _require(0 <= self.agree_above <= 1, "agent.agree_above: must be in [0, 1]")
         _require(0 <= self.stray <= 1, "agent.stray: must be in [0, 1]")
         _require(0 <= self.dropout < 1, "agent.dropout: must be in [0, 1)")
         _require(0 <= self.label_smoothing < 1, "agent.label_smoothing: must be in [0, 1)")

@@ -220,13 +220,13 @@ class Deciding(Task):
             "version": FOUND,
             "weights": self.weights,
             "texts": [hashlib.sha256(side.tokens.tobytes()).hexdigest() for side in (split.source, split.target)],
-            "how": how if agent.labels == "search" else {agent.labels: agent.agreement},
+            "how": how if agent.labels == "search" else {agent.labels: [agent.agreement, agent.agree_above]},
         }
 
     def find(self, split: Split) -> Labels:
         agent, tokens, search = self.recipe.agent, self.recipe.train.batch_tokens, self.recipe.search
         if agent.labels != "search":
-            return find_agreement(self.translator, agent.agreement, split, tokens)
+            return find_agreement(self.translator, agent.agreement, agent.agree_above, split, tokens)
         if self.compiled is None or not pays_packed(split, tokens):
             return find_labels(self.translator, search, split, tokens)
         return find_packed(self.recorded_search(self.compiled), search, split, tokens, self.device)
