@@ -34,19 +34,18 @@ def own(model: Translator, split: Split) -> Split:
     return Split(split.source, Ragged.of([o.sentence for o in translate(model, lines, Full(), LIMITS, 8)]))
 
 
-@pytest.mark.parametrize("above", [1.0, 0.7])
 @pytest.mark.parametrize("agreement", ["token", "lasting"])
 def test_one_pass_a_length_finds_what_translating_every_prefix_does(
-    model: Translator, random_split: Callable[..., Split], agreement: Agreement, above: float
+    model: Translator, random_split: Callable[..., Split], agreement: Agreement
 ) -> None:
     split = own(model, random_split(30, 41))
     batch = padded(split, np.arange(30))
-    found = needed(model, batch, agreement, above)
+    found = needed(model, batch, agreement)
     assert bool((found[:, 1:] >= found[:, :-1]).all())
     spread = set()
     for number, row in enumerate(found.tolist()):
         source, target = split.source[number].tolist(), split.target[number].tolist()
-        wanted = reference.needed(model, source, target, agreement, above)
+        wanted = reference.needed(model, source, target, agreement)
         assert row[: len(target)] == wanted
         assert all(1 <= g <= len(source) for g in row)
         spread |= {g / len(source) for g in wanted}
@@ -60,17 +59,9 @@ def test_a_token_never_needs_more_than_to_last(model: Translator, random_split: 
     assert bool((once < lasting).any())
 
 
-def test_the_less_must_agree_the_less_is_read(model: Translator, random_split: Callable[..., Split]) -> None:
-    batch = padded(own(model, random_split(30, 44)), np.arange(30))
-    strict, near = needed(model, batch, "token"), needed(model, batch, "token", 0.7)
-    assert bool((near <= strict).all())
-    assert bool((near < strict).any())
-    assert bool((needed(model, batch, "token", 0.0) == 1).all()), "all tokens are more than impossible"
-
-
 def test_labels_of_a_split_serve_any_batch(model: Translator, random_split: Callable[..., Split]) -> None:
     split = own(model, random_split(25, 43))
-    labels = find_agreement(model, "lasting", 1.0, split, tokens=60)
+    labels = find_agreement(model, "lasting", split, tokens=60)
     batch = padded(split, np.random.default_rng(1).permutation(25)[:9])
     kept = labels.of(batch, torch.zeros(9, dtype=torch.long))
     real = batch.labels != PAD

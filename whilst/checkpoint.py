@@ -160,7 +160,7 @@ def with_agent(trained: Trained, device: torch.device) -> Trained:
             " train the agent anew, or delete its folder"
         )
     load_weights(weights, agent, tensors)
-    search = recipe.search if recipe.agent.labels == "search" else trained.recipe.search
+    search = recipe.search if recipe.agent.searches else trained.recipe.search
     both = replace(trained.recipe, search=search, agent=recipe.agent, evaluate=recipe.evaluate)
     names = tuple(agent_names(recipe.search, recipe.agent.labels))
     return replace(trained, recipe=both, agent=agent.to(device).eval(), agents=names)

@@ -3,15 +3,15 @@
 The translator first says what it makes of every whole source; that, not the reference, is the target side. Then it
 translates whilst it reads, and is held against that. A token needs the fewest reads, not fewer than the one before
 it, after which it is written as in the whole translation (agreement "token": the minimum of Alinejad et al. 2021);
-or those from which on the translations of all longer prefixes agree up to and with that token ("lasting").
-
-Of two wordings about as likely a beginning may never choose the one that the whole translation has; to wait for it
-gains nothing. With `above` a token need not be the likeliest: more than this share as likely is enough.
+or those from which on the translations of all longer prefixes agree up to and with that token ("lasting"). A token
+may be said otherwise until the very end, and both then wait for that end. "within" has bounds: what is held against
+the whole translation is that along the paths of a search interval, and where none agrees the last one does.
 
 No prefix is really translated: as long as a greedy translation agrees, its past is that of the whole translation,
 so one forced decoder pass for each prefix length shows what comes next. `reference.needed` does it by hand.
 """
 
+from dataclasses import replace
 from typing import Literal
 
 import torch
@@ -23,20 +23,21 @@ from whilst.dataset import Split
 from whilst.labels import Labels
 from whilst.model import Translator, likeliest
 from whilst.search import Reader
+from whilst.settings import Search
 from whilst.vocab import PAD
 
 Agreement = Literal["token", "lasting"]
 
 
 @torch.no_grad()
-def needed(model: Translator, batch: Batch, agreement: Agreement, above: float = 1.0) -> Tensor:
+def needed(model: Translator, batch: Batch, agreement: Agreement) -> Tensor:
     """(rows, target) reads of a padded batch whose targets are the model's own translations: never falling."""
     reader = Reader(model, batch)
     lengths, real = batch.source_lengths, batch.labels != PAD
     needs, known = lengths.expand_as(batch.labels), torch.zeros_like(real)
     for count in range(1, int(lengths.max())):
         logits = reader.logits(lengths.clamp(max=count))
-        right = agreeing(logits.flatten(0, 1), batch.labels.flatten(), above).view_as(real)
+        right = likeliest(logits.flatten(0, 1)).view_as(batch.labels) == batch.labels
         if agreement == "token":
             right |= known  # what was written stays
         known = (right | ~real).long().cumprod(1).bool()
@@ -45,14 +46,12 @@ def needed(model: Translator, batch: Batch, agreement: Agreement, above: float =
     return needs
 
 
-def agreeing(logits: Tensor, wanted: Tensor, above: float) -> Tensor:
-    """(rows,) whether the wanted tokens are the likeliest ones of (rows, words) logits, or nearly."""
-    likely = likeliest(logits)
-    of = logits.float().gather(1, torch.stack([wanted, likely], 1))
-    return (wanted == likely) | ((of[:, 0] - of[:, 1]).exp() > above)
+def agreeing(search: Search) -> Search:
+    """The search of agreement "within", on the model's own translations: where is each token the likeliest?"""
+    return replace(search, condition="ground-truth", target="reference")
 
 
-def find_agreement(model: Translator, agreement: Agreement, above: float, split: Split, tokens: int) -> Labels:
+def find_agreement(model: Translator, agreement: Agreement, split: Split, tokens: int) -> Labels:
     """The labels of a whole split of the model's own translations; the model must be in eval mode."""
     device = model.target_embedding.weight.device
     labels = Labels.empty(split, 1, device)
@@ -62,5 +61,5 @@ def find_agreement(model: Translator, agreement: Agreement, above: float, split:
     with torch.autocast(device.type, enabled=False):
         for chosen in track(cut_padded(split, order, tokens), "comparing prefixes", "batches"):
             batch = padded(split, chosen).to(device)
-            labels.keep(batch, needed(model, batch, agreement, above)[None])
+            labels.keep(batch, needed(model, batch, agreement)[None])
     return labels

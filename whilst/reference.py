@@ -113,17 +113,13 @@ def translate_recomputed(model: Translator, source: Sequence[int], policy: Polic
             return output
 
 
-def needed(
-    model: Translator, source: Sequence[int], target: Sequence[int], agreement: Agreement, above: float
-) -> list[int]:
+def needed(model: Translator, source: Sequence[int], target: Sequence[int], agreement: Agreement) -> list[int]:
     """`prefixes.needed` of one sentence, token by token and prefix by prefix; `target` has its end mark."""
 
     def agrees(count: int, place: int) -> bool:
         """Whether the token at this place is next after so much was read and what comes before was written."""
         logits = masked_logits(model, source[:count], target[:place], [count] * (place + 1))
-        chances = logits.double().softmax(-1)
-        best = int(likeliest(logits[None]))
-        return best == target[place] or bool(chances[target[place]] > above * chances[best])
+        return int(likeliest(logits[None])) == target[place]
 
     reads: list[int] = []
     for place in range(len(target)):

@@ -212,8 +212,8 @@ class Agent:
     reference: Literal["translation", "ground-truth"] = "translation"  # whose words it sees in training
     # What it learns: searched reads, or those with which prefixes are translated as the whole source is.
     labels: Literal["search", "translation"] = "search"
-    agreement: Literal["token", "lasting"] = "lasting"  # of such translations: each token once, or all from then on
-    agree_above: float = 1.0  # the share of the likeliest token's probability at which another one agrees too
+    # Of such translations: each token once, all from then on, or each within the one interval of the search.
+    agreement: Literal["token", "lasting", "within"] = "lasting"
     stray: float = 0.0  # share of the sentences on which it is taught along the reads of some other interval
     dropout: float = 0.1
     label_smoothing: float = 0.1
@@ -223,10 +223,14 @@ class Agent:
 
     def __post_init__(self) -> None:
         _require(self.hidden > 0, "agent.hidden: must be positive")
-        _require(0 <= self.agree_above <= 1, "agent.agree_above: must be in [0, 1]")
         _require(0 <= self.stray <= 1, "agent.stray: must be in [0, 1]")
         _require(0 <= self.dropout < 1, "agent.dropout: must be in [0, 1)")
         _require(0 <= self.label_smoothing < 1, "agent.label_smoothing: must be in [0, 1)")
+
+    @property
+    def searches(self) -> bool:
+        """Whether its labels lie in search intervals."""
+        return self.labels == "search" or self.agreement == "within"
 
 
 @dataclass(frozen=True)
@@ -301,6 +305,9 @@ class Recipe:
         order = [name for name in ("translate", "search", "agent", "evaluate") if name in self.stages]
         in_order = bool(order) and list(self.stages) == order
         _require(in_order, "stages: some of translate, search, agent, evaluate, in this order")
+        if self.agent.labels == "translation" and self.agent.searches:
+            one = len(self.search.intervals) == 1
+            _require(one, 'search.intervals: give one, as in [[3, 11]]; agent.agreement = "within" has one policy')
         if self.model.cross == "monotone":
             self._check_monotone()
         else:

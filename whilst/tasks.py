@@ -32,7 +32,7 @@ from whilst.looks import Looks, look
 from whilst.mma import Delays, hasten
 from whilst.model import Translator
 from whilst.packing import Packing
-from whilst.prefixes import find_agreement
+from whilst.prefixes import Agreement, agreeing, find_agreement
 from whilst.reads import Action
 from whilst.settings import SEARCHED, Recipe, Search
 from whilst.tiles import use_small_tiles
@@ -214,30 +214,41 @@ class Deciding(Task):
 
     def origin(self, split: Split) -> dict[str, object]:
         """All that decides what is found."""
-        search, agent = to_table(self.recipe.search), self.recipe.agent
-        how = {name: search[name] for name in SEARCHED}
+        how = self.how
+        if isinstance(how, Search):
+            found_by = {name: to_table(how)[name] for name in SEARCHED}
+        else:
+            found_by = {"translation": how}
         return {
             "version": FOUND,
             "weights": self.weights,
             "texts": [hashlib.sha256(side.tokens.tobytes()).hexdigest() for side in (split.source, split.target)],
-            "how": how if agent.labels == "search" else {agent.labels: [agent.agreement, agent.agree_above]},
+            "how": found_by,
         }
 
-    def find(self, split: Split) -> Labels:
-        agent, tokens, search = self.recipe.agent, self.recipe.train.batch_tokens, self.recipe.search
-        if agent.labels != "search":
-            return find_agreement(self.translator, agent.agreement, agent.agree_above, split, tokens)
-        if self.compiled is None or not pays_packed(split, tokens):
-            return find_labels(self.translator, search, split, tokens)
-        return find_packed(self.recorded_search(self.compiled), search, split, tokens, self.device)
+    @property
+    def how(self) -> Search | Agreement:
+        """What finds the reads: a search, or the agreement of all prefixes."""
+        agent, search = self.recipe.agent, self.recipe.search
+        if agent.labels == "search":
+            return search
+        return agreeing(search) if agent.agreement == "within" else agent.agreement
 
-    def recorded_search(self, model: Translator) -> Finder:
+    def find(self, split: Split) -> Labels:
+        how, tokens = self.how, self.recipe.train.batch_tokens
+        if not isinstance(how, Search):
+            return find_agreement(self.translator, how, split, tokens)
+        if self.compiled is None or not pays_packed(split, tokens):
+            return find_labels(self.translator, how, split, tokens)
+        return find_packed(self.recorded_search(self.compiled, how), how, split, tokens, self.device)
+
+    def recorded_search(self, model: Translator, settings: Search) -> Finder:
         """`search_all` as a CUDA graph of one row; who has it holds its memory."""
         recorded: list[Captured] = []
 
         def find(batch: Batch, size: int) -> Tensor:
             def work(*tensors: Tensor) -> Tensor:
-                given, settings = batch.with_tensors(tensors), self.recipe.search
+                given = batch.with_tensors(tensors)
                 with torch.autocast("cuda", torch.bfloat16, cache_enabled=False):
                     return search_all_row(model, given, settings, size, self.weigher)
 
