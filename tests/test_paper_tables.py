@@ -95,6 +95,15 @@ def test_thresholds_are_the_curve_of_what_has_no_intervals(results: Path, tmp_pa
     assert line.variants == []
 
 
+def test_what_must_agree_is_said_by_the_name_of_the_curve(results: Path, tmp_path: Path) -> None:
+    within = "agent.agreement=within", "search.intervals=[[3, 11]]"
+    keep(results / "within", TRANSLATING, "translation-based", "agent-translation", 3.6, 28.0, *within)
+    text = write(results, tmp_path / "out")
+    found = {row[0]: row[5:7] for row in rows(section(text, "Table 8")) if row[1] == "n/a"}
+    assert found["translation-based"] == ["3.50", "27.00"]
+    assert found["translation-based, within [3,11]"] == ["3.60", "28.00"]
+
+
 def test_settings_that_only_one_has_are_told_by_their_table(results: Path, tmp_path: Path) -> None:
     """Fine-tuned and not: training has other settings altogether."""
     sets = 'start="runs/iwslt15.en-vi"', 'objective.name="search"', "agent.hidden=64"

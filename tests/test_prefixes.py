@@ -18,10 +18,12 @@ from whilst.errors import UserError
 from whilst.evaluate import choose, evaluate_run
 from whilst.explain import explain
 from whilst.folders import home
-from whilst.model import Translator
+from whilst.model import Translator, likeliest
 from whilst.policy.full import Full
-from whilst.prefixes import Agreement, find_agreement, needed
-from whilst.settings import Agent, Data, Evaluate, Limits, Objective, Recipe
+from whilst.prefixes import Agreement, agreeing, find_agreement, needed
+from whilst.report import change_of
+from whilst.search import Interval, search_all
+from whilst.settings import Agent, Data, Evaluate, Limits, Objective, Recipe, Search
 from whilst.train import train
 from whilst.vocab import PAD
 
@@ -59,6 +61,28 @@ def test_a_token_never_needs_more_than_to_last(model: Translator, random_split: 
     assert bool((once < lasting).any())
 
 
+def test_within_an_interval_a_token_waits_till_it_agrees_or_the_interval_ends(
+    model: Translator, random_split: Callable[..., Split]
+) -> None:
+    split, interval = own(model, random_split(30, 44)), Interval(1, 6, "ratio")
+    batch = padded(split, np.arange(30))
+    found = search_all(model, batch, agreeing(Search(intervals=((1, 6),), slope="ratio", target="belief")))[0]
+    paths = [interval.reads(batch, offset).tolist() for offset in range(6)]
+    agreed, waited = 0, 0
+    for number, row in enumerate(found.tolist()):
+        source, target = split.source[number].tolist(), split.target[number].tolist()
+        for place, reads in enumerate(row[: len(target)]):
+            if reads == paths[-1][number][place]:
+                waited += reads < len(source)
+            elif not place or reads > row[place - 1]:  # else it is that of the token before
+                path = next(path[number] for path in paths if path[number][place] == reads)
+                logits = reference.masked_logits(model, source, target[:place], path[: place + 1])
+                assert int(likeliest(logits[None])) == target[place]
+                agreed += 1
+    assert min(agreed, waited) > 10
+    assert bool((found < needed(model, batch, "token")).any()), "it need not wait for the end"
+
+
 def test_labels_of_a_split_serve_any_batch(model: Translator, random_split: Callable[..., Split]) -> None:
     split = own(model, random_split(25, 43))
     labels = find_agreement(model, "lasting", split, tokens=60)
@@ -92,6 +116,25 @@ def test_it_is_a_policy_of_its_run(recipe: Recipe) -> None:
     with pytest.raises(UserError, match="agent-1: this run knows agent-translation"):
         choose("agent-1", trained, Evaluate(), None)
     assert explain(trained, "a b c", None, 3).agent is not None
+
+
+def test_an_agent_learns_within_one_interval(recipe: Recipe, tmp_path: Path) -> None:
+    agent = dataclasses.replace(recipe.agent, agreement="within")
+    made = dataclasses.replace(
+        recipe,
+        run=str(tmp_path / "within"),
+        start=recipe.run,
+        stages=("agent",),
+        agent=agent,
+        search=Search(intervals=((2, 6),)),
+    )
+    train(made, CPU)
+    (record,) = evaluate_run(Path(made.run), [], None, True, [], "cpu")
+    assert (record.system, record.policy) == ("translation-based", "agent-translation")
+    assert record.settings["search"]["intervals"] == ((2, 6),)
+    assert change_of(record) == "agreement within [2,6]"
+    with pytest.raises(UserError, match="intervals: give one"):
+        dataclasses.replace(made, search=Search(intervals=((1, 5), (2, 6))))
 
 
 def test_an_agent_that_searched_is_not_in_its_way(tmp_path: Path) -> None:

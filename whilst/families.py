@@ -22,13 +22,15 @@ DIAGONAL = "multi-path (diagonal)"  # our control: the reads rise with the sourc
 # What makes a point of a system's curve, where each point is a model.
 POINT = {"wait-k": ("objective.k", "train.validate_k"), "mma": ("objective.latency_average",)}
 TRANSLATING = "translation-based"
-# What the paper varies, and its own choice.
+UNUSED = ["search.condition", "search.target", "search.tolerance", "search.multi_path"]  # where it has bounds
+# What the paper varies, and its own choice; of the translation-based policy, that of the paper it comes from.
 DEFAULTS = {
     "length": "5",
     "reference": "translation",
     "condition": "concavity",
     "base": "multi-path",
     "agent": "lstm",
+    "agreement": "token",
 }
 
 
@@ -84,11 +86,16 @@ class Family:
     def changes(self) -> dict[str, str]:
         """What differs from the paper's choices, of those that its ablations vary."""
         base = self.system.partition("(from ")[2].partition(")")[0]
+        if self.system == TRANSLATING:
+            return changes(self.settings, "multi-path", 5)
         return changes(self.settings, base or "multi-path", self.settings.get("search.intervals", [5])[0])
 
 
 def changes(settings: dict[str, Any], base: str, length: int) -> dict[str, str]:
     """What flat settings change of the paper's choices."""
+    agreement = settings["agent.agreement"] if settings.get("agent.labels") == "translation" else "token"
+    if agreement == "within":
+        agreement = f"within [{','.join(map(str, settings['search.intervals'][0]))}]"
     condition = settings.get("search.condition", "concavity")
     own = {
         "length": str(length),
@@ -97,6 +104,7 @@ def changes(settings: dict[str, Any], base: str, length: int) -> dict[str, str]:
         "condition": "concavity" if condition == "authors" else condition,
         "base": base,
         "agent": settings.get("agent.kind", "lstm"),
+        "agreement": agreement,
     }
     return {name: value for name, value in own.items() if value != DEFAULTS[name]}
 
@@ -159,7 +167,7 @@ def describe(item: Filed) -> tuple[Family, str, tuple[Any, ...]]:
     settings = {name: value for name, value in settings.items() if name not in POINT.get(record.system, ())}
     if record.system == TRANSLATING:
         del settings["evaluate.threshold"]  # the point, for want of intervals
-    if "search.intervals" in settings:
+    elif "search.intervals" in settings:
         # Which they are is the point; how long, and whether one model serves several, is the recipe.
         intervals = settings["search.intervals"]
         settings["search.intervals"] = [intervals[0][1] - intervals[0][0] + 1, len(intervals) > 1]
@@ -186,8 +194,11 @@ def relevant(settings: dict[str, Any], kind: str, system: str) -> dict[str, Any]
         dropped += ["train.", "objective."]  # copies of search.train and search.objective
     else:
         dropped += ["search.train.", "search.objective."]
-        if not learnt or system == TRANSLATING:
+        if not learnt:
             dropped.append("search.")
+    if system == TRANSLATING:
+        within = settings["agent.agreement"] == "within"
+        dropped += UNUSED if within else ["search."]
     if kind != "agent":
         dropped.append("agent.")
     return {

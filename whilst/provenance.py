@@ -15,7 +15,7 @@ from typing import Any
 from whilst import paper
 from whilst.config import build, load_recipe, to_table
 from whilst.document import Block, Code, Details, Items, Text
-from whilst.families import DIAGONAL, POINT, Family, changes, describe, relevant
+from whilst.families import DIAGONAL, POINT, TRANSLATING, Family, changes, describe, relevant
 from whilst.names import TRANSLATION_BASED
 from whilst.paper import BEST
 from whilst.scoring import Record
@@ -47,8 +47,10 @@ class Known:
             made |= {DIAGONAL: {}} if name == "multi-path" else {}
         if "agent" in self.recipe.stages:
             own = changes(flat(to_table(self.recipe)), self.base, self.recipe.search.size)
-            translating = self.recipe.agent.labels == "translation"
-            made |= {"translation-based": {}} if translating else {"bs-simt": own, "bs-simt oracle": own}
+            if self.recipe.agent.labels == "translation":
+                made[TRANSLATING] = {name: value for name, value in own.items() if name == "agreement"}
+            else:
+                made |= {"bs-simt": own, "bs-simt oracle": own}
         return made
 
     def reaches(self, system: str, label: str) -> bool:
@@ -118,7 +120,8 @@ def _sets(own: dict[str, Any], recipe: dict[str, Any], system: str) -> list[str]
         # where a teacher lies is no setting
         if value == recipe.get(name) or (name == "teacher" and value and recipe[name]):
             continue
-        if name == "search.intervals" and len(value) == 1 and value[0] in recipe[name]:
+        one_of_several = name == "search.intervals" and system != TRANSLATING and len(value) == 1
+        if one_of_several and value[0] in recipe[name]:
             found.append("--each-interval")
         else:
             found.append(f"--set {shlex.quote(f'{name}={_toml(value)}')}")
