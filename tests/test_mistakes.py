@@ -116,6 +116,8 @@ def test_evaluations_of_an_export_stay_apart_too(whole: Recipe, turned: Data, tm
         evaluate_exported(out, ["wait-1"], "fp32", None, False, three, "cpu")
     with pytest.raises(UserError, match=f"^data.dataset: .* is tgt to src, but {out} translates src to tgt$"):
         evaluate_exported(out, ["wait-1"], "fp32", None, False, [f"data.dataset={turned.dataset}"], "cpu")
+    with pytest.raises(UserError, match="was trained with it"):
+        evaluate_exported(out, ["wait-1"], "fp32", None, False, ["search.slope=one"], "cpu")
     assert sha256(path) == before
     export(Path(whole.run) / "search", tuned := tmp_path / "tuned")
     with pytest.raises(UserError, match=f"^{path}: is an evaluation of {whole.run}; choose another folder"):

@@ -45,9 +45,9 @@ def ask(recipe: Recipe, policy: str, out: Path | None, *sets: str) -> Any:
 
 def test_an_agent_keeps_the_latencies_that_it_has_learnt(whole: Recipe, tmp_path: Path) -> None:
     """The second of two intervals alone would be taken for the first."""
-    for intervals in ("[[2,6]]", "[[1,5],[2,6],[9,13]]"):
-        with pytest.raises(UserError, match=r"--set search.intervals: the agent of .* has learnt others"):
-            ask(whole, "agent-2", tmp_path / "out", f"search.intervals={intervals}")
+    for setting in ("intervals=[[2,6]]", "intervals=[[1,5],[2,6],[9,13]]", "intervals=[[1,3],[2,4]]", "slope=one"):
+        with pytest.raises(UserError, match=r"--set search.…: the agent of .* has learnt by other settings"):
+            ask(whole, "agent-2", tmp_path / "out", f"search.{setting}")
     found = ask(whole, "oracle-9", tmp_path / "out", "search.intervals=[[9,13]]")
     assert found.settings["search"]["intervals"] == ((9, 13),), "an oracle has learnt nothing"
 

@@ -132,7 +132,13 @@ def test_an_agent_learns_within_one_interval(recipe: Recipe, tmp_path: Path) -> 
     (record,) = evaluate_run(Path(made.run), [], None, True, [], "cpu")
     assert (record.system, record.policy) == ("translation-based", "agent-translation")
     assert record.settings["search"]["intervals"] == ((2, 6),)
-    assert change_of(record) == "agreement within [2,6]"
+    assert change_of(record) == "within [2,6]"
+    with pytest.raises(UserError, match="has learnt by other settings"):
+        evaluate_run(Path(made.run), [], tmp_path / "out", True, ["search.intervals=[[1, 5]]"], "cpu")
+    trained = load_run(Path(made.run), CPU)
+    shown = explain(trained, "a b c d e f", None, 2)
+    wanted = dataclasses.replace(trained, recipe=dataclasses.replace(trained.recipe, search=agreeing(made.search)))
+    assert shown.found == explain(dataclasses.replace(wanted, agent=None), "a b c d e f", None, 2).found
     with pytest.raises(UserError, match="intervals: give one"):
         dataclasses.replace(made, search=Search(intervals=((1, 5), (2, 6))))
 

@@ -29,7 +29,7 @@ from whilst.files import sha256, write_json, writing
 from whilst.folders import AGENT, BEGAN, FORMAT, WEIGHTS, began_with, has_agent, read_recipe, weights_of
 from whilst.model import Translator
 from whilst.names import agent_names
-from whilst.settings import Recipe
+from whilst.settings import Recipe, Search
 from whilst.vocab import Language
 
 
@@ -101,6 +101,7 @@ class Trained:
     about: dict[str, Any]  # step and validation figures of the weights
     agent: Agent | None = None
     agents: tuple[str, ...] = ()  # the policies of its agent, in the order of its latencies
+    taught: Search | None = None  # the search that its agent has learnt, if it has learnt one
 
     @functools.cached_property
     def checksum(self) -> str:
@@ -160,10 +161,11 @@ def with_agent(trained: Trained, device: torch.device) -> Trained:
             " train the agent anew, or delete its folder"
         )
     load_weights(weights, agent, tensors)
-    search = recipe.search if recipe.agent.searches else trained.recipe.search
+    taught = recipe.search if recipe.agent.labels == "search" or recipe.agent.bounded else None
+    search = taught or trained.recipe.search
     both = replace(trained.recipe, search=search, agent=recipe.agent, evaluate=recipe.evaluate)
     names = tuple(agent_names(recipe.search, recipe.agent.labels))
-    return replace(trained, recipe=both, agent=agent.to(device).eval(), agents=names)
+    return replace(trained, recipe=both, agent=agent.to(device).eval(), agents=names, taught=taught)
 
 
 def copy_run(folder: Path, to: Path) -> None:

@@ -167,8 +167,8 @@ def _choose(name: str, trained: Trained, settings: Evaluate, split: Split | None
         return Oracle(name, oracle_reads(trained, split, number))
     if trained.agent is None:
         raise UserError(NO_AGENT.format(name, trained.path))
-    if tuple(agent_names(trained.recipe.search, trained.recipe.agent.labels)) != trained.agents:
-        raise UserError(f"--set search.intervals: the agent of {trained.path} has learnt others; leave them")
+    if trained.taught is not None and trained.recipe.search.deciding != trained.taught.deciding:
+        raise UserError(f"--set search.…: the agent of {trained.path} has learnt by other settings; leave them")
     name, threshold = with_threshold(name, settings.threshold)
     return Learnt(name, trained.agent, trained.model, place_of(name, trained.agents), threshold)
 

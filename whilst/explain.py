@@ -15,6 +15,7 @@ from whilst.errors import UserError
 from whilst.evaluate import choose
 from whilst.model import Translator
 from whilst.policy.full import Full
+from whilst.prefixes import agreeing
 from whilst.search import Interval, Reader, search
 from whilst.settings import Evaluate, Limits
 from whilst.text import cleaner
@@ -50,7 +51,7 @@ def explain(trained: Trained, source: str, target: str | None, first: int) -> Ex
         wanted = [*trained.target.encode(cleaner(data, data.target)(target).split())[0], EOS]
         if len(wanted) == 1:
             raise UserError("explain: the target sentence is empty; leave it out for what the model says")
-    settings = trained.recipe.search
+    settings = agreeing(trained.recipe.search) if trained.recipe.agent.bounded else trained.recipe.search
     intervals = {interval[0]: number for number, interval in enumerate(settings.intervals)}
     if first not in intervals:
         raise UserError(f"--latency {first}: this run knows {', '.join(map(str, intervals))}")

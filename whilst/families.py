@@ -22,15 +22,14 @@ DIAGONAL = "multi-path (diagonal)"  # our control: the reads rise with the sourc
 # What makes a point of a system's curve, where each point is a model.
 POINT = {"wait-k": ("objective.k", "train.validate_k"), "mma": ("objective.latency_average",)}
 TRANSLATING = "translation-based"
-UNUSED = ["search.condition", "search.target", "search.tolerance", "search.multi_path"]  # where it has bounds
-# What the paper varies, and its own choice; of the translation-based policy, that of the paper it comes from.
+BOUNDS = "search.intervals", "search.slope"  # of the search, all that it uses, and only where it has bounds
+# What the paper varies, and its own choice.
 DEFAULTS = {
     "length": "5",
     "reference": "translation",
     "condition": "concavity",
     "base": "multi-path",
     "agent": "lstm",
-    "agreement": "token",
 }
 
 
@@ -62,6 +61,7 @@ class Family:
     system: str
     kind: str  # of its policies: wait, agent, oracle, full, …
     variant: str  # such as threshold-0.6
+    agreement: str  # of the translation-based policy, such as within [3,11]
     settings: dict[str, Any]  # flat, without point and seeds
     points: tuple[Measured, ...]
     is_tried: bool = False
@@ -86,16 +86,11 @@ class Family:
     def changes(self) -> dict[str, str]:
         """What differs from the paper's choices, of those that its ablations vary."""
         base = self.system.partition("(from ")[2].partition(")")[0]
-        if self.system == TRANSLATING:
-            return changes(self.settings, "multi-path", 5)
         return changes(self.settings, base or "multi-path", self.settings.get("search.intervals", [5])[0])
 
 
 def changes(settings: dict[str, Any], base: str, length: int) -> dict[str, str]:
     """What flat settings change of the paper's choices."""
-    agreement = settings["agent.agreement"] if settings.get("agent.labels") == "translation" else "token"
-    if agreement == "within":
-        agreement = f"within [{','.join(map(str, settings['search.intervals'][0]))}]"
     condition = settings.get("search.condition", "concavity")
     own = {
         "length": str(length),
@@ -104,9 +99,17 @@ def changes(settings: dict[str, Any], base: str, length: int) -> dict[str, str]:
         "condition": "concavity" if condition == "authors" else condition,
         "base": base,
         "agent": settings.get("agent.kind", "lstm"),
-        "agreement": agreement,
     }
     return {name: value for name, value in own.items() if value != DEFAULTS[name]}
+
+
+def agreement_of(settings: dict[str, Any]) -> str:
+    """What must agree for the translation-based policy, if not each token alone (the paper that it is from)."""
+    if settings["agent.labels"] != "translation" or settings["agent.agreement"] == "token":
+        return ""
+    if settings["agent.agreement"] != "within":
+        return str(settings["agent.agreement"])
+    return f"within [{','.join(map(str, settings['search.intervals'][0]))}]"
 
 
 def read_filed(root: Path) -> list[Filed]:
@@ -162,12 +165,14 @@ def describe(item: Filed) -> tuple[Family, str, tuple[Any, ...]]:
     kind, label = result.kind, _label(result)
     if record.system == "wait-k" and str(settings["objective.k"]) != result.argument:
         kind = "wait, trained for another k"
+    agreement = agreement_of(settings) if record.system == TRANSLATING else ""
     settings = relevant(settings, result.kind, record.system)
     seeds = tuple(settings.pop(name) for name in sorted(settings) if name.endswith("train.seed"))
     settings = {name: value for name, value in settings.items() if name not in POINT.get(record.system, ())}
     if record.system == TRANSLATING:
         del settings["evaluate.threshold"]  # the point, for want of intervals
-    elif "search.intervals" in settings:
+        settings.pop("search.intervals", None)  # part of what must agree
+    if "search.intervals" in settings:
         # Which they are is the point; how long, and whether one model serves several, is the recipe.
         intervals = settings["search.intervals"]
         settings["search.intervals"] = [intervals[0][1] - intervals[0][0] + 1, len(intervals) > 1]
@@ -177,7 +182,8 @@ def describe(item: Filed) -> tuple[Family, str, tuple[Any, ...]]:
     settings["signature"] = record.scores.signatures.get("bleu")
     settings |= {f"origin.{name}": value for name, value in record.origin.items()}
     is_tried = TRIED in item.path.parts
-    return Family(record.pair, record.system, kind, result.variant, settings, (), is_tried), label, seeds
+    family = Family(record.pair, record.system, kind, result.variant, agreement, settings, (), is_tried)
+    return family, label, seeds
 
 
 def _label(result: Result) -> str:
@@ -197,8 +203,8 @@ def relevant(settings: dict[str, Any], kind: str, system: str) -> dict[str, Any]
         if not learnt:
             dropped.append("search.")
     if system == TRANSLATING:
-        within = settings["agent.agreement"] == "within"
-        dropped += UNUSED if within else ["search."]
+        bounded = settings["agent.agreement"] == "within"
+        dropped += [name for name in settings if name.startswith("search.") and not (bounded and name in BOUNDS)]
     if kind != "agent":
         dropped.append("agent.")
     return {

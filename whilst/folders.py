@@ -53,10 +53,10 @@ def weights_of(folder: Path) -> Path:
     return weights
 
 
-def overridden(recipe: Recipe, overrides: list[str], folder: Path) -> Recipe:
-    """Some settings changed, of those that can still be changed after training."""
+def overridden(recipe: Recipe, overrides: list[str], folder: Path, *fixed: str) -> Recipe:
+    """Some settings changed, of those that can still be changed after training and are not in these sections."""
     changed = override(recipe, overrides)
-    for section in ("model", "objective", "train", "agent"):
+    for section in ("model", "objective", "train", "agent", *fixed):
         if to_table(changed)[section] != to_table(recipe)[section]:
             raise UserError(f"--set {section}.…: {folder} was trained with it; change it in `whilst train`")
     return changed

@@ -105,7 +105,7 @@ def evaluate_exported(
 ) -> list[Record]:
     """Evaluate what `whilst export` made; its own recipe says what is not given."""
     exported = load_exported(folder, precision)
-    recipe = overridden(exported.recipe, overrides, folder)
+    recipe = overridden(exported.recipe, overrides, folder, "search")  # there are no oracles of another one
     dataset = Dataset.open(Path(recipe.data.dataset))
     dataset.require_languages("data.dataset", folder, recipe.data)
     asked = []  # all of them first: a mistyped name must not cost the time of those before it

@@ -20,6 +20,7 @@ from whilst.outliers import FAR, Head
 from whilst.paper import FULL, ORACLE, Point
 from whilst.provenance import link, missing
 from whilst.report import PAPER, reference_lines
+from whilst.seeds import joined
 from whilst.shelf import (
     NOT_RUN,
     OURS,
@@ -187,7 +188,8 @@ def others(shelf: Shelf) -> list[Block]:
     columns = [Column(name, is_text=True) for name in ("pair", "split", "system", "policy", "changes")]
     rows = []
     for family in shelf.left:
-        changed = ", ".join(f"{name} {value} (not {DEFAULTS[name]})" for name, value in family.changes.items())
+        ablated = [f"{name} {value} (not {DEFAULTS[name]})" for name, value in family.changes.items()]
+        changed = joined(*ablated, family.agreement)
         for point in family.points:
             policy = f"[{point.result.policy}]({link(point.filed[0].path, shelf.folder)})"
             place = [family.pair, family.first.split, family.system, policy, changed or NONE]

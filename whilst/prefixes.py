@@ -4,11 +4,13 @@ The translator first says what it makes of every whole source; that, not the ref
 translates whilst it reads, and is held against that. A token needs the fewest reads, not fewer than the one before
 it, after which it is written as in the whole translation (agreement "token": the minimum of Alinejad et al. 2021);
 or those from which on the translations of all longer prefixes agree up to and with that token ("lasting"). A token
-may be said otherwise until the very end, and both then wait for that end. "within" has bounds: what is held against
-the whole translation is that along the paths of a search interval, and where none agrees the last one does.
+may be said otherwise until the very end, and both then wait for that end. "within" has bounds: a binary search
+along the paths of an interval looks for one where the token is that of the whole translation, and takes the last
+if it meets none (`agreeing`).
 
-No prefix is really translated: as long as a greedy translation agrees, its past is that of the whole translation,
-so one forced decoder pass for each prefix length shows what comes next. `reference.needed` does it by hand.
+For the first two no prefix is really translated: as long as a greedy translation agrees, its past is that of the
+whole translation, so one forced decoder pass for each prefix length shows what comes next. `reference.needed` does
+it by hand.
 """
 
 from dataclasses import replace
@@ -47,8 +49,12 @@ def needed(model: Translator, batch: Batch, agreement: Agreement) -> Tensor:
 
 
 def agreeing(search: Search) -> Search:
-    """The search of agreement "within", on the model's own translations: where is each token the likeliest?"""
-    return replace(search, condition="ground-truth", target="reference")
+    """The search of agreement "within", on the model's own translations: where is each token the likeliest?
+
+    It halves the interval, so a place that it finds agrees, but need not be the first that does; and on a GPU it
+    runs in bfloat16, where near ties may fall otherwise than they did in translating.
+    """
+    return replace(search, condition="ground-truth", target="reference", tolerance=0.0)
 
 
 def find_agreement(model: Translator, agreement: Agreement, split: Split, tokens: int) -> Labels:

@@ -15,7 +15,7 @@ from typing import Any
 from whilst import paper
 from whilst.config import build, load_recipe, to_table
 from whilst.document import Block, Code, Details, Items, Text
-from whilst.families import DIAGONAL, POINT, TRANSLATING, Family, changes, describe, relevant
+from whilst.families import DIAGONAL, POINT, TRANSLATING, Family, agreement_of, changes, describe, relevant
 from whilst.names import TRANSLATION_BASED
 from whilst.paper import BEST
 from whilst.scoring import Record
@@ -46,11 +46,12 @@ class Known:
             made["full-sentence" if name == "full" else name] = {}
             made |= {DIAGONAL: {}} if name == "multi-path" else {}
         if "agent" in self.recipe.stages:
-            own = changes(flat(to_table(self.recipe)), self.base, self.recipe.search.size)
-            if self.recipe.agent.labels == "translation":
-                made[TRANSLATING] = {name: value for name, value in own.items() if name == "agreement"}
-            else:
+            settings = flat(to_table(self.recipe))
+            own = changes(settings, self.base, self.recipe.search.size)
+            if self.recipe.agent.labels != "translation":
                 made |= {"bs-simt": own, "bs-simt oracle": own}
+            elif not agreement_of(settings):
+                made[TRANSLATING] = {}
         return made
 
     def reaches(self, system: str, label: str) -> bool:

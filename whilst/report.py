@@ -91,7 +91,8 @@ def change_of(record: Record) -> str:
         return f"trained for k={build(Recipe, record.settings).objective.k}"
     # The base stands in the system's name.
     changes = {name: value for name, value in family.changes.items() if name != "base"}
-    return ", ".join(CHANGED.get(name, f"{name} {{}}").format(value) for name, value in changes.items())
+    named = [CHANGED.get(name, f"{name} {{}}").format(value) for name, value in changes.items()]
+    return joined(*named, family.agreement)
 
 
 def our_lines(results: Sequence[Result]) -> list[Line]:

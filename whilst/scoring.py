@@ -12,12 +12,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from whilst.config import build, to_table
+from whilst.config import build
 from whilst.dataset import Dataset
 from whilst.errors import UserError
 from whilst.files import read_json, sha256_lines, write_json
 from whilst.metrics import Scores, score
-from whilst.settings import SEARCHED, Data, Recipe
+from whilst.settings import Data, Recipe
 from whilst.text import cleaner, read_lines
 from whilst.trace import Sentence, find_problem, read_trace, write_trace
 
@@ -121,8 +121,8 @@ def require_same_runs(wanted: Iterable[tuple[Path, str, Recipe]]) -> None:
         run, search = record.settings.get("run"), record.settings.get("search", {})
         if run != recipe.run:
             raise UserError(f"{record_path(trace)}: is an evaluation of {run}; {ELSEWHERE}")
-        now = json.loads(json.dumps(to_table(recipe.search)))  # lists for tuples, as in a record
-        if policy.startswith("oracle-") and any(search.get(name) != now[name] for name in SEARCHED):
+        now = json.loads(json.dumps(recipe.search.deciding))  # lists for tuples, as in a record
+        if policy.startswith("oracle-") and any(search.get(name) != value for name, value in now.items()):
             raise UserError(f"{record_path(trace)}: is an oracle of another search; {ELSEWHERE}")
 
 

@@ -5,13 +5,12 @@ The classes are frozen and check themselves when built, so that code further on 
 
 import math
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from whilst.errors import UserError
 
 Shortcut = Literal["dropout", "norms", "looks", "states", "tiles"]
 SHORTCUTS: tuple[Shortcut, ...] = ("dropout", "norms", "looks", "states", "tiles")
-SEARCHED = "intervals", "slope", "condition", "target", "tolerance"  # of [search]: what decides the reads it finds
 MAX_POSITIONS = 4096  # units of a sentence, end mark counted
 
 
@@ -195,6 +194,11 @@ class Search:
         _require(self.objective.name == "search", 'search.objective.name: is always "search"')
 
     @property
+    def deciding(self) -> dict[str, Any]:
+        """The settings that decide which reads it finds."""
+        return {name: getattr(self, name) for name in ("intervals", "slope", "condition", "target", "tolerance")}
+
+    @property
     def size(self) -> int:
         """How many reads each interval tries."""
         first, last = self.intervals[0]
@@ -228,9 +232,9 @@ class Agent:
         _require(0 <= self.label_smoothing < 1, "agent.label_smoothing: must be in [0, 1)")
 
     @property
-    def searches(self) -> bool:
-        """Whether its labels lie in search intervals."""
-        return self.labels == "search" or self.agreement == "within"
+    def bounded(self) -> bool:
+        """Whether it is a translation-based one whose labels lie in a search interval."""
+        return self.labels == "translation" and self.agreement == "within"
 
 
 @dataclass(frozen=True)
@@ -305,7 +309,7 @@ class Recipe:
         order = [name for name in ("translate", "search", "agent", "evaluate") if name in self.stages]
         in_order = bool(order) and list(self.stages) == order
         _require(in_order, "stages: some of translate, search, agent, evaluate, in this order")
-        if self.agent.labels == "translation" and self.agent.searches:
+        if self.agent.bounded:
             one = len(self.search.intervals) == 1
             _require(one, 'search.intervals: give one, as in [[3, 11]]; agent.agreement = "within" has one policy')
         if self.model.cross == "monotone":

@@ -12,6 +12,7 @@ from whilst.document import Block
 from whilst.families import DIAGONAL, Family, Measured, differing
 from whilst.paper import FULL, Point, interpolate
 from whilst.provenance import Known, made
+from whilst.seeds import joined
 from whilst.tables import NONE, figure
 
 NOT_RUN = "not run"
@@ -45,7 +46,7 @@ class Shelf:
             if not family.is_tried
             and family.first.split == "test"
             and not family.variant
-            and (_plain(family.system), family.kind, _ablated(family)) == wanted
+            and (_plain(family.system), family.kind, family.changes) == wanted
         ]
 
     def of_task(self, task: str, system: str) -> list[Family]:
@@ -67,11 +68,6 @@ def most_alike(family: Family, others: Sequence[Family]) -> Family | None:
     return min(group, key=lambda other: len(differing([other, family])), default=None)
 
 
-def _ablated(family: Family) -> dict[str, str]:
-    """What it changes of what the paper's tables vary: none of them varies what must agree."""
-    return {name: value for name, value in family.changes.items() if name != "agreement"}
-
-
 def _plain(system: str) -> str:
     """Without what it was fine-tuned from, which is one of the changes, and whether it was at all."""
     before, found, after = system.replace(UNTUNED, "").partition(" (from ")
@@ -80,15 +76,16 @@ def _plain(system: str) -> str:
 
 def call(group: Sequence[Family], system: str) -> list[str]:
     """A name for each family: A, B, … where a system was measured with several recipes."""
-    names = [", ".join([system, *_told(family)]) for family in group]
+    names = [_told(family, system) for family in group]
     letters = iter("ABCDEFGHIJKLMNOPQRSTUVWXYZ")
     return [name if names.count(name) == 1 else f"{name} {next(letters)}" for name in names]
 
 
-def _told(family: Family) -> list[str]:
+def _told(family: Family, system: str) -> str:
     """What is said of a family before its letter."""
-    agreement = family.changes.get("agreement")
-    return ["not fine-tuned"] if UNTUNED in family.system else [agreement] if agreement else []
+    if UNTUNED in family.system:
+        return f"{system}, not fine-tuned"
+    return joined(system, family.agreement)
 
 
 def text_of(family: Family) -> str:

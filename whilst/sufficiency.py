@@ -142,10 +142,11 @@ class Led:
         shares = [part / whole for part, whole in zip(met, wanted, strict=True) if whole]
         # Of the other settings none matters: no word is chosen here.
         deciding = Evaluate(threshold=self.settings.threshold, precision=self.settings.precision)
+        policy = policy_name(self.policy, deciding)
         return Point(
             system=system_name(recipe, self.policy, self.trained.path),
-            policy=policy_name(self.policy, deciding),
-            label=point_name(self.policy, recipe.search.intervals, recipe.objective.latency_average),
+            policy=policy,
+            label=point_name(policy, recipe.search.intervals, recipe.objective.latency_average),
             run=str(self.run),
             pair=pair_name(recipe),
             sufficiency=round(sum(met) / sum(wanted), 4),

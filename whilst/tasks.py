@@ -21,7 +21,6 @@ from whilst.agent import Agent
 from whilst.beginnings import WeighRow, count_looks, room, search_all_row, search_row, weigh_row
 from whilst.capture import Captured
 from whilst.checkpoint import load_tensors, save_tensors
-from whilst.config import to_table
 from whilst.data import Batch, in_order
 from whilst.dataset import Dataset, Split
 from whilst.draw import Searcher, draw_interval, draw_reads, of_tokens, search_sentences
@@ -34,7 +33,7 @@ from whilst.model import Translator
 from whilst.packing import Packing
 from whilst.prefixes import Agreement, agreeing, find_agreement
 from whilst.reads import Action
-from whilst.settings import SEARCHED, Recipe, Search
+from whilst.settings import Recipe, Search
 from whilst.tiles import use_small_tiles
 from whilst.validate import Validation, validate
 
@@ -214,20 +213,16 @@ class Deciding(Task):
 
     def origin(self, split: Split) -> dict[str, object]:
         """All that decides what is found."""
-        how = self.how
-        if isinstance(how, Search):
-            found_by = {name: to_table(how)[name] for name in SEARCHED}
-        else:
-            found_by = {"translation": how}
+        finder = self.finder
         return {
             "version": FOUND,
             "weights": self.weights,
             "texts": [hashlib.sha256(side.tokens.tobytes()).hexdigest() for side in (split.source, split.target)],
-            "how": found_by,
+            "how": finder.deciding if isinstance(finder, Search) else {"translation": finder},
         }
 
     @property
-    def how(self) -> Search | Agreement:
+    def finder(self) -> Search | Agreement:
         """What finds the reads: a search, or the agreement of all prefixes."""
         agent, search = self.recipe.agent, self.recipe.search
         if agent.labels == "search":
@@ -235,12 +230,12 @@ class Deciding(Task):
         return agreeing(search) if agent.agreement == "within" else agent.agreement
 
     def find(self, split: Split) -> Labels:
-        how, tokens = self.how, self.recipe.train.batch_tokens
-        if not isinstance(how, Search):
-            return find_agreement(self.translator, how, split, tokens)
+        finder, tokens = self.finder, self.recipe.train.batch_tokens
+        if not isinstance(finder, Search):
+            return find_agreement(self.translator, finder, split, tokens)
         if self.compiled is None or not pays_packed(split, tokens):
-            return find_labels(self.translator, how, split, tokens)
-        return find_packed(self.recorded_search(self.compiled, how), how, split, tokens, self.device)
+            return find_labels(self.translator, finder, split, tokens)
+        return find_packed(self.recorded_search(self.compiled, finder), finder, split, tokens, self.device)
 
     def recorded_search(self, model: Translator, settings: Search) -> Finder:
         """`search_all` as a CUDA graph of one row; who has it holds its memory."""
