@@ -171,8 +171,9 @@ def describe(item: Filed) -> tuple[Family, str, tuple[Any, ...]]:
     settings = {name: value for name, value in settings.items() if name not in POINT.get(record.system, ())}
     if record.system == TRANSLATING:
         del settings["evaluate.threshold"]  # the point, for want of intervals
-        settings.pop("search.intervals", None)  # part of what must agree
-    if "search.intervals" in settings:
+    if agreement.startswith("within"):
+        del settings["search.intervals"]  # it is part of what must agree
+    elif "search.intervals" in settings:
         # Which they are is the point; how long, and whether one model serves several, is the recipe.
         intervals = settings["search.intervals"]
         settings["search.intervals"] = [intervals[0][1] - intervals[0][0] + 1, len(intervals) > 1]
@@ -200,11 +201,10 @@ def relevant(settings: dict[str, Any], kind: str, system: str) -> dict[str, Any]
         dropped += ["train.", "objective."]  # copies of search.train and search.objective
     else:
         dropped += ["search.train.", "search.objective."]
-        if not learnt:
+        if system == TRANSLATING and settings["agent.agreement"] == "within":
+            dropped += [name for name in settings if name.startswith("search.") and name not in BOUNDS]
+        elif not learnt or system == TRANSLATING:
             dropped.append("search.")
-    if system == TRANSLATING:
-        bounded = settings["agent.agreement"] == "within"
-        dropped += [name for name in settings if name.startswith("search.") and not (bounded and name in BOUNDS)]
     if kind != "agent":
         dropped.append("agent.")
     return {
