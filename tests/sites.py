@@ -149,6 +149,13 @@ class Client:
             assert message["type"] != "error", message
         return message
 
+    def receive_done(self, seq: int) -> dict[str, Any]:
+        """The commit with which this message of ours is done: words may come before, of a slow machine."""
+        while (message := self.receive_until("commit"))["ack"] < seq:
+            pass
+        assert message["ack"] == seq
+        return message
+
     def closed(self) -> int:
         """What the server closed with; nothing may come before that."""
         with pytest.raises(ConnectionClosed) as closed:
