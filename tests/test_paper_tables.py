@@ -1,5 +1,6 @@
 """What the paper's document shows beside the paper's own rows: our control, a point without a curve, late heads."""
 
+import shutil
 from collections.abc import Sequence
 from operator import itemgetter
 from pathlib import Path
@@ -102,6 +103,23 @@ def test_what_must_agree_is_said_by_the_name_of_the_curve(results: Path, tmp_pat
     found = {row[0]: row[5:7] for row in rows(section(text, "Table 8")) if row[1] == "n/a"}
     assert found["translation-based"] == ["3.50", "27.00"]
     assert found["translation-based, within [3,11]"] == ["3.60", "28.00"]
+
+
+def test_what_must_agree_is_drawn_as_a_variant(
+    results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    within = "agent.agreement=within", "search.intervals=[[3, 11]]"
+    keep(results / "a", TRANSLATING, "translation-based", "agent-translation", 3.6, 28.0, *within)
+    drawn: list[Line] = []
+    monkeypatch.setattr(paper_tables, "draw", lambda lines, *_: drawn.extend(lines))
+    for _ in range(2):
+        found, _ = families(read_filed(results))
+        paper_tables.curves("iwslt15.en-vi", Shelf(found, read_recipes(RECIPES), tmp_path))
+        shutil.rmtree(results / "prefixes", ignore_errors=True)
+    both = [line for line in drawn if line.name.startswith("translation-based")]
+    assert [line.name for line in both] == ["translation-based", "translation-based, within [3,11]"]
+    assert [line.name for line in both[0].variants] == ["within [3,11]"]
+    assert both[0].variants[0].points == both[1].points
 
 
 def test_settings_that_only_one_has_are_told_by_their_table(results: Path, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ lines between our points at the AL that the paper prints, less the paper's.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 
@@ -148,13 +149,19 @@ def _latest(path: Path) -> list[str]:
 
 def curves(task: str, shelf: Shelf) -> Picture:
     """Figure 4 for one task: all our systems over the paper's."""
-    lines, texts = [], set()
+    lines: list[Line] = []
+    texts = set()
     for system in sorted(_systems(task), key=DIAGONAL.__eq__):  # our control last: the others are the paper's
         group = shelf.of_task(task, system)
+        own, variants = list[Line](), list[Line]()
         for family, name in zip(group, call(group, OURS.get(system, system)), strict=True):
             points = [(point.label, None if system == FULL else point.al, point.bleu) for point in family.curve]
-            lines.append(Line(name, points))
+            (variants if family.agreement else own).append(Line(family.agreement or name, points))
             texts.add(family.pair)
+        if own:  # variants have the colour of their system, as in reports
+            lines += [replace(own[0], variants=variants), *own[1:]]
+        else:
+            lines += [replace(line, name=joined(system, line.name)) for line in variants]
     references = [line for line in reference_lines(task) if line.name != ORACLE]
     stem = shelf.folder / f"curve.{task}"
     title = f"{task} · test" + (" · ours on other training text" if texts - {task} else "")
