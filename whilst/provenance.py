@@ -47,8 +47,8 @@ class Known:
             made |= {DIAGONAL: {}} if name == "multi-path" else {}
         if "agent" in self.recipe.stages:
             settings = flat(to_table(self.recipe))
-            own = changes(settings, self.base, self.recipe.search.size)
-            if self.recipe.agent.labels != "translation":
+            if self.recipe.agent.labels == "search":
+                own = changes(settings, self.base, self.recipe.search.size)
                 made |= {"bs-simt": own, "bs-simt oracle": own}
             elif not agreement_of(settings):
                 made[TRANSLATING] = {}
