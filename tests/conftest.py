@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 import torch
 
-from tests.browser import Browser, Tab, browser
-from whilst import toy
-from whilst.console import console
-from whilst.dataset import Dataset, Ragged, Split
-from whilst.mma import Monotone
-from whilst.model import Translator
-from whilst.prepare import prepare
-from whilst.settings import Data, Model
-from whilst.vocab import EOS
+from tests.helpers.browser import Browser, Tab, browser
+from whilst.core.console import console
+from whilst.core.settings import Data, Model
+from whilst.data import toy
+from whilst.data.dataset import Dataset, Ragged, Split
+from whilst.data.prepare import prepare
+from whilst.data.vocabulary import EOS
+from whilst.model.monotonic_attention import Monotone
+from whilst.model.transformer import Translator
 
 UNITS = 17, 13  # source and target units of the tiny models
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from whilst.errors import UserError
+from whilst.core.errors import UserError
 from whilst.policy.base import Decider, Policy, Prospects, View
 from whilst.policy.full import Full
 from whilst.policy.mma import Stopped

@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from whilst.agent import Agent, Observation
-from whilst.model import Translator
+from whilst.model.agent import Agent, Observation
+from whilst.model.transformer import Translator
 from whilst.policy.base import Decider, Policy, Prospects, View
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from whilst.cache import Cache, numbers
+from whilst.model.cache import Cache, numbers
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from whilst.names import tokens_of
+from whilst.model.names import tokens_of
 from whilst.policy.base import Decider, Policy, View
 
 

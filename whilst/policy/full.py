@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from whilst.errors import UserError
+from whilst.core.errors import UserError
 from whilst.policy.base import Decider, Policy, Prospects, View
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from whilst.errors import UserError
+from whilst.core.errors import UserError
 from whilst.policy.base import Decider, Policy, View
 
 NO_HEADS = 'policy mma: this model has no monotone heads; train one with model.cross = "monotone"'

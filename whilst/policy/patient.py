@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from whilst.model import likeliest
+from whilst.data.vocabulary import EOS
+from whilst.model.transformer import likeliest
 from whilst.policy.base import Decider, Policy, Prospects, View
-from whilst.vocab import EOS
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from whilst.files import write_json
-from whilst.live import Step
+from whilst.core.files import write_json
+from whilst.live.session import Step
 
 FAMILIES = {  # name -> (type, help)
     "whilst_sessions": ("gauge", "Sessions now."),

@@ -11,12 +11,12 @@ from collections.abc import Callable, Hashable, Sequence
 import torch
 from torch import Tensor, nn
 
-from whilst.cache import Cache
-from whilst.eager import require_live
-from whilst.live import Ask, Step, Steps
-from whilst.model import Translator, likeliest
+from whilst.data.vocabulary import BOS
+from whilst.live.eager import require_live
+from whilst.live.session import Ask, Step, Steps
+from whilst.model.cache import Cache
+from whilst.model.transformer import Translator, likeliest
 from whilst.policy import Decider, Policy, View
-from whilst.vocab import BOS
 
 
 class Pool(abc.ABC):

@@ -12,8 +12,8 @@ from multiprocessing import connection
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from whilst.errors import UserError
-from whilst.signals import STOP, handled
+from whilst.core.errors import UserError
+from whilst.core.signals import STOP, handled
 
 log = logging.getLogger("whilst.serve")
 QUICK = 5.0  # seconds: who lived no longer than this is replaced after as long

@@ -8,9 +8,9 @@ import math
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from whilst.errors import UserError
-from whilst.live import End, Event, Word
-from whilst.metrics import average_lagging
+from whilst.core.errors import UserError
+from whilst.evaluation.metrics import average_lagging
+from whilst.live.session import End, Event, Word
 
 Message = dict[str, Any]
 

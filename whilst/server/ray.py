@@ -6,13 +6,13 @@ from typing import Any
 
 from starlette.applications import Starlette
 
-from whilst.console import notes
-from whilst.errors import UserError
+from whilst.core.console import notes
+from whilst.core.errors import UserError
+from whilst.core.signals import STOP, handled
 from whilst.server.app import make_app
 from whilst.server.meter import Meter
 from whilst.server.run import Options
 from whilst.server.talk import Hub
-from whilst.signals import STOP, handled
 
 NAME = "whilst"
 

@@ -13,8 +13,9 @@ from typing import Any
 import uvicorn
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
-from whilst.console import notes
-from whilst.errors import UserError
+from whilst.core.console import notes
+from whilst.core.errors import UserError
+from whilst.core.signals import STOP, handled
 from whilst.server.app import make_app
 from whilst.server.meter import Meter
 from whilst.server.processes import supervise
@@ -22,7 +23,6 @@ from whilst.server.protocol import Limits
 from whilst.server.served import How, Served, serve_model
 from whilst.server.socket import ABORT
 from whilst.server.talk import Door, Hub
-from whilst.signals import STOP, handled
 
 BACKLOG = 2048  # connections that wait to be taken
 UNTAKEN = 60_000  # milliseconds until a connection ends whose other side takes nothing

@@ -7,22 +7,22 @@ from pathlib import Path
 
 import torch
 
-from whilst.checkpoint import load_run
-from whilst.console import say
-from whilst.eager import require_live, steps_of, text_of
-from whilst.engine import ABOUT, load_exported
-from whilst.errors import UserError
-from whilst.evaluate import choose, with_settings
-from whilst.folders import BUNDLE, check_bundle, choose_live
-from whilst.kept import engine_of
-from whilst.live import Text
-from whilst.loading import Opened, Wanted, open_exported, resolve
-from whilst.names import LATENCIES, LIVE, by_latency
+from whilst.core.console import say
+from whilst.core.distributed import pick_device
+from whilst.core.errors import UserError
+from whilst.core.settings import Data
+from whilst.engine.engine_cache import engine_of
+from whilst.engine.runtime import ABOUT, load_exported
+from whilst.evaluation.evaluate import choose, with_settings
+from whilst.live.eager import require_live, steps_of, text_of
+from whilst.live.loading import Opened, Wanted, open_exported, resolve
+from whilst.live.session import Text
+from whilst.model.checkpoint import load_run
+from whilst.model.names import LATENCIES, LIVE, by_latency
+from whilst.model.run_folder import BUNDLE, check_bundle, choose_live
 from whilst.policy import Policy
-from whilst.processes import pick_device
 from whilst.server.packed import PRECISIONS, can_pack, pack
 from whilst.server.pool import Batched, Pool, Single
-from whilst.settings import Data
 
 # Who does the steps, and the precisions of its weights, the usual one first.
 ENGINES = {"batch": tuple(PRECISIONS), "single": tuple(PRECISIONS), "onnx": ("int8", "fp32")}

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from starlette.datastructures import Headers
 
 from whilst import __version__
-from whilst.errors import UserError
+from whilst.core.errors import UserError
 from whilst.server.meter import Meter
 from whilst.server.protocol import Finish, Limits, Message, Order, SessionError, Words, short
 from whilst.server.served import Served

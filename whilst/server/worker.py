@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from queue import Empty, SimpleQueue
 
-from whilst.live import Ask, Event, Script, Step, Text
+from whilst.live.session import Ask, Event, Script, Step, Text
 from whilst.server.meter import Meter
 from whilst.server.pool import Pool
 from whilst.server.protocol import Message, SessionError, Tally, commit

@@ -1,0 +1,28 @@
+"""Translations on machines whose own encoding lacks their letters."""
+
+import io
+
+import pytest
+
+from whilst.cli.main import speak_any_language
+
+
+class Raw(io.BytesIO):
+    """What a stream writes to; a terminal or none."""
+
+    def __init__(self, is_terminal: bool) -> None:
+        super().__init__()
+        self.is_terminal = is_terminal
+
+    def isatty(self) -> bool:
+        return self.is_terminal
+
+
+@pytest.mark.parametrize(("is_terminal", "written"), [(False, "ngườ".encode()), (True, b"ng??")])
+def test_a_machine_without_these_letters_gets_utf8_or_question_marks(is_terminal: bool, written: bytes) -> None:
+    raw = Raw(is_terminal)
+    stream = io.TextIOWrapper(raw, encoding="ascii")
+    speak_any_language(stream)
+    stream.write("ngườ")
+    stream.flush()
+    assert raw.getvalue() == written

@@ -1,0 +1,172 @@
+"""Padded batches in few shapes: everyone is in one, none is too small, and empty rows change nothing."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from tests.helpers.runs import CPU, assert_same, changed, elsewhere, short_recipe, tensors
+from whilst.core.errors import UserError
+from whilst.core.settings import Data, Model, Objective, Recipe
+from whilst.data.batches import Batch, Batches, padded
+from whilst.data.buckets import MOST, STEP, Shapes, choose_lengths
+from whilst.data.dataset import Dataset, Split
+from whilst.model import objectives
+from whilst.model.monotonic_attention import Delays
+from whilst.model.transformer import Translator
+from whilst.training import trainer
+from whilst.training.stages import make_task
+from whilst.training.tasks import Task
+from whilst.training.train import train
+
+
+@given(st.lists(st.integers(1, 400), min_size=1, max_size=60), st.integers(1, 12))
+def test_lengths_are_few_and_hold_everyone(sizes: list[int], most: int) -> None:
+    lengths = choose_lengths(np.array(sizes), most)
+    assert 1 <= len(lengths) <= most
+    assert not (lengths % STEP).any()
+    assert (np.diff(lengths) > 0).all()
+    assert max(sizes) <= lengths[-1] < max(sizes) + STEP
+
+
+def test_lengths_go_where_sentences_are() -> None:
+    sizes = np.array([8] * 1000 + [24] * 1000 + [32] * 3 + [160] * 5)
+    assert choose_lengths(sizes, 3).tolist() == [8, 24, 160]
+    assert choose_lengths(sizes, 2).tolist() == [24, 160]
+
+
+@given(st.lists(st.integers(1, 60), min_size=1, max_size=200), st.integers(60, 300))
+def test_everyone_is_in_one_box_and_all_but_one_are_full(sizes: list[int], tokens: int) -> None:
+    lengths = np.array(sizes)
+    shapes = Shapes(choose_lengths(lengths), tokens)
+    batches = shapes.cut(np.arange(len(sizes))[::-1], lengths[::-1])
+    assert sorted(np.concatenate(batches)) == list(range(len(sizes)))
+    boxes = [shapes.of(lengths[chosen]) for chosen in batches]
+    assert all(rows >= len(chosen) for (rows, _), chosen in zip(boxes, batches, strict=True))
+    full = {shapes.rows(number) for number in range(len(shapes.lengths))}
+    assert sum(len(chosen) not in full for chosen in batches) <= 1
+
+
+def test_what_fits_no_box_is_refused() -> None:
+    with pytest.raises(ValueError, match="do not fit"):
+        Shapes(np.array([8]), 16).of(np.array([8, 8, 8]))
+
+
+@pytest.fixture
+def boxes(random_split: Callable[..., Split]) -> Batches:
+    return Batches(random_split(300, seed=3, longest=30), 96, 1, pack=False, boxed=True)
+
+
+def test_an_epoch_has_few_shapes(boxes: Batches) -> None:
+    plan = boxes.plan(0)
+    assert sorted(np.concatenate(plan)) == list(range(300))
+    made = [boxes.make(chosen) for chosen in plan]
+    assert len({batch.source.shape for batch in made}) <= min(MOST, 4)
+    assert all(batch.source.shape == batch.target.shape for batch in made)
+    assert sum(batch.target_tokens for batch in made) == boxes.target_lengths.sum()
+    assert [chosen.tolist() for chosen in plan] == [chosen.tolist() for chosen in boxes.plan(0)]
+    assert [chosen.tolist() for chosen in plan] != [chosen.tolist() for chosen in boxes.plan(1)]
+
+
+def loss_and_gradients(model: Translator, objective: Objective, batch: Batch) -> tuple[Tensor, list[Tensor]]:
+    seen = objectives.READS[objective.name](objective, batch, torch.Generator().manual_seed(1))
+    walk = Delays() if objective.name == "mma" else None
+    loss = objectives.cross_entropy(model, objectives.decoded(model, batch, seen, walk), batch.labels, 0.1)
+    if walk is not None:
+        loss = loss + objectives.waiting(objective, batch, walk)
+    return loss, list(torch.autograd.grad(loss, list(model.parameters()), allow_unused=True))
+
+
+@pytest.mark.parametrize("name", ["mma", "full", "multi-path"])
+def test_empty_rows_and_padding_change_nothing(
+    model: Translator, monotone: Translator, split: Split, name: str
+) -> None:
+    """Neither the loss nor any gradient, with as many empty rows as sentences."""
+    objective = Objective(latency_average=0.3, latency_variance=0.2, name=name)  # type: ignore[arg-type]
+    chosen, one = np.array([3, 1, 4, 5]), monotone if name == "mma" else model
+    plain, boxed = padded(split, chosen), padded(split, chosen, (8, 24))
+    assert boxed.source.shape == boxed.target.shape == (8, 24)
+    assert (plain.sentences, plain.target_tokens) == (boxed.sentences, boxed.target_tokens)
+    torch.testing.assert_close(*(loss_and_gradients(one, objective, batch) for batch in (plain, boxed)))
+
+
+def test_a_box_of_empty_rows_alone_is_worth_nothing(monotone: Translator, split: Split) -> None:
+    """Exactly: their gradients are zeros, not small numbers."""
+    batch = padded(split, np.array([3, 1]), (5, 16))
+    empty = batch.with_tensors([tensor[2:].clone() for tensor in batch.tensors()])
+    loss, gradients = loss_and_gradients(monotone, Objective(name="mma", latency_variance=0.2), empty)
+    assert loss.item() == 0
+    assert not any(bool(gradient.any()) for gradient in gradients)
+
+
+# Training.
+
+
+@pytest.fixture
+def recipe(toy_data: Data, toy_folder: Path, tmp_path: Path) -> Recipe:
+    assert toy_folder == Path(toy_data.dataset)
+    short = changed(short_recipe(toy_data, tmp_path / "run"), layout="boxed", validate_every=8, accumulate=2)
+    model = Model(width=16, heads=2, encoder_layers=1, decoder_layers=2, feed_forward=16, cross="monotone")
+    return replace(short, model=model, objective=Objective(name="mma"))
+
+
+class Recorded:
+    """As capture.Captured, without a graph: it does the work thrice when made, on tensors of its own."""
+
+    made: list[torch.Size]
+
+    def __init__(
+        self, work: Callable[..., Tensor], inputs: Sequence[Tensor], beside: "Recorded | None" = None
+    ) -> None:
+        assert (beside is None) == (not self.made)
+        self.made.append(inputs[0].shape)
+        self.work, self.inputs = work, [tensor.clone() for tensor in inputs]
+        for _ in range(3):
+            work(*self.inputs)
+
+    def __call__(self, inputs: Sequence[Tensor]) -> Tensor:
+        torch._foreach_copy_(self.inputs, list(inputs))
+        return self.work(*self.inputs)
+
+
+def test_recorded_updates_are_the_plain_ones(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where a shape comes first in the midst of an update, and random numbers were used up."""
+    plain = train(recipe, CPU)
+    Recorded.made = []
+    monkeypatch.setattr(trainer, "Captured", Recorded)
+    begin = trainer.Trainer.__init__
+
+    def begin_capturing(self: trainer.Trainer, recipe: Recipe, task: Task) -> None:
+        begin(self, recipe, task)
+        self.capture = True
+
+    monkeypatch.setattr(trainer.Trainer, "__init__", begin_capturing)
+    recorded = train(elsewhere(recipe, "recorded"), CPU)
+    assert len(Recorded.made) == len(set(Recorded.made)) > 1
+    assert_same(tensors(plain), tensors(recorded))
+
+
+def test_boxed_and_padded_batches_train_alike(recipe: Recipe, toy_dataset: Dataset) -> None:
+    """The same sentences have the same loss and gradients but for rounding, once nothing random is left."""
+    objective = replace(recipe.objective, stop_noise=0.0)
+    recipe = replace(recipe, model=replace(recipe.model, dropout=0.0), objective=objective)
+    found = []
+    for layout in ("boxed", "padded"):
+        one = trainer.Trainer(changed(recipe, layout=layout), make_task(recipe, toy_dataset, CPU))
+        assert one.batches.layout == layout
+        batch = one.make(np.arange(9))
+        loss = one.accumulate(batch, one.draw(batch, 0), torch.tensor(0.01))
+        found.append([loss, *(parameter.grad for parameter in one.model.parameters())])
+    torch.testing.assert_close(*found, atol=1e-5, rtol=1e-4)
+
+
+def test_other_heads_have_no_boxes(recipe: Recipe, toy_dataset: Dataset) -> None:
+    other = changed(short_recipe(recipe.data, Path(recipe.run)), layout="boxed")
+    with pytest.raises(UserError, match=r'train.layout: "boxed" is for model.cross = "monotone"'):
+        trainer.Trainer(other, make_task(other, toy_dataset, CPU))

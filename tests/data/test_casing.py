@@ -1,0 +1,82 @@
+"""Words without case: as the vocabulary knows them best; words with case: as they are."""
+
+import dataclasses
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.live.test_session import make_text
+from whilst.data.casing import casing
+from whilst.data.vocabulary import Language, Vocabulary, WordSegmenter
+from whilst.live.loading import BUNDLED
+from whilst.live.session import Script
+
+# The frequent first: "i" is a slip for "I"; "So" often begins a sentence, and "so" is no slip for it.
+UNITS = ["I", "the", "So", "so", "London", "NASA", "The", "radio", "mark", "Mark", *map(str, range(40)), "i"]
+CASE = casing(Language("en", WordSegmenter(), Vocabulary(UNITS)))
+
+
+@pytest.mark.parametrize(
+    ("word", "first", "loose", "wanted"),
+    [
+        ("london", False, True, "London"),  # unknown without its capital
+        ("i", False, True, "I"),
+        ("so", False, True, "so"),
+        ("so", True, True, "So"),
+        ("radio", True, True, "radio"),  # its capital is unknown
+        ("mark", False, True, "mark"),
+        ("london", False, False, "london"),  # the sentence has its case: it is meant so
+        ("RADIO", False, True, "radio"),
+        ("RADIO", False, False, "RADIO"),
+        ("LONDON", False, True, "London"),
+        ("THE", True, True, "The"),
+        ("NASA", False, True, "NASA"),
+        ("I", False, True, "I"),
+        ("QQQ", False, True, "QQQ"),
+        ("Radio", False, True, "Radio"),
+        ("", False, True, ""),
+    ],
+)
+def test_words_are_written_as_the_vocabulary_knows_them(word: str, first: bool, loose: bool, wanted: str) -> None:
+    assert CASE(word, first, loose) == wanted
+
+
+@given(st.text(max_size=8), st.booleans(), st.booleans())
+def test_only_case_changes_and_only_once(word: str, first: bool, loose: bool) -> None:
+    found = CASE(word, first, loose)
+    assert found.lower() == word.lower()
+    assert CASE(found, first, loose) == found
+
+
+def read(words: str, longest: int = 60) -> list[str]:
+    """What a session makes of them, as the package's model would."""
+    language = Language.load(BUNDLED / "en-vi", "source")
+    text = dataclasses.replace(
+        make_text(), source=language, longest=longest, ends=lambda word: word.endswith("."), case=casing(language)
+    )
+    script = Script(text)
+    script.put(words)
+    units = [[unit for unit, *_ in sentence.waiting] for sentence in script.sentences]
+    return [" ".join(language.decode(ids)) for ids in units if ids]
+
+
+def test_a_recognisers_text_gets_its_case() -> None:
+    assert read("last monday i went to london. john came from vietnam.") == [
+        "Last Monday I went to London.",
+        "John came from Vietnam.",
+    ]
+
+
+def test_a_text_that_has_its_case_stays() -> None:
+    text = "Bill paid the bill of the USA in May."
+    assert read(text) == [text]
+    assert read("THANK YOU FROM NASA.") == ["Thank you from NASA."]
+
+
+def test_a_sentence_that_is_cut_goes_on_without_case() -> None:
+    found = read("last monday i went to london and john came from vietnam and i said so to john", longest=9)
+    assert len(found) > 1
+    assert all(sentence[0].isupper() for sentence in found)
+    assert " ".join(found).split().count("I") == 2
+    assert {"Monday", "London", "John", "Vietnam"} <= set(" ".join(found).split())

@@ -1,0 +1,284 @@
+"""From text to a dataset folder and back; every skip is counted, every refusal names its place."""
+
+import dataclasses
+import lzma
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from whilst.core.errors import UserError
+from whilst.core.files import read_json, sha256, sha256_lines, write_json
+from whilst.core.settings import Data
+from whilst.data import dataset as dataset_module
+from whilst.data.dataset import Dataset, Ragged
+from whilst.data.prepare import prepare
+from whilst.data.vocabulary import EOS, UNK
+
+TRAIN = [
+    ("The cat sleeps .", "die katze schläft ."),
+    ("the dog sleeps .", "der hund schläft ."),
+    ("a cat and a dog .", "eine katze und ein hund ."),
+    ("", "nichts"),
+    ("too long " * 9, "zu lang " * 9),
+    ("short", "das hier ist viel zu viel"),
+    ("the cat and the dog .", "die katze und der hund ."),
+]
+VALID = [("the cat .", "die katze ."), ("the dog barks .", "der hund bellt .")]
+TEST = [("a dog .", "ein hund ."), ("long " * 20, "lang " * 20)]
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Data:
+    """Settings for six small files; words are the units."""
+    for split, pairs in (("train", TRAIN), ("valid", VALID), ("test", TEST)):
+        write(tmp_path / f"{split}.en", [source for source, _ in pairs])
+        write(tmp_path / f"{split}.de", [target for _, target in pairs])
+    return Data(
+        dataset=str(tmp_path / "out" / "set"),
+        source="en",
+        target="de",
+        folder=str(tmp_path),
+        train=("train.en", "train.de"),
+        valid=("valid.en", "valid.de"),
+        test=("test.en", "test.de"),
+        lowercase=True,
+        units="word",
+        max_length=10,
+        max_ratio=3.0,
+    )
+
+
+def write(path: Path, lines: list[str]) -> None:
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
+@pytest.mark.parametrize("units", ["word", "bpe", "sentencepiece"])
+@pytest.mark.parametrize("joint", [True, False])
+def test_round_trip(data: Data, units: str, joint: bool) -> None:
+    long_enough = {"units": units, "joint": joint, "size": 60, "max_length": 60, "max_ratio": 0.0}
+    settings = dataclasses.replace(data, **long_enough)  # type: ignore[arg-type]
+    made = Dataset.open(prepare(settings))
+    assert (made.source.name, made.target.name) == ("en", "de")
+    kept = [(source.lower().strip(), target.strip()) for source, target in TRAIN if source]
+    split = made.split("train")
+    assert len(split.source) == len(split.target) == len(kept)
+    for index, (source, target) in enumerate(kept):
+        assert split.source[index][-1] == EOS
+        assert " ".join(made.source.decode(split.source[index])) == source
+        assert " ".join(made.target.decode(split.target[index])) == target
+    assert made.text("valid") == ([source for source, _ in VALID], [target for _, target in VALID])
+    assert isinstance(split.source.tokens, np.memmap)
+    assert split.source.tokens.dtype == np.uint16
+
+
+def test_manifest_counts_everything(data: Data) -> None:
+    manifest = Dataset.open(prepare(data)).manifest
+    train, valid, test = (manifest["splits"][name] for name in ("train", "valid", "test"))
+    assert (train["read"], train["pairs"]) == (7, 4)
+    assert train["skipped"] == {"empty": 1, "too_long": 1, "ratio": 1}
+    assert train["source"]["unknown"] == 0
+    assert valid["source"]["unknown"] == 1 / 7  # barks
+    assert valid["target"]["unknown"] == 1 / 7  # bellt
+    assert (test["pairs"], test["too_long_kept"], test["source"]["longest"]) == (2, 1, 20)
+    assert manifest["vocabulary"]["source"] == 4 + 9  # the cat sleeps . dog a and too long
+    folder = Path(data.folder)
+    assert manifest["inputs"]["test.target"] == {"file": "test.de", "sha256": sha256(folder / "test.de")}
+    assert valid["source"]["text_sha256"] == sha256_lines([source for source, _ in VALID])
+    assert manifest["settings"]["max_ratio"] == 3.0
+    assert data.folder not in str(manifest)  # the same text gives the same manifest wherever it lies
+
+
+def test_minimum_frequency_makes_words_unknown(data: Data) -> None:
+    made = Dataset.open(prepare(dataclasses.replace(data, minimum_frequency=3)))
+    sentence = made.split("train").source[0]
+    assert [made.source.vocabulary.units[id] for id in sentence] == ["the", "cat", "<unk>", ".", "</s>"]
+    assert made.manifest["splits"]["train"]["source"]["unknown"] > 0
+
+
+def test_subword_codes_and_tsv(data: Data, tmp_path: Path) -> None:
+    (tmp_path / "codes").write_text("#version: 0.2\nt h\nth e</w>\n", encoding="utf-8")
+    write(tmp_path / "train.tsv", ["the hat\tder hut"])
+    settings = dataclasses.replace(data, units="bpe", codes="codes", train=("train.tsv",), test=())
+    made = Dataset.open(prepare(settings))
+    units = [made.source.vocabulary.units[id] for id in made.split("train").source[0]]
+    assert units == ["the</w>", "h", "a", "t</w>", "</s>"]
+    assert set(made.manifest["inputs"]) == {"train.pairs", "valid.source", "valid.target", "codes"}
+    with pytest.raises(UserError, match="no split 'test', only train, valid"):
+        made.split("test")
+
+
+def test_several_pairs_of_files_are_joined(data: Data, tmp_path: Path) -> None:
+    write(tmp_path / "more.en", ["a bird ."])
+    write(tmp_path / "more.de", ["ein vogel ."])
+    settings = dataclasses.replace(data, train=(*data.train, "more.en", "more.de"))
+    made = Dataset.open(prepare(settings))
+    split, inputs = made.split("train"), made.manifest["inputs"]
+    assert made.source.decode(split.source[4]) == ["a", "bird", "."]
+    assert (len(split.source), made.manifest["splits"]["train"]["read"]) == (5, 8)
+    assert (inputs["train.source"]["file"], inputs["train.2.target"]["file"]) == ("train.en", "more.de")
+    write(tmp_path / "more.de", ["ein vogel .", "zu viel"])
+    with pytest.raises(UserError, match=r"more\.en has 1 lines but .*more\.de has 2"):
+        prepare(settings, overwrite=True)
+
+
+def test_moses_leaves_alone_what_is_tokenised(data: Data, tmp_path: Path) -> None:
+    write(tmp_path / "raw.en", ["It isn't, is it?"])
+    write(tmp_path / "raw.de", ["Nicht wahr?"])
+    for split in ("valid", "test"):
+        write(tmp_path / f"{split}.en", ["it isn &apos;t , is it ?"])
+        write(tmp_path / f"{split}.de", ["nicht wahr ?"])
+    settings = dataclasses.replace(
+        data,
+        train=("valid.en", "valid.de", "raw.en", "raw.de"),
+        moses=True,
+        unescape=True,
+        tokenised=("valid.*", "test.e[n]", "test.de"),
+    )
+    made = Dataset.open(prepare(settings))
+    train = made.split("train")
+    first, second = (made.source.decode(train.source[number]) for number in range(2))
+    assert first == second == ["it", "isn", "'t", ",", "is", "it", "?"]
+    assert made.text("test") == (["it isn 't , is it ?"], ["nicht wahr ?"])
+
+
+def test_a_dataset_from_before_a_setting_came_up_is_still_the_same(data: Data) -> None:
+    path = prepare(data) / "manifest.json"
+    manifest = read_json(path)
+    del manifest["settings"]["tokenised"]
+    write_json(path, manifest)
+    prepare(data)
+    with pytest.raises(UserError, match="--overwrite"):
+        prepare(dataclasses.replace(data, tokenised=("train.*",)))
+
+
+def test_the_same_text_has_the_same_checksum(data: Data, tmp_path: Path) -> None:
+    """However its files are packed and called: who makes the dataset again can compare it with a result's."""
+    for side in ("en", "de"):
+        (tmp_path / f"packed.{side}.xz").write_bytes(lzma.compress((tmp_path / f"train.{side}").read_bytes()))
+    packed = dataclasses.replace(
+        data, dataset=str(tmp_path / "again"), train=("packed.en.xz", "packed.de.xz"), toy_seed=7
+    )
+    checksum = Dataset.open(prepare(data)).checksum
+    assert Dataset.open(prepare(packed)).checksum == checksum
+    others = (
+        dataclasses.replace(data, max_length=4),
+        dataclasses.replace(data, lowercase=False),
+        dataclasses.replace(data, minimum_frequency=2),
+    )
+    for number, other in enumerate(others):
+        path = prepare(dataclasses.replace(other, dataset=str(tmp_path / f"other-{number}")))
+        assert Dataset.open(path).checksum != checksum
+
+
+def test_direction_can_be_turned(data: Data) -> None:
+    turned = dataclasses.replace(
+        data, source="de", target="en", train=data.train[::-1], valid=data.valid[::-1], test=data.test[::-1]
+    )
+    assert Dataset.open(prepare(turned)).text("valid")[0] == [target for _, target in VALID]
+
+
+def test_same_again_is_reused(data: Data, capsys: pytest.CaptureFixture[str]) -> None:
+    made = prepare(data)
+    before = (made / "manifest.json").stat().st_mtime_ns
+    assert "pairs" in capsys.readouterr().out
+    assert prepare(data) == made
+    assert "already prepared" in capsys.readouterr().out
+    assert (made / "manifest.json").stat().st_mtime_ns == before
+
+
+def test_other_settings_or_files_need_overwrite(data: Data, tmp_path: Path) -> None:
+    prepare(data)
+    other = dataclasses.replace(data, lowercase=False)
+    with pytest.raises(UserError, match="--overwrite"):
+        prepare(other)
+    prepare(other, overwrite=True)
+    assert "The" in Dataset.open(Path(data.dataset)).source.vocabulary.units
+    write(tmp_path / "valid.en", ["another", "text"])
+    with pytest.raises(UserError, match="--overwrite"):
+        prepare(other)
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["set"]  # nothing temporary is left
+
+
+def test_a_folder_of_something_else_is_never_deleted(data: Data) -> None:
+    folder = Path(data.dataset)
+    folder.mkdir(parents=True)
+    prepare(data)  # an empty folder may be taken
+    (folder / "manifest.json").unlink()
+    with pytest.raises(UserError, match="is not a dataset"):
+        prepare(data, overwrite=True)
+
+
+def test_failure_leaves_nothing(data: Data, tmp_path: Path) -> None:
+    write(tmp_path / "test.de", ["", ""])
+    with pytest.raises(UserError, match="empty"):
+        prepare(data)
+    assert not list((tmp_path / "out").iterdir())
+
+
+@pytest.mark.parametrize(("side", "what"), [("en", "source"), ("de", "target")])
+def test_empty_side_in_valid_is_refused(data: Data, tmp_path: Path, side: str, what: str) -> None:
+    path = tmp_path / f"valid.{side}"
+    write(path, ["something", "  "])
+    with pytest.raises(UserError, match=re.escape(f"{path}:2: an empty {what}")):
+        prepare(data)
+
+
+def test_nothing_left(data: Data) -> None:
+    with pytest.raises(UserError, match=r"no pair is left of 7 \(1 empty, 6 ratio\)"):
+        prepare(dataclasses.replace(data, max_ratio=0.5))
+    with pytest.raises(UserError, match=r"data\.max_length: every train pair"):
+        prepare(dataclasses.replace(data, max_length=2))
+
+
+def test_missing_files_and_codes(data: Data) -> None:
+    with pytest.raises(UserError, match=r"nowhere\.en: no such file"):
+        prepare(dataclasses.replace(data, train=("nowhere.en", "train.de")))
+    with pytest.raises(UserError, match=r"data\.codes: merges are for"):
+        prepare(dataclasses.replace(data, codes="codes"))
+
+
+def test_opening_what_is_not_whole(data: Data, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no such dataset"):
+        Dataset.open(tmp_path / "nowhere")
+    with pytest.raises(UserError, match="not a dataset"):
+        Dataset.open(tmp_path)
+    made = prepare(data)
+    with pytest.raises(UserError, match="units only"):
+        Dataset.open(made).text("train")
+    tokens = made / "train.source.tokens.npy"
+    np.save(tokens, np.load(tokens)[:-1])
+    with pytest.raises(UserError, match=r"train\.source is cut off"):
+        Dataset.open(made).split("train")
+    tokens.unlink()
+    with pytest.raises(UserError, match=r"train\.source is missing or damaged"):
+        Dataset.open(made).split("train")
+    (made / "target.json").unlink()
+    with pytest.raises(UserError, match="a vocabulary is missing"):
+        Dataset.open(made)
+
+
+def test_another_format_is_refused_but_can_be_overwritten(data: Data) -> None:
+    made = prepare(data)
+    manifest = read_json(made / "manifest.json")
+    write_json(made / "manifest.json", {**manifest, "format": dataset_module.FORMAT + 1})
+    for attempt in (lambda: Dataset.open(made), lambda: prepare(data)):
+        with pytest.raises(UserError, match="dataset format 2, but this version reads 1"):
+            attempt()
+    prepare(data, overwrite=True)
+    assert Dataset.open(made).manifest == manifest
+
+
+@given(st.lists(st.lists(st.integers(UNK, 70_000), max_size=5), min_size=1, max_size=8))
+def test_ragged_gives_back_its_sentences(sentences: list[list[int]]) -> None:
+    ended = [[*sentence, EOS] for sentence in sentences]
+    offsets = np.cumsum([0, *map(len, ended)])
+    ragged = Ragged(np.array([id for sentence in ended for id in sentence], dtype=np.int32), offsets)
+    assert [list(ragged[index]) for index in range(len(ragged))] == ended
+    assert list(ragged.lengths) == [len(sentence) for sentence in ended]
+    for outside in (-1, len(ragged)):
+        with pytest.raises(IndexError):
+            ragged[outside]

@@ -1,0 +1,158 @@
+"""The toy corpus is what it says: its needs are sufficient and necessary, its files are reproducible."""
+
+import hashlib
+from collections import Counter, defaultdict
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from whilst.core.errors import UserError
+from whilst.data import toy
+from whilst.data.toy import Pair, build_lexicon, pairs, perfect_reads
+
+
+@pytest.fixture(scope="module")
+def small() -> list[Pair]:
+    """Many sentences of few words, so that long beginnings are shared by many sentences."""
+    return list(pairs(30_000, seed=3, lexicon=build_lexicon(scale=0.01)))
+
+
+@pytest.fixture(scope="module")
+def full() -> list[Pair]:
+    return list(pairs(5_000, seed=3))
+
+
+@pytest.mark.parametrize("sample", ["small", "full"])
+def test_a_perfect_policy_never_guesses(sample: str, request: pytest.FixtureRequest) -> None:
+    sentences: list[Pair] = request.getfixturevalue(sample)
+    known: dict[tuple[str, ...], tuple[str, ...]] = {}  # what was read -> the target that it determines
+    for pair in sentences:
+        reads = perfect_reads(pair)
+        known |= {pair.source[:read]: pair.target[: i + 1] for i, read in enumerate(reads)}
+    shared = 0
+    for pair in sentences:
+        for read in range(1, len(pair.source) + 1):
+            target = known.get(pair.source[:read], ())
+            assert pair.target[: len(target)] == target
+            shared += read < len(pair.source) and bool(target)
+    assert shared > 3 * len(sentences)
+
+
+def test_a_perfect_policy_never_waits_for_nothing(small: list[Pair]) -> None:
+    """With one source word less, the next target word is open: other sentences go on differently."""
+    following: dict[tuple[str, ...], Counter[str]] = defaultdict(Counter)
+    for pair in small:
+        reads = [0, *perfect_reads(pair)]
+        for word, (before, read) in zip(pair.target, pairwise(reads), strict=True):
+            if read > before:
+                following[pair.source[: read - 1]][word] += 1
+    often = [words for words in following.values() if words.total() >= 25]
+    assert len(often) > 200
+    assert all(len(words) > 1 for words in often)
+
+
+def test_the_translation_is_a_function_of_the_source(small: list[Pair]) -> None:
+    translations: dict[tuple[str, ...], set[tuple[str, ...]]] = defaultdict(set)
+    for pair in small:
+        translations[pair.source].add(pair.target)
+    assert len(translations) < len(small)  # some sentences did come twice
+    assert all(len(targets) == 1 for targets in translations.values())
+
+
+def test_every_link_points_into_the_source_and_every_source_word_is_used(full: list[Pair]) -> None:
+    for pair in full:
+        assert len(pair.links) == len(pair.target) == len(pair.needs)
+        assert all(list(link) == sorted(set(link)) for link in pair.links)
+        assert {at for link in pair.links for at in link} == set(range(len(pair.source)))
+        assert pair.needs == tuple(max(link) + 1 for link in pair.links)
+
+
+def test_reads_are_monotone_and_end_with_the_whole_source(full: list[Pair]) -> None:
+    for pair in full:
+        reads = perfect_reads(pair)
+        assert reads == sorted(reads)
+        assert reads[0] >= 1
+        assert reads[-1] == len(pair.source)
+        assert all(need <= read for need, read in zip(pair.needs, reads, strict=True))
+
+
+def test_the_verb_makes_small_waits_insufficient(full: list[Pair]) -> None:
+    def determined(k: int) -> float:
+        hits = [k + i >= read for pair in full for i, read in enumerate(perfect_reads(pair))]
+        return sum(hits) / len(hits)
+
+    assert determined(1) < 0.5
+    assert determined(3) < 0.85
+    assert determined(9) > 0.98
+    reordered = sum(list(pair.needs) != perfect_reads(pair) for pair in full)
+    assert reordered / len(full) > 0.7
+
+
+def test_sentences_have_the_promised_size(full: list[Pair]) -> None:
+    lengths = sorted(len(pair.source) for pair in full)
+    assert lengths[0] >= 4
+    assert lengths[len(full) // 20] >= 5
+    assert lengths[len(full) * 4 // 5] <= 16
+    assert 150 <= len({word for pair in full for word in pair.source}) <= 300
+    assert 150 <= len({word for pair in full for word in pair.target}) <= 300
+
+
+def test_words_of_a_language_are_all_different() -> None:
+    lexicon = build_lexicon()
+    nouns = lexicon.nouns + lexicon.closed
+    source = [form for noun in nouns for form in noun.source + noun.linked]
+    source += [form for adjective in lexicon.adjectives for form in adjective[:2]]
+    source += [verb.source[0] for verb in lexicon.verbs] + [noun.source[0] for noun in lexicon.open[::5]]
+    assert len(source) == len(set(source))
+    target = [noun.target for noun in nouns + lexicon.open]
+    target += [(form,) for adjective in lexicon.adjectives for form in adjective.target]
+    target += [(form,) for verb in lexicon.verbs + lexicon.split_verbs for form in verb.target]
+    assert len(target) == len(set(target))
+
+
+def test_compounds_translate_many_to_one_and_one_to_many() -> None:
+    lexicon = build_lexicon()
+    assert {(len(noun.source), len(noun.target)) for noun in lexicon.closed} == {(1, 2), (1, 3)}
+    assert {(len(noun.source), len(noun.target)) for noun in lexicon.open} == {(2, 1)}
+    assert {len(verb.source) for verb in lexicon.split_verbs} == {2}
+
+
+def _read(folder: Path) -> dict[str, list[str]]:
+    return {path.name: path.read_text(encoding="utf-8").splitlines() for path in folder.iterdir()}
+
+
+def test_written_splits_are_disjoint_and_aligned(tmp_path: Path) -> None:
+    toy.write(tmp_path, pairs=700, seed=5)
+    files = _read(tmp_path)
+    counts = {name: len(lines) for name, lines in files.items()}
+    assert counts.pop("test.needs") == 500
+    sizes = {"train": 700, "valid": 500, "test": 500}
+    assert counts == {f"{split}.{side}": size for split, size in sizes.items() for side in ("src", "tgt")}
+    sources = files["train.src"] + files["valid.src"] + files["test.src"]
+    assert len(set(sources)) == len(sources)
+    for source, target, needs in zip(files["test.src"], files["test.tgt"], files["test.needs"], strict=True):
+        numbers = [int(need) for need in needs.split()]
+        assert len(numbers) == len(target.split())
+        assert max(numbers) == len(source.split())
+
+
+def test_a_seed_decides_every_byte_and_the_size_leaves_the_test_set_alone(tmp_path: Path) -> None:
+    for name, count, seed in (("one", 50, 1), ("same", 50, 1), ("more", 90, 1), ("other", 50, 2)):
+        toy.write(tmp_path / name, count, seed)
+    one, same, more, other = (_read(tmp_path / name) for name in ("one", "same", "more", "other"))
+    assert one == same
+    assert {name for name in one if one[name] != more[name]} == {"train.src", "train.tgt"}
+    assert more["train.src"][:50] == one["train.src"]
+    assert not set(one["test.src"]) & set(other["test.src"])
+
+
+def test_the_languages_do_not_drift() -> None:
+    """Published toy numbers hold only as long as seed 1 gives these very sentences."""
+    text = "\n".join(" ".join((*pair.source, "|", *pair.target)) for pair in pairs(200, seed=1))
+    assert hashlib.sha256(text.encode()).hexdigest()[:16] == "0de7c57c2e95138f"
+
+
+def test_no_training_pairs_is_a_clear_mistake(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="at least 1 training pair"):
+        toy.write(tmp_path, pairs=0, seed=1)

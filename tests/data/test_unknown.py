@@ -1,0 +1,100 @@
+"""Unknown words: names of the source stand in for them, only those that were read, each once, in their order."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.helpers.runs import MODEL
+from whilst.core.config import load_recipe
+from whilst.core.errors import UserError
+from whilst.core.settings import Data, Evaluate, Recipe
+from whilst.data.vocabulary import BOS, EOS, UNK, BPESegmenter, Language, Vocabulary, WordSegmenter
+from whilst.decoding.loop import Output
+from whilst.evaluation.evaluate import to_sentence, translate_lines, words_with_times
+from whilst.evaluation.identity import policy_name
+from whilst.live.eager import steps_of, text_of
+from whilst.live.evaluate_export import whole_lines
+from whilst.live.session import Session, Word
+from whilst.model.checkpoint import Trained
+from whilst.model.transformer import Translator
+from whilst.policy import policy
+
+SOURCE = Language("src", WordSegmenter(), Vocabulary(["a", "b"]))
+TARGET = Language("tgt", WordSegmenter(), Vocabulary(["x", "y"]))
+WORDS = ["a", "b", "Anna", "Bert", "Cleo"]
+X, Y = (TARGET.vocabulary.id(unit) for unit in "xy")
+
+
+def run(unknown: str = "copy", seed: int = 1) -> Trained:
+    torch.manual_seed(seed)
+    evaluate = Evaluate(unknown=unknown)  # type: ignore[arg-type]
+    recipe = Recipe(data=Data(source="src", target="tgt"), model=MODEL, evaluate=evaluate)
+    model = Translator(MODEL, len(SOURCE), len(TARGET)).eval()
+    return Trained(Path("run"), recipe, SOURCE, TARGET, model, {})
+
+
+def written(source: str, units: list[int], reads: list[int], unknown: str = "copy") -> str:
+    output = Output(units, [*reads, len(source.split()) + 1], [0.0] * (len(units) + 1))
+    return " ".join(word for word, _, _ in words_with_times(source.split(), output, run(unknown)))
+
+
+def test_a_name_that_was_read_stands_in_for_an_unknown_word() -> None:
+    assert written("a Anna b", [X, UNK, Y], [1, 2, 3]) == "x Anna y"
+    assert written("a Anna b", [X, UNK, Y], [1, 2, 3], "keep") == "x <unk> y"
+
+
+def test_a_name_that_was_not_read_yet_is_not_known() -> None:
+    assert written("a b Anna", [UNK, X, UNK], [2, 3, 3]) == "x Anna"
+
+
+def test_each_name_is_used_once_and_in_its_order() -> None:
+    assert written("Anna a Bert", [UNK, X, UNK, UNK], [3, 3, 3, 3]) == "Anna x Bert"
+
+
+def test_delays_are_those_of_the_words_that_were_written() -> None:
+    output = Output([UNK, X, UNK], [1, 2, 3, 4], [0.0] * 4)
+    sentence = to_sentence(0, "a b Anna", "", output, run())
+    assert (sentence.prediction, sentence.delays, sentence.reads) == ("x Anna", (2, 3), (1, 2, 3))
+
+
+def test_a_word_of_several_units_is_a_name_from_its_end_on() -> None:
+    language = Language("src", BPESegmenter([]), Vocabulary(["a@@", f"b{BPESegmenter.END}", "a"]))
+    units = [len(language.encode([word])[0]) for word in ("b", "axb", "b")]
+    assert language.names(["b", "axb", "b"]) == [(units[0] + units[1], "axb")]
+
+
+@given(
+    lines=st.lists(st.lists(st.sampled_from(WORDS), min_size=1, max_size=9), min_size=1, max_size=4),
+    name=st.sampled_from(["wait-1", "wait-3", "full"]),
+    seed=st.integers(1, 4),
+)
+def test_live_writes_the_same(lines: list[list[str]], name: str, seed: int) -> None:
+    trained = run(seed=seed)
+    # An unknown word more often than not, and no end before its time.
+    with torch.no_grad():
+        trained.model.target_embedding.weight[[0, BOS, EOS]] = 0
+        trained.model.target_embedding.weight[UNK] *= 3
+    text = [" ".join(line) for line in lines]
+    outputs = translate_lines(trained, text, policy(name), trained.recipe.evaluate)
+    live = Session(steps_of(trained, policy(name), whole := whole_lines(text_of(trained), text)), whole)
+    for index, (line, output) in enumerate(zip(text, outputs, strict=True)):
+        events = [event for word in line.split() for event in live.feed(word)] + live.finish()
+        found = [(event.text, event.delay) for event in events if isinstance(event, Word)]
+        sentence = to_sentence(index, line, "", output, trained)
+        assert found == list(zip(sentence.words, sentence.delays, strict=True))
+        assert not {"<unk>"} & set(sentence.words)
+
+
+def test_another_way_is_another_point() -> None:
+    assert policy_name("agent-1", Evaluate()) == "agent-1"
+    settings = Evaluate(unknown="keep", threshold=0.6)
+    assert policy_name("agent-1", settings) == "agent-1.threshold-0.6.unknown-keep"
+
+
+def test_a_mistyped_way_is_told(tmp_path: Path) -> None:
+    (recipe := tmp_path / "r.toml").write_text("")
+    with pytest.raises(UserError, match="unknown"):
+        load_recipe(recipe, ["evaluate.unknown=drop"])

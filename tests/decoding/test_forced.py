@@ -1,0 +1,78 @@
+"""Walking along a given target: together as alone, and along one's own translation as in decoding."""
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.policy.test_learnt import KINDS, learnt
+from whilst.core.errors import UserError
+from whilst.core.settings import Limits, Model
+from whilst.data.dataset import Split
+from whilst.data.vocabulary import EOS
+from whilst.decoding.batched import translate
+from whilst.decoding.forced import walk_along
+from whilst.model.transformer import Translator
+from whilst.policy import Policy, policy
+from whilst.policy.diagonal import Diagonal
+from whilst.policy.oracle import Oracle
+from whilst.policy.wait_k import WaitK
+
+Texts = tuple[list[list[int]], list[list[int]]]
+POLICIES = ("wait", "diagonal", *(f"{kind.kind}-{kind.inputs}" for kind in KINDS))
+
+
+def made(name: str, model: Translator) -> Policy:
+    plain: dict[str, Policy] = {"wait": WaitK(2), "diagonal": Diagonal(1, (3, 4))}
+    agents = {f"{kind.kind}-{kind.inputs}": kind for kind in KINDS}
+    return plain[name] if name in plain else learnt(model, agents[name])
+
+
+@pytest.fixture(scope="module")
+def texts(random_split: Callable[..., Split]) -> Texts:
+    split = random_split(14, 51)
+    return [split.source[i].tolist() for i in range(14)], [split.target[i].tolist() for i in range(14)]
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_together_as_alone(model: Translator, texts: Texts, name: str) -> None:
+    policy = made(name, model)
+    together = walk_along(model, *texts, policy)
+    alone = [walk_along(model, [s], [t], policy)[0] for s, t in zip(*texts, strict=True)]
+    assert together == alone
+    for reads, source, target in zip(together, *texts, strict=True):
+        assert len(reads) == len(target)
+        assert reads == sorted(reads)
+        assert 1 <= reads[0] <= reads[-1] <= len(source)
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_along_its_own_translation_it_is_decoding(model: Translator, texts: Texts, name: str) -> None:
+    policy, sources = made(name, model), texts[0]
+    outputs = translate(model, sources, policy, Limits(1.5, 4), 6)
+    targets = [[*output.units, EOS][: len(output.reads)] for output in outputs]
+    assert walk_along(model, sources, targets, policy) == [output.reads for output in outputs]
+
+
+def test_monotone_heads_walk_along_too(monotone: Translator, texts: Texts) -> None:
+    chosen = policy("mma")
+    outputs = translate(monotone, texts[0], chosen, Limits(1.5, 4), 6)
+    targets = [[*output.units, EOS][: len(output.reads)] for output in outputs]
+    assert walk_along(monotone, texts[0], targets, chosen) == [output.reads for output in outputs]
+
+
+def test_the_oracle_is_found_by_its_number(model: Translator, texts: Texts) -> None:
+    sources, targets = texts
+    reads = [[1 + (n + i) * len(s) // (n + len(t)) for i in range(len(t))] for n, (s, t) in
+             enumerate(zip(sources, targets, strict=True))]  # fmt: skip
+    reads = [[min(g, len(s)) for g in row] for row, s in zip(reads, sources, strict=True)]
+    numbers = [7, 2, 11]
+    found = walk_along(
+        model, [sources[n] for n in numbers], [targets[n] for n in numbers], Oracle("oracle", reads), numbers
+    )
+    assert found == [reads[n] for n in numbers]
+
+
+def test_a_model_that_looks_ahead_cannot(translator: Callable[..., Translator], texts: Texts) -> None:
+    both = Model(width=16, heads=2, encoder_layers=1, decoder_layers=1, feed_forward=16, encoder="bidirectional")
+    with pytest.raises(UserError, match="needs the whole source"):
+        walk_along(translator(both), *texts, WaitK(1))

@@ -1,0 +1,153 @@
+"""Bundles: small, whole, the same words as their run, and found by their names."""
+
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.cli.test_commands import whilst
+from tests.engine.test_export import make_lively
+from tests.helpers.runs import CPU, tensors
+from whilst.core.errors import UserError
+from whilst.core.files import read_json, write_json
+from whilst.core.settings import Data
+from whilst.data.dataset import Dataset
+from whilst.engine import bundle as bundle_module
+from whilst.engine.bundle import bundle
+from whilst.live import loading
+from whilst.model.checkpoint import load_run, save_tensors
+from whilst.model.run_folder import AGENT, BUNDLE, check_bundle
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory, toy_data: Data, toy_dataset: Dataset) -> Path:
+    return make_lively(tmp_path_factory.mktemp("bundle") / "run", toy_data, toy_dataset)
+
+
+@pytest.fixture
+def made(run: Path, tmp_path: Path) -> Path:
+    bundle(run, tmp_path / "models" / "a-b")
+    return tmp_path / "models" / "a-b"
+
+
+def test_a_bundle_is_a_run_of_half_the_size(run: Path, made: Path) -> None:
+    before, after = load_run(run, CPU), load_run(made, CPU)
+    assert after.agent is not None
+    for module in (after.model, after.agent):
+        assert {parameter.dtype for parameter in module.parameters()} == {torch.float32}
+    for place in (Path(), Path(AGENT)):
+        whole, half = tensors(run / place, "model"), tensors(made / place, "model")
+        assert whole.keys() == half.keys()
+        for name, weights in whole.items():
+            assert half[name].dtype == torch.float16
+            torch.testing.assert_close(half[name].float(), weights, rtol=2**-11, atol=2**-24)
+    sizes = [(folder / "model.safetensors").stat().st_size for folder in (run, made)]
+    assert sizes[1] < 0.6 * sizes[0]
+    assert after.recipe.model == before.recipe.model
+    assert (after.recipe.run, after.recipe.data.dataset) == ("a-b", "data/dataset"), "no folder of this machine"
+    assert str(run.parent) not in "".join(path.read_text() for path in made.rglob("*.json"))
+
+
+def test_the_command_compares_it_and_writes_a_card(run: Path, tmp_path: Path) -> None:
+    for _ in range(2):  # again is fine
+        said = whilst("bundle", run, tmp_path / "out")
+        assert (said.code, said.out) == (0, "")
+    assert "of 20 test sentences differ under agent-1, BLEU " in said.err
+    assert read_json(tmp_path / "out" / BUNDLE)["compared"] in said.err
+    card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    assert "| latencies | low: agent-1, medium: agent-1, high: agent-3 |" in card
+    assert "20 sentences" in card
+
+
+def test_a_card_that_somebody_wrote_stays(run: Path, tmp_path: Path) -> None:
+    assert whilst("bundle", run, tmp_path / "out").code == 0
+    made = (tmp_path / "out/README.md").read_text(encoding="utf-8")
+    (tmp_path / "out/README.md").write_text("Mine.\n", encoding="utf-8")
+    said = whilst("bundle", run, tmp_path / "out")
+    assert "README.md was written by hand and stays; the new one is README.new.md" in said.err
+    assert (tmp_path / "out/README.md").read_text(encoding="utf-8") == "Mine.\n"
+    assert (tmp_path / "out/README.new.md").read_text(encoding="utf-8") == made
+
+
+def test_a_dataset_that_is_not_there_is_said(run: Path, tmp_path: Path) -> None:
+    other = Path(shutil.copytree(run, tmp_path / "run"))
+    text = (other / "recipe.json").read_text().replace("/dataset", "/gone")
+    (other / "recipe.json").write_text(text)
+    said = whilst("bundle", other, tmp_path / "out")
+    assert said.code == 0
+    assert "not compared (no dataset here)" in said.err
+    assert "| test set | not measured |" in (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+
+
+def test_it_is_found_by_its_name(made: Path, toy_dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loading, "BUNDLED", made.parent)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(made.parent.parent / "cache"))
+    text = "\n\n".join(toy_dataset.text("test")[0][:4]).encode()
+    said = [
+        whilst("live", "--model=a-b", f"--latency={latency}", f"--engine={engine}", "--precision=fp32", stdin=text)
+        for latency in ("low", "high", "diagonal-2")
+        for engine in ("torch", "onnx")
+    ]
+    assert [done.code for done in said] == [0] * 6, said
+    assert [done.out for done in said[::2]] == [done.out for done in said[1::2]]
+    assert len({done.out for done in said}) > 1
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "agent/model.safetensors", "source.json", BUNDLE])
+def test_a_damaged_bundle_says_so(made: Path, name: str) -> None:
+    (made / name).write_bytes((made / name).read_bytes()[:-2])
+    said = whilst("live", "--model", made)
+    assert said.code == 2
+    assert said.err.startswith(f"whilst: {made}")
+    assert said.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", ["format", "pace", "files"])
+def test_a_bundle_that_does_not_say_all_says_so(made: Path, name: str) -> None:
+    write_json(made / BUNDLE, {key: value for key, value in read_json(made / BUNDLE).items() if key != name})
+    with pytest.raises(UserError, match="is damaged or of another version"):
+        check_bundle(made)
+
+
+def test_one_that_is_too_large_is_refused(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bundle_module, "LARGEST", 20_000)
+    said = whilst("bundle", run, tmp_path / "out")
+    assert said.code == 2
+    assert "would be a bundle of" in said.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_weights_that_are_too_large_are_refused(run: Path, tmp_path: Path) -> None:
+    other = Path(shutil.copytree(run, tmp_path / "run"))
+    weights = tensors(run, "model")
+    weights["source_embedding.weight"][5, 5] = 1e6
+    save_tensors(other / "model.safetensors", weights, {})
+    with pytest.raises(UserError, match=r"source_embedding.weight has weights too large"):
+        bundle(other, tmp_path / "out")
+
+
+def test_other_folders_stay_as_they_are(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("mine")
+    with pytest.raises(UserError, match="no earlier bundle"):
+        bundle(run, tmp_path)
+
+
+def test_models_go_with_the_package(made: Path, tmp_path: Path) -> None:
+    """A wheel holds them, and what is installed from it knows them."""
+    copy = tmp_path / "project"
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        copy.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, copy)
+    shutil.copytree(ROOT / "whilst", copy / "whilst", ignore=shutil.ignore_patterns("__pycache__", "models"))
+    shutil.copytree(made, copy / "whilst" / "models" / "a-b")
+    options = "-q", "--no-deps", "--no-build-isolation", "-w", str(tmp_path)
+    subprocess.run([sys.executable, "-m", "pip", "wheel", *options, str(copy)], check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    wanted = {path.relative_to(made.parent).as_posix() for path in made.rglob("*") if path.is_file()}
+    assert {f"whilst/models/{name}" for name in wanted} <= set(zipfile.ZipFile(wheel).namelist())

@@ -1,0 +1,230 @@
+"""Exported folders: they translate by themselves, are whole or absent, and say what is wrong with them."""
+
+import errno
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from tests.conftest import make_model
+from tests.helpers.runs import call, short_recipe
+from tests.policy.test_learnt import learnt
+from whilst.core.errors import UserError
+from whilst.core.files import read_json, write_json
+from whilst.core.settings import Agent as OfAgent
+from whilst.core.settings import Data, Model, Objective, Search
+from whilst.data.dataset import Dataset
+from whilst.engine.export import export, make_engine
+from whilst.engine.runtime import ABOUT, Session, load_exported
+from whilst.model.agent import Agent
+from whilst.model.checkpoint import load_run, save_tensors, write_run
+from whilst.model.run_folder import AGENT
+from whilst.model.transformer import Translator
+
+CPU = torch.device("cpu")
+
+
+def make_run(folder: Path, data: Data, dataset: Dataset, model: Model | None = None, agent: bool = True) -> Path:
+    """A run with random weights."""
+    recipe = short_recipe(data, folder)
+    if model is not None:
+        objective = {"bidirectional": "full", "monotone": "mma"}[
+            "monotone" if model.cross == "monotone" else model.encoder
+        ]
+        recipe = replace(recipe, model=model, objective=Objective(name=objective))  # type: ignore[arg-type]
+    recipe = replace(recipe, agent=OfAgent(hidden=8))
+    torch.manual_seed(1)
+    translator = Translator(recipe.model, len(dataset.source), len(dataset.target))
+    write_run(folder, recipe, dataset.source, dataset.target)
+    save_tensors(folder / "model.safetensors", translator.state_dict(), {})
+    if agent:
+        write_run(folder / AGENT, recipe, dataset.source, dataset.target)
+        made = Agent(recipe.agent, recipe.model.width, recipe.latencies)
+        save_tensors(folder / AGENT / "model.safetensors", made.state_dict(), {})
+    return folder
+
+
+def make_lively(folder: Path, data: Data, dataset: Dataset) -> Path:
+    """A run with random weights whose words depend on the source, and whose agent of two latencies cares."""
+    recipe = replace(short_recipe(data, folder), search=Search(intervals=((1, 4), (3, 6))), agent=OfAgent(hidden=8))
+    model = make_model(recipe.model, (len(dataset.source), len(dataset.target)), seed=3)
+    agent = learnt(model, recipe.agent).agent
+    for place, module in ((folder, model), (folder / AGENT, agent)):
+        write_run(place, recipe, dataset.source, dataset.target)
+        save_tensors(place / "model.safetensors", module.float().state_dict(), {})
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory, toy_data: Data, toy_dataset: Dataset) -> Path:
+    return make_run(tmp_path_factory.mktemp("runs") / "run", toy_data, toy_dataset)
+
+
+@pytest.fixture(scope="module")
+def exported(run: Path) -> Path:
+    out = run.with_name("exported")
+    export(run, out)
+    return out
+
+
+def few_steps(session: Session) -> np.ndarray:
+    for token in (5, 6, 7):
+        session.read(token)
+        session.look()
+        session.commit(token + 1)
+    session.look()
+    return session.logits()
+
+
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+def test_the_folder_translates_by_itself(run: Path, exported: Path, precision: str) -> None:
+    trained, loaded = load_run(run, CPU), load_exported(exported, precision)
+    direct = make_engine(trained.model, trained.agent, precision)
+    assert (few_steps(loaded.engine.start()) == few_steps(direct.start())).all()
+    assert loaded.recipe == trained.recipe
+    assert loaded.engine.sizes.agent is not None
+    assert loaded.engine.sizes.agent.intervals == trained.recipe.latencies
+    assert loaded.source.vocabulary.units == trained.source.vocabulary.units
+    assert loaded.target.vocabulary.units == trained.target.vocabulary.units
+    assert read_json(exported / ABOUT)["weights"] == trained.checksum
+
+
+def test_the_command_says_where_it_lies_and_may_be_repeated(run: Path, tmp_path: Path) -> None:
+    for _ in range(2):
+        done = call("export", run, tmp_path / "out")
+        assert (done.returncode, done.stdout) == (0, "")
+        assert done.stderr.startswith(f"{tmp_path / 'out'}: ")
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    load_exported(tmp_path / "out")
+
+
+def test_a_run_without_agent_is_exported_without(tmp_path: Path, toy_data: Data, toy_dataset: Dataset) -> None:
+    export(make_run(tmp_path / "run", toy_data, toy_dataset, agent=False), tmp_path / "out")
+    loaded = load_exported(tmp_path / "out")
+    assert loaded.engine.sizes.agent is None
+    assert loaded.engine.graphs.keys() == {"read", "write", "words"}
+
+
+@pytest.mark.parametrize("kind", ["missing", "file", "bidirectional", "monotone", "beneath a file"])
+def test_what_cannot_be_exported_is_one_line(
+    kind: str, run: Path, tmp_path: Path, toy_data: Data, toy_dataset: Dataset
+) -> None:
+    source, out = run, tmp_path / "out"
+    if kind == "missing":
+        source = tmp_path / "nowhere"
+    elif kind == "file":
+        out.write_text("mine")
+    elif kind == "beneath a file":
+        out.write_text("mine")
+        out = out / "deeper"
+    else:
+        chosen = Model(width=16, heads=2, encoder_layers=1, decoder_layers=1, feed_forward=16)
+        chosen = replace(chosen, encoder=kind) if kind == "bidirectional" else replace(chosen, cross=kind)  # type: ignore[arg-type]
+        source = make_run(tmp_path / "run", toy_data, toy_dataset, chosen, agent=False)
+    before = sorted(tmp_path.rglob("*"))
+    done = call("export", source, out)
+    assert done.returncode == 2
+    assert done.stderr.startswith("whilst: ")
+    assert done.stderr.count("\n") == 1
+    assert "Traceback" not in done.stderr
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_folder_with_other_things_stays_as_it_is(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("mine")
+    with pytest.raises(UserError, match="no earlier export"):
+        export(run, tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+
+
+def test_what_others_put_there_stays(run: Path, tmp_path: Path) -> None:
+    """`whilst evaluate` does; and what an earlier export had, and this one has not, goes."""
+    out = tmp_path / "out"
+    export(run, out)
+    before = {path.name for path in out.iterdir()}
+    (out / "evaluations").mkdir()
+    (out / "evaluations" / "test.full.json").write_text("precious")
+    about = read_json(out / ABOUT)
+    (out / "old.onnx").write_text("old")
+    write_json(out / ABOUT, about | {"files": about["files"] | {"old.onnx": "0"}})
+    export(run, out)
+    assert {path.name for path in out.iterdir()} == before | {"evaluations"}
+    assert (out / "evaluations" / "test.full.json").read_text() == "precious"
+    for damaged in ("{", "[]"):  # which is a reason to export again
+        (out / ABOUT).write_text(damaged)
+        export(run, out)
+        assert {path.name for path in out.iterdir()} == before | {"evaluations"}
+    assert list(tmp_path.iterdir()) == [out]
+
+
+@pytest.mark.parametrize("earlier", [False, True])
+def test_a_full_disk_leaves_what_was_there(
+    earlier: bool, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "deep" / "out"
+    if earlier:
+        export(run, out)
+    write = Path.write_bytes
+
+    def full(path: Path, data: bytes) -> int:
+        if path.name == "words.int8.onnx":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(path, data)
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(OSError, match="No space"):
+        export(run, out)
+    assert list(out.parent.iterdir()) == ([out] if earlier else [])
+    if earlier:
+        load_exported(out)
+
+
+def test_an_earlier_export_comes_back_if_the_new_one_cannot_take_its_name(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    export(run, out)
+    rename = Path.rename
+
+    def refuse(path: Path, target: Path) -> Path:
+        if path.name.endswith(".new"):
+            raise OSError("no")
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", refuse)
+    with pytest.raises(OSError, match="no"):
+        export(run, out)
+    assert list(tmp_path.iterdir()) == [out]
+    load_exported(out)
+
+
+@pytest.mark.parametrize("damage", ["gone", "cut", "format", "sizes", "files", "not a folder of ours", "json"])
+def test_a_damaged_folder_says_what_is_wrong(damage: str, run: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    export(run, out)
+    about = read_json(out / ABOUT)
+    if damage == "gone":
+        (out / "source.json").unlink()
+    elif damage == "cut":
+        (out / "read.int8.onnx").write_bytes((out / "read.int8.onnx").read_bytes()[:-1])
+    elif damage == "format":
+        write_json(out / ABOUT, about | {"format": 99})
+    elif damage == "sizes":
+        write_json(out / ABOUT, about | {"sizes": {"width": 32}})
+    elif damage == "files":
+        write_json(out / ABOUT, {name: value for name, value in about.items() if name != "files"})
+    elif damage == "json":
+        (out / ABOUT).write_text("{")
+    else:
+        (out / ABOUT).unlink()
+    with pytest.raises(UserError) as caught:
+        load_exported(out)
+    assert str(caught.value).startswith(str(out))
+    assert "\n" not in str(caught.value)
+
+
+def test_only_two_precisions_exist(exported: Path) -> None:
+    with pytest.raises(UserError, match="write fp32 or int8"):
+        load_exported(exported, "fp8")

@@ -1,0 +1,289 @@
+"""The engine against PyTorch: the same numbers and the same words in fp32, nearly so in int8."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.conftest import UNITS, make_model, make_split
+from tests.policy.test_learnt import learnt
+from whilst.core.errors import UserError
+from whilst.core.settings import Agent, Limits, Model
+from whilst.data.vocabulary import BOS, EOS
+from whilst.decoding.batched import translate_batch
+from whilst.decoding.loop import Output
+from whilst.engine import buffers
+from whilst.engine import runtime as engine_module
+from whilst.engine.buffers import Floats
+from whilst.engine.export import make_engine
+from whilst.engine.graph_builder import Graph
+from whilst.engine.runtime import Engine, Session
+from whilst.model.agent import Observation
+from whilst.model.transformer import Translator
+from whilst.policy.wait_k import WaitK
+
+LIMITS = Limits(1.5, 4)
+AGENTS = (
+    Agent(kind="lstm", hidden=8, inputs="embeddings"),
+    Agent(kind="lstm", hidden=8, inputs="states"),
+    Agent(kind="lstm", hidden=8, inputs="ahead"),
+    Agent(kind="gru", hidden=8, inputs="states"),
+    Agent(kind="linear", hidden=8, inputs="ahead"),
+)
+
+
+@pytest.fixture(scope="module", params=["pre", "post"])
+def pair(request: pytest.FixtureRequest, tiny: Model) -> tuple[Translator, Engine]:
+    model = make_model(replace(tiny, norm=request.param))
+    return model, make_engine(model, None, "fp32")
+
+
+@pytest.fixture(autouse=True)
+def small_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that they grow more than once."""
+    monkeypatch.setattr(buffers, "FIRST_CAPACITY", 2)
+
+
+def assert_near(found: Floats, expected: torch.Tensor) -> None:
+    """Float against double."""
+    np.testing.assert_allclose(found, expected.numpy(), rtol=1e-4, atol=2e-5)
+
+
+Action = tuple[str, int, float]  # read, look or write; a token; which share of what was read may be seen
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["read", "read", "look", "write"]), st.integers(4, 12), st.floats(0, 1)),
+        max_size=40,
+    )
+)
+def test_any_order_of_calls_gives_the_translators_numbers(
+    pair: tuple[Translator, Engine], actions: list[Action]
+) -> None:
+    model, engine = pair
+    session = engine.start()
+    cache = model.start(1, 41, 41)
+    last = BOS
+    one = torch.ones(1, dtype=torch.long)
+    with torch.inference_mode():
+        for kind, token, share in [("read", 5, 1.0), *actions]:
+            if kind == "read":
+                model.read(cache, one[None] * token, one)
+                expected = cache.encoded[0, int(cache.read) - 1]
+                assert_near(session.read(token), expected)
+                continue
+            reads = 1 + int(share * (session.read_count - 1))
+            states = model.look(cache, one * last, one * reads)
+            assert_near(session.look(reads), states[0])
+            assert_near(session.logits(), model.logits(states)[0])
+            if kind == "write":
+                cache.commit(states, one.bool())
+                session.commit(token)
+                assert_near(session.decoded, cache.decoded[0])
+                last = token
+            assert (session.read_count, session.written_count) == (int(cache.read), int(cache.written))
+
+
+def live(
+    engine: Engine, source: list[int], wants: Callable[[Session], Callable[[], bool]], ahead: bool = False
+) -> tuple[list[int], list[int]]:
+    """Units and reads of one sentence; `wants` makes of a session what says whether to WRITE."""
+    session = engine.start()
+    write = wants(session)
+    session.read(source[0])
+    units: list[int] = []
+    reads: list[int] = []
+    while True:
+        if ahead:
+            session.look()
+        wanted = write()  # asked after every action, also where the answer does not matter
+        if not wanted and session.read_count < len(source):
+            session.read(source[session.read_count])
+            continue
+        session.look()
+        unit = int(session.logits()[EOS:].argmax()) + EOS
+        session.commit(unit)
+        reads.append(session.read_count)
+        if unit != EOS:
+            units.append(unit)
+        if unit == EOS or len(reads) >= LIMITS.of(len(source)):
+            return units, reads
+
+
+def essence(outputs: list[Output]) -> list[tuple[list[int], list[int]]]:
+    return [(output.units, output.reads) for output in outputs]
+
+
+def test_words_under_wait_k_are_pytorchs(pair: tuple[Translator, Engine]) -> None:
+    model, engine = pair
+    split = make_split(30, 5, longest=20)
+    sources = [split.source[i].tolist() for i in range(30)]
+    mine = [live(engine, source, lambda s: lambda: s.read_count - s.written_count >= 3) for source in sources]
+    assert mine == essence(translate_batch(model, sources, WaitK(3), LIMITS))
+    assert len({tuple(units) for units, _ in mine}) > 15  # or every sentence became the same
+
+
+@pytest.mark.parametrize("kind", AGENTS, ids=lambda kind: f"{kind.kind}-{kind.inputs}")
+def test_the_agent_decides_as_pytorchs(model: Translator, kind: Agent) -> None:
+    policy = learnt(model, kind)
+    engine = make_engine(model, policy.agent, "fp32")
+    split = make_split(12, 21)
+    sources = [split.source[i].tolist() for i in range(12)]
+
+    def wants(session: Session) -> Callable[[], bool]:
+        deciding = engine.decide(session, interval=1)
+        assert deciding.looks_ahead == policy.looks_ahead
+        return lambda: deciding.odds() >= 0
+
+    mine = [live(engine, source, wants, policy.looks_ahead) for source in sources]
+    assert mine == essence(translate_batch(model, sources, policy, LIMITS))
+
+
+@pytest.mark.parametrize("kind", AGENTS, ids=lambda kind: f"{kind.kind}-{kind.inputs}")
+def test_the_agents_odds_are_pytorchs(model: Translator, kind: Agent) -> None:
+    policy = learnt(model, kind)
+    engine = make_engine(model, policy.agent, "fp32")
+    session = engine.start()
+    deciding = engine.decide(session, interval=1)
+    state = policy.agent.start(1)
+    random = np.random.default_rng(4)
+
+    def vector(values: Floats) -> torch.Tensor:
+        return torch.tensor(values, dtype=torch.double)[None, None]
+
+    for step in range(25):
+        wrote = step > 0 and bool(random.integers(2))
+        if wrote:
+            session.look()
+            session.commit(int(random.integers(4, UNITS[1])))
+        else:
+            session.read(int(random.integers(4, UNITS[0])))
+        ahead = session.look()
+        source, target, action = (
+            torch.tensor([[n]]) for n in (session.last_read, session.last_written, int(wrote))
+        )
+        states = vector(session.encoded), vector(session.decoded), vector(ahead)
+        seen = Observation(source, target, action, *states)
+        with torch.inference_mode():
+            odds, state = policy.agent(model, seen, torch.ones(1, dtype=torch.long), state)
+        assert deciding.odds() == pytest.approx(float(odds), rel=1e-3, abs=1e-3)
+
+
+def test_sessions_do_not_meet(pair: tuple[Translator, Engine]) -> None:
+    _, engine = pair
+    alone = engine.start()
+    for token in (4, 5, 6):
+        alone.read(token)
+    expected = alone.look()
+    first, second = engine.start(), engine.start()
+    for token in (4, 5, 6):
+        first.read(token)
+        second.read(token + 5)
+        second.look()
+        second.commit(7)
+    assert (first.look() == expected).all()
+
+
+def test_sessions_run_in_threads_of_their_own(pair: tuple[Translator, Engine]) -> None:
+    _, engine = pair
+
+    def work(number: int) -> list[int]:
+        return live(engine, [4 + number, 5, *range(4, 17)], lambda s: lambda: s.read_count > s.written_count)[0]
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(work, range(12))) == [work(number) for number in range(12)]
+
+
+def test_eight_bits_are_nearly_enough(tiny: Model) -> None:
+    """The larger the model, the nearer: this one is small."""
+    model = make_model(replace(tiny, width=64, heads=4, feed_forward=128), seed=5)
+    exact, rough = make_engine(model, None, "fp32"), make_engine(model, None, "int8")
+    random = np.random.default_rng(6)
+    same = []
+    one, other = exact.start(), rough.start()
+    for _ in range(60):
+        token = int(random.integers(4, UNITS[0]))
+        one.read(token)
+        other.read(token)
+        states = one.look(), other.look()
+        cosine = float(states[0] @ states[1] / np.linalg.norm(states[0]) / np.linalg.norm(states[1]))
+        assert cosine > 0.99
+        assert cosine < 0.9999999  # else it was not int8
+        logits = one.logits()
+        same.append(logits.argmax() == other.logits().argmax())
+        unit = int(logits.argmax())
+        one.commit(unit)
+        other.commit(unit)
+    assert np.mean(same) > 0.9
+
+
+def test_weights_of_eight_bits_are_off_by_half_a_step() -> None:
+    random = np.random.default_rng(3)
+    weight = random.normal(size=(6, 40)).astype(np.float32) * np.array([1, 0.01, 100, 1, 0, 1], np.float32)[:, None]
+    value = random.normal(3, size=(1, 40)).astype(np.float32)  # not around 0, where a wrong zero would be lost
+    graph = Graph("one", int8=True)
+    graph.output("out", graph.linear(graph.input("in", 1, 40), weight, np.ones(6, np.float32)), 1, 6)
+    (found,) = engine_module.load_graph(graph.serialise(), 1).run(None, {"in": value})
+    input_step, weight_step = value.max() / 255, np.abs(weight).max(1) / 127
+    bound = np.abs(weight).sum(1) * input_step / 2 + np.abs(value).sum() * weight_step / 2
+    error = np.abs(found[0] - (value @ weight.T)[0] - 1)
+    assert (error <= bound * 1.05 + 1e-6).all()
+    assert error[0] > 0
+
+
+def test_the_engine_runs_without_torch() -> None:
+    code = "import sys, whilst.engine; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+@pytest.mark.parametrize("package", ["onnx", "onnxruntime"])
+def test_a_missing_package_names_the_extra(
+    model: Translator, package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(UserError, match=rf"{package}: pip install 'whilst\[onnx\]'"):
+        make_engine(model, None, "fp32")
+
+
+def test_a_run_without_agent_says_so(pair: tuple[Translator, Engine]) -> None:
+    _, engine = pair
+    with pytest.raises(UserError, match="no agent"):
+        engine.decide(engine.start())
+
+
+def test_a_latency_that_the_agent_does_not_know_is_refused(model: Translator) -> None:
+    engine = make_engine(model, learnt(model, AGENTS[0]).agent, "fp32")
+    with pytest.raises(UserError, match="knows 2 latencies"):
+        engine.decide(engine.start(), interval=2)
+
+
+def test_a_sentence_that_is_too_long_is_refused(pair: tuple[Translator, Engine]) -> None:
+    _, engine = pair
+    session = Engine(replace(engine.sizes, positions=3), engine.tables, engine.graphs).start()
+    for _ in range(3):
+        session.read(5)
+    with pytest.raises(UserError, match="too long"):
+        session.read(5)
+
+
+def test_what_makes_no_sense_is_not_done(pair: tuple[Translator, Engine]) -> None:
+    session = pair[1].start()
+    with pytest.raises(ValueError, match="0 source tokens were read"):
+        session.look()
+    session.read(5)
+    with pytest.raises(ValueError, match="2 reads"):
+        session.look(2)
+    for token in (-1, UNITS[0]):
+        with pytest.raises(ValueError, match="there are only 17"):
+            session.read(token)
+    with pytest.raises(AssertionError, match="look first"):
+        session.commit(5)

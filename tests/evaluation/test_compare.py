@@ -1,0 +1,230 @@
+"""Comparisons: with the paper at our AL, of ours at the paper's AL, of agent and oracle; never beyond a curve."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.helpers.evaluations import make
+from whilst.evaluation.compare import (
+    agents,
+    at_equal_latency,
+    compare,
+    curve,
+    gaps,
+    has_diagonal,
+    paper_system,
+    repeated,
+)
+from whilst.evaluation.record import Record
+from whilst.evaluation.seeds import Result, over_seeds
+
+
+def one(system: str, policy: str, al: float, bleu: float | None) -> Result:
+    return Result((make(system, policy, al, bleu),))
+
+
+AGENT = [make("bs-simt", "agent-1", 3, 28), make("bs-simt", "agent-5", 7, 30)]
+ORACLE = [make("bs-simt oracle", "oracle-1", 2, 29), make("bs-simt oracle", "oracle-5", 6, 31)]
+WAIT = [make("multi-path", "wait-1", 3, 25), make("multi-path", "wait-9", 9, 28)]
+WAIT += [make("multi-path", "full", 20, 29)]  # a height, and no part of the curve
+
+
+def test_comparison_with_the_same_system_and_the_best() -> None:
+    full, wait_3 = one("full-sentence", "full", 22.5, 30.1), one("multi-path", "wait-3", 4.69, 29.2)
+    same = compare(wait_3, paper_system(wait_3))
+    assert same is not None
+    assert (same.system, same.bleu) == ("multi-path", 27.99)
+    assert same.difference == pytest.approx(29.2 - 27.99)
+    best = compare(wait_3, "bs-simt")
+    assert best is not None
+    assert best.bleu == pytest.approx(28.0 + 1.05 * (4.69 - 3.4) / (5.39 - 3.4))
+    offline = compare(full, paper_system(full))
+    assert offline is not None
+    assert offline.bleu == 28.8
+    assert compare(full, "bs-simt") is None
+    assert compare(one("multi-path", "wait-1", 1.0, 20.0), "multi-path") is None
+    assert compare(one("ours", "wait-1", 4.0, 20.0), "ours") is None
+
+
+@pytest.mark.parametrize(
+    ("system", "policy", "expected"),
+    [
+        ("multi-path (seed 2)", "wait-1", "multi-path"),
+        ("bs-simt (paper)", "agent-1", "bs-simt"),
+        ("bs-simt (paper) oracle", "oracle-1", "bs-simt oracle"),
+        ("full-sentence", "full.beam-5", "offline"),
+        ("multi-path", "full", "multi-path"),  # has no such point
+    ],
+)
+def test_the_papers_name_of_our_system(system: str, policy: str, expected: str) -> None:
+    assert paper_system(one(system, policy, 4.0, 20.0)) == expected
+
+
+def test_equal_latency_reads_every_curve_at_the_papers_points() -> None:
+    rows = at_equal_latency(over_seeds(AGENT + ORACLE + WAIT))
+    assert [(row.label, row.al, row.paper) for row in rows[:2]] == [("[1,5]", 2.0, 28.13), ("[3,7]", 3.4, 28.0)]
+    first, second, third, fourth, last = rows
+    assert (second.ours, second.multi_path, second.oracle) == pytest.approx((28.2, 25.2, 29.7))
+    assert second.over_paper == pytest.approx(0.2)
+    assert second.over_multi_path == pytest.approx(3.0)
+    assert second.paper_over_multi_path == pytest.approx(28 - (25.82 + 2.17 * 0.24 / 1.53))
+    assert third.ours == pytest.approx(28 + 2 * 2.39 / 4)
+    # 2.0 is the oracle's first point; all else begins later. 7.29 and 9.07 lie beyond the agent and the oracle.
+    assert (first.ours, first.multi_path, first.oracle, first.over_paper) == (None, None, 29.0, None)
+    assert first.paper_over_multi_path is None
+    assert (fourth.ours, fourth.over_multi_path, fourth.oracle) == (None, None, None)
+    assert fourth.multi_path == pytest.approx(25 + 3 * 4.29 / 6)
+    assert (last.ours, last.multi_path) == (None, None)
+
+
+def test_equal_latency_uses_means_over_seeds() -> None:
+    more = [make("bs-simt", "agent-1", 3.2, 27, seed=2), make("bs-simt", "agent-5", 7, 32, seed=2)]
+    row = at_equal_latency(over_seeds(AGENT + more))[1]
+    assert row.ours == pytest.approx(27.5 + (31 - 27.5) * (3.4 - 3.1) / (7 - 3.1))
+    assert (row.multi_path, row.oracle) == (None, None)
+
+
+@pytest.mark.parametrize("records", [WAIT, ORACLE, [make("bs-simt (wait-k)", "wait-1", 3, 20)]])
+def test_nothing_without_an_agent(records: list[Record]) -> None:
+    results = over_seeds(records)
+    assert [agents(results), at_equal_latency(results), gaps(results)] == [[], [], []]
+
+
+def test_nothing_at_equal_latency_without_the_papers_curve() -> None:
+    points = (("bs-simt", "agent-1", 28), ("bs-simt oracle", "oracle-1", 29))
+    toy = [make(system, policy, 3, bleu, pair="toy.a-b") for system, policy, bleu in points]
+    assert at_equal_latency(over_seeds(toy)) == []
+    assert [gap.bleu for gap in gaps(over_seeds(toy))] == [1.0]
+
+
+def test_variants_stand_apart_with_their_own_oracle_and_multi_path() -> None:
+    named = [
+        make("bs-simt (paper)", "agent-1", 3, 20),
+        make("bs-simt (paper)", "agent-5", 7, 22),
+        make("bs-simt (paper) oracle", "oracle-1", 2, 21),
+        make("bs-simt (paper) oracle", "oracle-5", 6, 23),
+    ]
+    results = over_seeds(AGENT + named + ORACLE + WAIT)
+    assert agents(results) == [("bs-simt", ""), ("bs-simt (paper)", "")]
+    rows = [row for row in at_equal_latency(results) if row.label == "[3,7]"]
+    assert [row.system for row in rows] == ["bs-simt", "bs-simt (paper)"]
+    assert [row.ours for row in rows] == pytest.approx([28.2, 20.2])
+    assert [row.oracle for row in rows] == pytest.approx([29.7, 21.7])
+    assert [row.multi_path for row in rows] == pytest.approx([25.2, 25.2])
+    own = [make("multi-path (paper)", "wait-1", 3, 15), make("multi-path (paper)", "wait-9", 9, 18)]
+    rows = [row for row in at_equal_latency(over_seeds(AGENT + named + WAIT + own)) if row.label == "[3,7]"]
+    assert [row.multi_path for row in rows] == pytest.approx([25.2, 15.2])
+
+
+def test_another_threshold_is_another_curve() -> None:
+    bolder = [make("bs-simt", f"agent-{n}.threshold-0.4", al, 20) for n, al in ((1, 2.5), (5, 6.0))]
+    rows = at_equal_latency(over_seeds(AGENT + bolder))
+    at = {row.system: row.ours for row in rows if row.label == "[3,7]"}
+    assert at == pytest.approx({"bs-simt": 28.2, "bs-simt, threshold-0.4": 20.0})
+
+
+def test_of_a_variant_only_what_can_be_compared_is_kept() -> None:
+    bolder = [make("bs-simt", f"agent-{n}.threshold-0.4", al, 20) for n, al in ((1, 2.5), (5, 6.0), (9, 8.0))]
+    results = over_seeds(AGENT + bolder + ORACLE)
+    rows = at_equal_latency(results)
+    usual = [row.label for row in rows if row.system == "bs-simt"]
+    assert usual == ["[1,5]", "[3,7]", "[5,9]", "[7,11]", "[9,13]"]
+    assert [row.label for row in rows if row.system != "bs-simt"] == ["[3,7]", "[5,9]", "[7,11]"]
+    # Beyond the oracle's points, and it has none under that interval: the usual agent's row would stay.
+    assert [gap.agent.policy for gap in gaps(results) if gap.agent.variant] == [
+        "agent-1.threshold-0.4",
+        "agent-5.threshold-0.4",
+    ]
+    lonely = make("bs-simt", "agent-9", 9, 20)
+    assert gaps(over_seeds([*AGENT, lonely, *ORACLE]))[-1].bleu is None
+
+
+def test_the_same_policy_of_two_recipes_is_no_curve() -> None:
+    other = make("bs-simt", "agent-1", 3.1, 25, steps=7)
+    assert all(row.ours is None for row in at_equal_latency(over_seeds([*AGENT, other, *WAIT])))
+    twice = make("bs-simt oracle", "oracle-1", 2.5, 27, steps=7)
+    assert [gap.bleu for gap in gaps(over_seeds([*AGENT, *ORACLE, twice]))] == [None, 1.0]
+
+
+def test_the_gap_is_measured_at_the_agents_latency_where_the_oracle_has_a_curve() -> None:
+    first, second = gaps(over_seeds(AGENT + ORACLE + WAIT))
+    assert (first.agent.policy, second.agent.policy) == ("agent-1", "agent-5")
+    assert first.is_at_equal_latency
+    assert first.bleu == pytest.approx(29.5 - 28)
+    assert not second.is_at_equal_latency
+    assert second.bleu == pytest.approx(31 - 30), "7 lies beyond the oracle: the points as they stand"
+    (lonely,) = gaps(over_seeds([make("bs-simt", "agent-3", 9, 28), *ORACLE]))
+    assert (lonely.oracle, lonely.bleu) == (None, None)
+
+
+def changed(records: list[Record], change: str) -> list[Result]:
+    """Results of another recipe, as the report names it."""
+    other = [replace(record, settings=record.settings | {"other": change}) for record in records]
+    return [replace(result, change=change) for result in over_seeds(other)]
+
+
+def test_what_changes_a_choice_stands_beside_its_system_and_not_in_its_curve() -> None:
+    usual = over_seeds(AGENT + ORACLE + WAIT)
+    narrow = [make("bs-simt", "agent-1", 2.5, 20), make("bs-simt", "agent-5", 6, 24)]
+    results = usual + changed(narrow, "intervals of 3")
+    assert repeated(results) == []
+    rows = at_equal_latency(results)
+    assert [row for row in rows if row.system == "bs-simt"] == at_equal_latency(usual)
+    own = next(row for row in rows if row.system == "bs-simt, intervals of 3")
+    assert own.label == "[3,7]"
+    assert (own.ours, own.multi_path) == pytest.approx((20 + 4 * 0.9 / 3.5, 25.2))
+    assert own.oracle is None, "the oracle is another system's"
+    assert gaps(results) == gaps(usual)
+    results += changed(ORACLE, "intervals of 3")
+    assert gaps(results)[:2] == gaps(usual)
+    assert [gap.agent.name for gap in gaps(results)[2:]] == ["bs-simt, intervals of 3"] * 2
+    assert [gap.bleu for gap in gaps(results)[2:]] == pytest.approx([29.25 - 20, 31 - 24])
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        replace(one("bs-simt", "agent-1", 4, 20), change="agent gru"),
+        one("bs-simt (from scratch)", "agent-1", 4, 20),
+        one("multi-path (diagonal)", "diagonal-3", 4, 20),
+    ],
+)
+def test_what_the_paper_does_not_have_has_no_name_there(result: Result) -> None:
+    assert compare(result, paper_system(result)) is None
+    assert compare(result, "bs-simt") is not None
+
+
+def test_a_model_for_each_lambda_or_k_is_one_curve() -> None:
+    points = [(0.4, 3.1, 25.0), (0.1, 4.5, 28.0), (0.05, 5.5, 30.0)]
+    mma = [
+        replace(make("mma", "mma", al, bleu), settings={"objective": {"name": "mma", "latency_average": weight}})
+        for weight, al, bleu in points
+    ]
+    assert [(point.al, point.bleu) for point in curve(over_seeds(mma))] == [point[1:] for point in points]
+    assert repeated(over_seeds(mma)) == []
+    twice = replace(mma[0], settings=mma[0].settings | {"train": {"steps": 7}})
+    assert repeated(over_seeds([*mma, twice])) == ["mma mma λ=0.4"]
+    wait = [
+        replace(make("wait-k", f"wait-{k}", k, 20), settings={"objective": {"name": "wait-k", "k": k}})
+        for k in (1, 3)
+    ]
+    assert len(curve(over_seeds(wait))) == 2
+
+
+def test_the_diagonal_is_of_the_same_system_or_else_of_multi_path() -> None:
+    base = [make("multi-path (diagonal)", f"diagonal-{k}", 1 + k, 20 + k) for k in (1, 5)]
+    own = [make("bs-simt (diagonal)", f"diagonal-{k}", 1 + k, 24 + k) for k in (1, 5)]
+    assert not has_diagonal(at_equal_latency(over_seeds(AGENT + WAIT)))
+    assert not has_diagonal(at_equal_latency(over_seeds(AGENT + WAIT + [base[0]]))), "one point is no curve"
+    for more, expected in ((base, 22.4), (base + own, 26.4)):
+        results = over_seeds(AGENT + WAIT + more)
+        rows = at_equal_latency(results)
+        assert rows[1].diagonal == pytest.approx(expected)
+        assert rows[1].over_diagonal == pytest.approx(28.2 - expected)
+        assert rows[1].multi_path == pytest.approx(25.2), "it is no part of multi-path's curve"
+        assert rows[0].diagonal == pytest.approx(expected - 1.4)
+        assert rows[0].over_diagonal is None, "ours begins later"
+        results += changed([make("bs-simt", "agent-1", 3, 20), make("bs-simt", "agent-5", 7, 24)], "agent gru")
+        assert at_equal_latency(results)[-2].diagonal == pytest.approx(expected), "its translator is the same"
+    results += changed([make("bs-simt (diagonal)", f"diagonal-{k}", 1 + k, 14 + k) for k in (1, 5)], "agent gru")
+    assert at_equal_latency(results)[-2].diagonal == pytest.approx(15 + 3.4 - 2)

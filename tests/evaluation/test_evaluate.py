@@ -1,0 +1,312 @@
+"""From units to words with delays: in a trace, a word counts when it is whole, and delays count source words."""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Literal
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.helpers.runs import CPU, short_recipe
+from whilst.core.config import build
+from whilst.core.errors import UserError
+from whilst.core.settings import Data, Evaluate, Limits, Model, Objective, Recipe
+from whilst.core.workers import all_done
+from whilst.data.dataset import Dataset
+from whilst.data.prepare import prepare
+from whilst.data.vocabulary import BPESegmenter, Language, PieceSegmenter, Vocabulary, WordSegmenter
+from whilst.decoding.batched import translate
+from whilst.decoding.loop import Output
+from whilst.evaluation.evaluate import choose, evaluate, evaluate_run, to_sentence, translate_lines
+from whilst.evaluation.identity import pair_name, policy_name, system_name
+from whilst.evaluation.metrics import score
+from whilst.evaluation.record import read_record, rescore
+from whilst.evaluation.trace import Sentence, find_problem, read_trace
+from whilst.model.checkpoint import Trained, load_run, save_tensors, write_run
+from whilst.model.transformer import Translator
+from whilst.policy import policy
+from whilst.training.train import train
+
+LINES = ["lower lowest low", "newer newest new", "wide wider widest", "low new wide", "we low er"] * 4
+KINDS = ("word", "bpe", "sentencepiece")
+
+
+def language(kind: str) -> Language:
+    """Words of one to several units."""
+    if kind == "word":
+        return Language("x", WordSegmenter(), Vocabulary(["low", "lower", "new", "wide"]))
+    segmenter = BPESegmenter.learn(LINES, 6) if kind == "bpe" else PieceSegmenter.learn(LINES, 22)
+    words = {word: 1 for line in LINES for word in line.split()}
+    return Language.count("x", segmenter, words, minimum=1)
+
+
+@pytest.fixture(scope="module")
+def sides(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Trained]:
+    """A Trained of any two kinds of units; its model plays no part."""
+    languages = {kind: language(kind) for kind in KINDS}
+    folder = tmp_path_factory.mktemp("none")
+    recipe = dataclasses.replace(short_recipe(Data(), Path("none")), evaluate=Evaluate(unknown="keep"))
+    model = Translator(recipe.model, 5, 5)
+    return lambda source, target: Trained(folder, recipe, languages[source], languages[target], model, {})
+
+
+def word_ends(units: list[str], kind: str) -> list[int]:
+    """Slowly: for each word, the place of the unit that showed that it was whole; len(units): the end mark."""
+    ends: list[int] = []
+    for place in range(len(units) + 1):
+        # All that can be said after `place + 1` units, from nothing each time.
+        seen, over = units[: place + 1], place == len(units)
+        if kind == "word":
+            whole = min(len(seen), len(units))
+        elif kind == "bpe":
+            text = "".join(f" {unit} " if unit == "<unk>" else unit.replace("</w>", " ") for unit in seen)
+            closed = over or text.endswith(" ")
+            whole = len(text.split()) - (not closed)
+        else:
+            text = "".join(f" {unit} " if unit == "<unk>" else unit.replace("\u2581", " ") for unit in seen)
+            closed = over or text.endswith(" ")
+            whole = len(text.split()) - (not closed and bool(text.split()))
+        ends += [place] * (whole - len(ends))
+    return ends
+
+
+def checked(sentence: Sentence) -> Sentence:
+    assert find_problem(sentence) == ""
+    return sentence
+
+
+# By hand.
+
+
+def spell(side: Language, *units: str) -> list[int]:
+    return [side.vocabulary.units.index(unit) for unit in units]
+
+
+def test_a_word_of_bpe_is_whole_with_its_last_unit() -> None:
+    merges = [("l", "o"), ("e", "r</w>")]
+    side = Language("x", BPESegmenter(merges), Vocabulary(["lo", "w", "er</w>", "w</w>"]))
+    recipe = short_recipe(Data(), Path("none"))
+    trained = Trained(Path("none"), recipe, side, side, Translator(recipe.model, 8, 8), {})
+    # The source "lower low" is lo w er</w> lo w</w> and the end mark: 6 units, 2 words.
+    assert side.encode(["lower", "low"]) == (spell(side, "lo", "w", "er</w>", "lo", "w</w>"), [1, 1, 1, 2, 2])
+    output = Output(
+        units=spell(side, "lo", "w</w>", "lo", "w", "er</w>", "lo"),
+        reads=[1, 3, 4, 4, 6, 6, 6],
+        times=[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0],
+    )
+    assert to_sentence(3, "lower low", "low lower lo", output, trained) == Sentence(
+        index=3,
+        prediction="low lower lo",  # the last word is whole because the sentence is over
+        delays=(1, 2, 2),
+        elapsed=(2.0, 5.0, 7.0),
+        reads=(1, 3, 4, 4, 5, 5),  # the source's end mark is not counted
+        source_length=2,
+        source_units=5,
+        reference_length=3,
+        source="lower low",
+        reference="low lower lo",
+    )
+
+
+def test_a_word_of_pieces_is_whole_when_the_next_begins(sides: Callable[[str, str], Trained]) -> None:
+    trained = sides("word", "sentencepiece")
+    new, low = (trained.target.encode([word])[0] for word in ("new", "low"))
+    units = [*new, *low]
+    places = list(range(1, len(units) + 2))
+    output = Output(units=units, reads=places, times=[float(place) for place in places])
+    found = checked(to_sentence(0, "low " * 20 + "low", "new low", output, trained))
+    assert found.prediction == "new low"
+    assert found.delays == (len(new) + 1, len(units) + 1)
+    assert found.elapsed == (float(len(new) + 1), float(len(units) + 1))
+
+
+def test_a_translation_cut_off_has_no_end_mark() -> None:
+    side = Language("x", BPESegmenter([]), Vocabulary(["a", "b</w>"]))
+    recipe = short_recipe(Data(), Path("none"))
+    trained = Trained(Path("none"), recipe, side, side, Translator(recipe.model, 6, 6), {})
+    output = Output(units=spell(side, "a", "b</w>", "a"), reads=[1, 1, 2], times=[1.0, 2.0, 3.0])
+    found = checked(to_sentence(0, "ab ab", "ab", output, trained))
+    assert (found.prediction, found.delays, found.elapsed) == ("ab a", (1, 1), (2.0, 3.0))
+    nothing = checked(to_sentence(0, "ab", "ab", Output(units=[], reads=[3], times=[1.0]), trained))
+    assert (nothing.prediction, nothing.delays, nothing.reads) == ("", (), ())
+
+
+# Anything.
+
+
+@given(
+    st.sampled_from(KINDS),
+    st.sampled_from(KINDS),
+    st.lists(st.sampled_from(["low", "lowest", "newer", "wide", "xyz", "we"]), min_size=1, max_size=6),
+    st.data(),
+)
+def test_any_output_becomes_the_trace_of_its_definition(
+    sides: Callable[[str, str], Trained], from_: str, to: str, words: list[str], data: st.DataObject
+) -> None:
+    trained = sides(from_, to)
+    vocabulary = trained.target.vocabulary
+    units = data.draw(st.lists(st.integers(3, len(vocabulary) - 1), max_size=10))
+    split = [trained.source.segmenter.split(word) for word in words]
+    source_units = sum(map(len, split))
+    rising = st.lists(st.integers(1, source_units + 1), min_size=len(units) + 1, max_size=len(units) + 1)
+    reads = sorted(data.draw(rising))
+    times = [float(10 * place) for place in range(len(units) + 1)]
+    found = checked(to_sentence(0, " ".join(words), "r", Output(units, reads, times), trained))
+
+    spelled = [vocabulary.units[unit] for unit in units]
+    ends = word_ends(spelled, to)
+    assert found.prediction.split() == trained.target.decode(units)
+    assert len(ends) == len(found.delays)
+    # A source word has been heard once any unit of it has been read.
+    heard = [sum(sum(map(len, split[:word])) < read for word in range(len(words))) for read in reads]
+    assert found.delays == tuple(heard[end] for end in ends)
+    assert found.elapsed == tuple(times[end] for end in ends)
+    assert found.reads == tuple(min(read, source_units) for read in reads[:-1])
+    assert (found.source_length, found.source_units) == (len(words), source_units)
+
+
+# A model, a dataset, a record.
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def run(
+    request: pytest.FixtureRequest, toy_data: Data, tiny: Model, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Trained, Dataset]:
+    """An untrained model on the toy corpus in each kind of units."""
+    units: Literal["word", "bpe", "sentencepiece"] = request.param
+    folder = tmp_path_factory.mktemp(units)
+    data = dataclasses.replace(toy_data, dataset=str(folder / "set"), units=units, size=90)
+    dataset = Dataset.open(prepare(data))
+    recipe = dataclasses.replace(short_recipe(data, folder / "run"), model=tiny)
+    write_run(folder / "run", recipe, dataset.source, dataset.target)
+    torch.manual_seed(1)
+    model = Translator(tiny, len(dataset.source), len(dataset.target))
+    save_tensors(folder / "run" / "model.safetensors", dict(model.state_dict()), {})
+    return load_run(folder / "run", CPU), dataset
+
+
+def test_an_evaluation_can_be_read_and_scored_again(run: tuple[Trained, Dataset], tmp_path: Path) -> None:
+    trained, dataset = run
+    settings = Evaluate(batch=7, max_ratio=1.0, max_extra=3)
+    record = evaluate(trained, dataset, policy("wait-2"), settings, tmp_path, with_text=True)()
+    sentences = read_trace(tmp_path / record.trace)
+    sources, references = dataset.text("test")
+    assert [sentence.index for sentence in sentences] == list(range(20))
+    assert [sentence.source for sentence in sentences] == sources
+    assert [sentence.reference for sentence in sentences] == references
+    split = dataset.split("test")
+    assert [sentence.source_units + 1 for sentence in sentences] == split.source.lengths.tolist()
+    for sentence in sentences:  # wait-2 in units
+        waits = range(2, 2 + len(sentence.reads))
+        assert sentence.reads == tuple(min(reads, sentence.source_units) for reads in waits)
+    assert record.scores == score(sentences, references)
+    written = read_record(tmp_path / "test.wait-2.json")
+    assert written.scores.to_table() == record.scores.to_table()
+    assert build(Recipe, written.settings) == dataclasses.replace(trained.recipe, evaluate=settings)
+    assert rescore(tmp_path / record.trace).differences == {}
+    assert record.model_sha256 == trained.checksum
+    assert (record.system, record.policy, record.split) == ("multi-path", "wait-2", "test")
+    assert record.settings["evaluate"]["batch"] == 7
+
+
+def test_other_processes_write_the_same(run: tuple[Trained, Dataset], tmp_path: Path) -> None:
+    """As on a machine with a GPU, where the next policy is decoded meanwhile."""
+    trained, dataset = run
+    settings = Evaluate(max_ratio=1.0, max_extra=3)
+    made = []
+    for count in (0, 2):
+        folder = tmp_path / str(count)
+        works = (evaluate(trained, dataset, policy(name), settings, folder, True) for name in ("wait-1", "full"))
+        records = all_done(works, count)
+        assert [record.policy for record in records] == ["wait-1", "full"]
+        for record in records:
+            written = read_record(folder / f"test.{record.policy}.json")
+            assert written.scores.to_table() == record.scores.to_table()
+        made.append([dataclasses.replace(record, seconds=0.0) for record in records])
+    assert made[0] == made[1]
+
+
+def test_what_was_decoded_is_written_before_a_mistake_ends_it(tmp_path: Path) -> None:
+    def works() -> Iterator[Callable[[], object]]:
+        yield functools.partial((tmp_path / "written").mkdir)
+        raise UserError("the next one")
+
+    with pytest.raises(UserError, match="the next one"):
+        all_done(works(), 1)
+    assert (tmp_path / "written").is_dir()
+
+
+def test_without_text_the_trace_has_none(run: tuple[Trained, Dataset], tmp_path: Path) -> None:
+    trained, dataset = run
+    settings = Evaluate(split="valid", max_ratio=1.0, max_extra=3)
+    record = evaluate(trained, dataset, policy("full"), settings, tmp_path, with_text=False)()
+    assert record.trace == "valid.full.jsonl.xz"
+    assert all(sentence.source is sentence.reference is None for sentence in read_trace(tmp_path / record.trace))
+    assert record.scores.bleu is not None
+
+
+def test_lines_become_the_units_of_the_dataset(run: tuple[Trained, Dataset]) -> None:
+    trained, dataset = run
+    split = dataset.split("test")
+    sources = [split.source[place].tolist() for place in range(20)]
+    settings = Evaluate(max_ratio=1.0, max_extra=3)
+    from_lines = translate_lines(trained, dataset.text("test")[0], policy("wait-3"), settings)
+    from_units = translate(trained.model, sources, policy("wait-3"), Limits(1.0, 3), batch=256)
+    assert [output.units for output in from_lines] == [output.units for output in from_units]
+    with pytest.raises(UserError, match="a beam takes words back"):
+        translate_lines(trained, ["a"], policy("wait-3"), Evaluate(beam=2))
+
+
+def test_names_in_reports(sides: Callable[[str, str], Trained]) -> None:
+    trained = sides("word", "word")
+    assert (system_name(trained.recipe, "full"), pair_name(trained.recipe)) == ("multi-path", "dataset.src-tgt")
+    data = Data(corpus="iwslt15", source="en", target="vi")
+    recipe = dataclasses.replace(trained.recipe, data=data, objective=Objective(name="full"))
+    full = dataclasses.replace(trained, recipe=recipe)
+    assert (system_name(full.recipe, "full"), pair_name(full.recipe)) == ("full-sentence", "iwslt15.en-vi")
+    searching = dataclasses.replace(recipe, objective=Objective(name="search"), start="runs/gone")
+    assert system_name(searching, "oracle-1") == "bs-simt oracle"
+    assert system_name(searching, "wait-3") == "bs-simt (wait-k)"
+    assert system_name(trained.recipe, "oracle-1") == "bs-simt (multi-path) oracle"
+    scratch = dataclasses.replace(searching, start="")
+    assert system_name(scratch, "oracle-1") == "bs-simt (from scratch) oracle"
+    named = dataclasses.replace(recipe, data=dataclasses.replace(data, corpus="", dataset="data/a+b.en-vi"))
+    assert pair_name(named) == "a+b.en-vi"
+
+
+def test_half_precision_is_for_gpus(toy_data: Data, toy_dataset: Dataset, tiny: Model, tmp_path: Path) -> None:
+    recipe = dataclasses.replace(short_recipe(toy_data, tmp_path), model=tiny)
+    write_run(tmp_path, recipe, toy_dataset.source, toy_dataset.target)
+    model = Translator(tiny, len(toy_dataset.source), len(toy_dataset.target))
+    save_tensors(tmp_path / "model.safetensors", dict(model.state_dict()), {})
+    half = "evaluate.precision=half"
+    with pytest.raises(UserError, match=r'evaluate\.precision: "half" makes GPUs faster, but a CPU slower'):
+        evaluate_run(tmp_path, ["wait-3"], None, True, [half], "cpu")
+    with pytest.raises(UserError, match="oracle-1: its reads are searched for in single precision"):
+        choose("oracle-1", load_run(tmp_path, CPU), Evaluate(precision="half"), toy_dataset.split("test"))
+    both = dataclasses.replace(recipe, stages=("translate", "evaluate"), evaluate=Evaluate(precision="half"))
+    with pytest.raises(UserError, match='write "single"'):
+        train(both, CPU)
+    assert not (tmp_path / "history.jsonl").exists(), "it says so before it trains"
+
+
+def test_another_threshold_or_beam_has_another_name(run: tuple[Trained, Dataset], tmp_path: Path) -> None:
+    trained, dataset = run
+    assert policy_name("agent-1", Evaluate()) == "agent-1"
+    assert policy_name("agent-1", Evaluate(threshold=0.4)) == "agent-1.threshold-0.4"
+    assert policy_name("wait-3", Evaluate(threshold=0.4)) == "wait-3", "a threshold is the agent's alone"
+    assert policy_name("wait-3", Evaluate(precision="half")) == "wait-3.half"
+    assert policy_name("agent-1", Evaluate(threshold=0.4, precision="half")) == "agent-1.threshold-0.4.half"
+    written = []
+    for beam in (1, 2):
+        settings = Evaluate(beam=beam, max_ratio=1.0, max_extra=3)
+        written.append(evaluate(trained, dataset, policy("full"), settings, tmp_path, with_text=False)())
+    assert [record.policy for record in written] == ["full", "full.beam-2"]
+    assert {path.name for path in tmp_path.glob("*.xz")} == {"test.full.jsonl.xz", "test.full.beam-2.jsonl.xz"}
+    assert [read_record(tmp_path / f"test.{record.policy}.json").trace for record in written] == [
+        record.trace for record in written
+    ]

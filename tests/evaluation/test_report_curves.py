@@ -1,0 +1,147 @@
+"""Reports of many systems: which records make a curve, what it is called, and what it is compared with."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.evaluation.test_report import BOTH, rows_of, to_lines
+from tests.helpers.evaluations import make
+from whilst.evaluation.record import Record
+from whilst.evaluation.report import change_of, our_lines, report, select, to_results
+from whilst.evaluation.report_screen import print_comparisons, print_table
+
+
+def setting(record: Record, section: str, **values: object) -> Record:
+    """The same by another recipe."""
+    return replace(record, settings=record.settings | {section: record.settings.get(section, {}) | values})
+
+
+THREE = [[1, 3], [3, 5], [5, 7]]
+ABLATED = [  # an agent of another kind, shorter intervals with their own oracle, and several models for a curve
+    *BOTH,
+    *(setting(make("bs-simt", f"agent-{n}", n + 0.1, 26.0 + n), "agent", kind="gru") for n in (3, 5)),
+    *(setting(make("bs-simt", f"agent-{n}", n + 0.3, 25.0 + n), "search", intervals=THREE) for n in (3, 5)),
+    *(setting(make("bs-simt oracle", f"oracle-{n}", n + 0.2, 25.5 + n), "search", intervals=THREE) for n in (3, 5)),
+    *(
+        setting(make("mma", "mma", al, 27.0 + al), "objective", name="mma", latency_average=weight)
+        for weight, al in ((0.4, 3.0), (0.1, 4.0), (0.05, 5.0))
+    ),
+    *(setting(make("wait-k", f"wait-{k}", 1.0 + k, 24.0 + k), "objective", name="wait-k", k=k) for k in (1, 3)),
+]
+
+
+@pytest.mark.parametrize(
+    ("record", "change"),
+    [
+        (setting(make("bs-simt", "agent-3", 3, 25), "agent", kind="gru"), "agent gru"),
+        (setting(make("bs-simt", "agent-3", 3, 25), "agent", reference="ground-truth"), "reference ground-truth"),
+        (setting(make("bs-simt", "agent-3", 3, 25), "search", condition="ground-truth"), "condition ground-truth"),
+        (setting(make("bs-simt", "agent-3", 3, 25), "search", condition="authors"), ""),
+        (setting(make("bs-simt", "agent-3", 3, 25), "search", intervals=THREE), "intervals of 3"),
+        (setting(make("bs-simt oracle", "oracle-3", 3, 25), "agent", kind="gru"), ""),
+        (setting(make("multi-path", "wait-3", 3, 25), "search", intervals=THREE), ""),
+        (make("bs-simt (from scratch)", "agent-3", 3, 25), ""),
+        (setting(make("mma", "mma", 3, 25), "objective", name="mma", latency_average=0.3), ""),
+        (setting(make("wait-k", "wait-3", 3, 25), "objective", name="wait-k", k=3), ""),
+        (setting(make("wait-k", "wait-5", 3, 25), "objective", name="wait-k", k=3), "trained for k=3"),
+        (setting(make("bs-simt", "agent-3", 3, 25), "of", another="toolkit"), ""),
+    ],
+)
+def test_a_change_is_what_decides_the_figure_and_is_not_the_papers_choice(record: Record, change: str) -> None:
+    assert change_of(record) == change
+
+
+def test_ablations_stand_in_rows_and_curves_of_their_own(tmp_path: Path) -> None:
+    for name, records in (("alone", BOTH), ("all", ABLATED)):
+        report(records, tmp_path / name)
+    markdown = {name: (tmp_path / name / "report.md").read_text() for name in ("alone", "all")}
+    for title in ("At equal latency", "Agent and oracle"):
+        usual, found = (rows_of(markdown[name], title) for name in ("alone", "all"))
+        assert [row for row in found if row[0] == "bs-simt"] == usual[2:], "as if there were nothing else"
+    _, _, *rows = rows_of(markdown["all"], "At equal latency")
+    at = {row[0]: row for row in rows if row[1] == "[5,9]" or "gru" in row[0]}
+    assert at["bs-simt, agent gru"][1:5] == ["[3,7]", "3.40", "28.00", "29.30"]
+    assert at["bs-simt, agent gru"][-1] == "—"
+    assert "bs-simt, intervals of 3" not in at, "its points end at 5.3"
+    _, _, *rows = rows_of(markdown["all"], "Agent and oracle")
+    assert rows[2:] == [
+        ["bs-simt, intervals of 3", "[3,5]", "3.30", "28.00", "3.20", "28.50", "+0.60"],
+        ["bs-simt, intervals of 3", "[5,7]", "5.30", "30.00", "5.20", "30.50", "+0.50†"],
+    ]
+    assert "several times" not in markdown["all"]
+    assert "| bs-simt, agent gru | agent-3 | 1 | 3.10 |" in markdown["all"]
+    lines = {line.name: line for line in our_lines(to_results(select(ABLATED, None)))}
+    assert [label for label, _, _ in lines["bs-simt"].points] == ["[3,7]", "[5,9]"]
+    variants = {line.name: [label for label, _, _ in line.points] for line in lines["bs-simt"].variants}
+    assert variants == {"agent gru": ["[3,7]", "[5,9]"], "intervals of 3": ["[3,5]", "[5,7]"]}
+    assert [line.name for line in lines["bs-simt oracle"].variants] == ["intervals of 3"]
+
+
+def test_models_for_each_lambda_or_k_are_one_curve(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = {line.name: line for line in our_lines(to_results(select(ABLATED, None)))}
+    assert [point[:2] for point in lines["mma"].points] == [("λ=0.4", 3.0), ("λ=0.1", 4.0), ("λ=0.05", 5.0)]
+    assert [point[:2] for point in lines["wait-k"].points] == [("k=1", 2.0), ("k=3", 4.0)]
+    markdown = "\n".join(to_lines(ABLATED, tmp_path))
+    table = json.loads((tmp_path / "report.json").read_text())
+    print_table(select(ABLATED, None))
+    printed = capsys.readouterr().out
+    found = [row["policy"] for row in table["evaluations"] if row["system"] == "mma"]
+    assert found == ["mma λ=0.4", "mma λ=0.1", "mma λ=0.05"]
+    for policy in found:
+        assert f"| mma | {policy} |" in markdown
+        assert f" {policy} " in printed
+
+
+def test_a_curve_of_different_recipes_says_so(tmp_path: Path) -> None:
+    said = "Points of one curve whose recipes differ in more than the point"
+    assert said not in "\n".join(to_lines(ABLATED, tmp_path)), "each k and lambda is a model"
+    usual = setting(make("wait-k", "wait-1", 2.0, 25.0), "objective", name="wait-k", k=1)
+    longer = setting(make("wait-k", "wait-3", 4.0, 27.0, steps=7), "objective", name="wait-k", k=3)
+    assert f"{said}: wait-k (train.steps)." in to_lines([usual, longer], tmp_path)
+
+
+def test_the_fixed_diagonal_is_a_curve_and_a_column(tmp_path: Path) -> None:
+    fixed = [make("multi-path (diagonal)", f"diagonal-{k}", k, 24.0 + k) for k in (3, 5)]
+    assert "diagonal" not in "\n".join(to_lines(BOTH, tmp_path)) + (tmp_path / "report.json").read_text()
+    records = select([*BOTH, *fixed], None)
+    markdown = "\n".join(to_lines(records, tmp_path))
+    headings, _, *rows = rows_of(markdown, "At equal latency")
+    place = headings.index("over diagonal")
+    assert headings[place - 1 : place + 2] == ["over it", "over diagonal", "paper over its"]
+    assert [row[place] for row in rows] == ["—", "+1.23", "—", "—", "—"], "28.63 over 24 + 3.4; 5.39 is beyond it"
+    assert [row[:place] + row[place + 1 :] for row in (headings, *rows)] == [
+        row for row in rows_of("\n".join(to_lines(BOTH, tmp_path)), "At equal latency") if "---" not in row
+    ]
+    report(records, tmp_path)
+    found = json.loads((tmp_path / "report.json").read_text())["at_equal_latency"]
+    assert [(row["diagonal"], row["over_diagonal"]) for row in found[:2]] == [(None, None), (27.4, 1.23)]
+    assert "Over diagonal: ours over a fixed diagonal" in markdown
+    line = next(line for line in our_lines(to_results(records)) if line.name == "multi-path (diagonal)")
+    assert line.points == [("k=3", 3, 27.0), ("k=5", 5, 29.0)], "no search intervals"
+
+
+def test_a_terminal_has_room_for_all_of_it(terminal_width: int, capsys: pytest.CaptureFixture[str]) -> None:
+    fixed = [make("multi-path (diagonal)", f"diagonal-{k}", k, 24.0 + k) for k in (3, 5)]
+    print_comparisons(select([*ABLATED, *fixed], None))
+    printed = capsys.readouterr().out
+    assert "…" not in printed
+    row = next(line for line in printed.splitlines() if "+1.23" in line)
+    assert row.split()[:3] == ["bs-simt", "[3,7]", "3.40"]
+    assert ("bs-simt, agent gru " in printed) == (terminal_width == 140), "in a narrow one in two lines"
+
+
+def test_models_that_were_measured_twice_have_lines_of_their_own() -> None:
+    ways = [(k, later) for k in (1, 3) for later in (False, True)]
+    both = [make("multi-path", f"wait-{k}", k + 0.5 * later, 25.0 + k, steps=9 + later) for k, later in ways]
+    weights = ["abcdef0123" if later else "c1" for _, later in ways]
+    other = [replace(record, model_sha256=own) for record, own in zip(both, weights, strict=True)]
+    (line,) = our_lines(to_results(select(other, None)))
+    assert [point[:2] for point in line.points] == [("k=1", 1.0), ("k=3", 3.0)]
+    assert [(one.name, [point[:2] for point in one.points]) for one in line.variants] == [
+        ("weights abcdef01", [("k=1", 1.5), ("k=3", 3.5)])
+    ]
+    each = [replace(record, model_sha256=f"{number}") for number, record in enumerate(both)]
+    (line,) = our_lines(to_results(select(each, None)))
+    assert [one.name for one in line.variants] == ["again"]

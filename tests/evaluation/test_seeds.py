@@ -1,0 +1,103 @@
+"""Evaluations that differ by their seeds alone are one result; all others stay apart."""
+
+import dataclasses
+
+import pytest
+
+from tests.helpers.evaluations import make
+from whilst.evaluation.record import Record
+from whilst.evaluation.seeds import Result, over_seeds
+
+
+def changed(record: Record, section: str, name: str, value: object) -> Record:
+    settings = record.settings | {section: record.settings[section] | {name: value}}
+    return dataclasses.replace(record, settings=settings)
+
+
+def test_mean_and_deviation_over_seeds() -> None:
+    points = [(1, 20), (2, 26), (6, 23)]
+    records = [make("bs-simt", "agent-1", al, bleu, seed=seed) for seed, (al, bleu) in enumerate(points)]
+    (result,) = over_seeds(records)
+    assert result.records == tuple(records)
+    assert (result.al, result.bleu, result.scores["sentences"]) == (3, 23, 100)
+    assert result.deviations["bleu"] == pytest.approx(3)
+    assert result.deviations["al"] == pytest.approx(7**0.5)
+    alone = Result((records[0],))
+    assert alone.scores == records[0].scores.to_table()
+    assert set(alone.deviations.values()) == {None}
+
+
+def test_only_seeds_and_folders_may_differ() -> None:
+    one, two = (make("bs-simt", "agent-1", 3, 20, seed=seed) for seed in (1, 2))
+    assert len(over_seeds([one, two])) == 1
+    others = [
+        make("bs-simt (paper)", "agent-1", 3, 20, seed=2),
+        make("bs-simt", "agent-3", 3, 20, seed=2),
+        make("bs-simt", "agent-1.threshold-0.4", 3, 20, seed=2),
+        make("bs-simt", "agent-1", 3, 20, seed=2, steps=7),
+        make("bs-simt", "agent-1", 3, 20, seed=2, split="valid"),
+        changed(two, "search", "intervals", [[1, 5]]),
+        dataclasses.replace(two, reference_sha256="other"),
+        dataclasses.replace(two, scores=dataclasses.replace(two.scores, signatures={"bleu": "other"})),
+    ]
+    for other in others:
+        assert [result.records for result in over_seeds([one, other])] == [(one,), (other,)]
+
+
+def test_the_seed_of_a_later_stage_counts_too() -> None:
+    one = make("bs-simt", "agent-1", 3, 20)
+    other = changed(one, "search", "train", {"seed": 5})
+    assert len(over_seeds([one, dataclasses.replace(other, model_sha256="other")])) == 1
+    assert len(over_seeds([one, dataclasses.replace(other, agent_sha256="other")])) == 1
+
+
+def test_the_same_weights_are_no_second_seed() -> None:
+    """Such as a multi-path model whose agent was trained twice, under wait-k."""
+    one = make("multi-path", "wait-1", 3, 20)
+    assert len(over_seeds([one, changed(one, "search", "train", {"seed": 5})])) == 2
+
+
+def test_how_a_run_was_watched_does_not_matter() -> None:
+    one, two = (make("bs-simt", "agent-1", 3, 20, seed=seed) for seed in (1, 2))
+    watched = changed(changed(two, "train", "save_every", 7), "evaluate", "batch", 3)
+    assert len(over_seeds([one, changed(watched, "train", "shortcuts", [])])) == 1
+
+
+def test_the_same_seed_twice_is_no_second_seed() -> None:
+    one, two = (make("bs-simt", "agent-1", 3, 20, seed=seed) for seed in (1, 2))
+    assert [len(result.records) for result in over_seeds([one, one, two])] == [2, 1]
+
+
+def test_what_one_seed_lacks_has_no_mean() -> None:
+    (result,) = over_seeds([make("a", "wait-1", 3, 20, seed=1), make("a", "wait-1", 3, None, seed=2)])
+    assert result.bleu is None
+    assert result.deviations["bleu"] is None
+
+
+@pytest.mark.parametrize(
+    ("policy", "parts"),
+    [
+        ("wait-3", ("wait", "3", "", "s", False)),
+        ("agent-1.threshold-0.4", ("agent", "1", "threshold-0.4", "s, threshold-0.4", False)),
+        ("full", ("full", "", "", "s", True)),
+        ("full.beam-5", ("full", "", "beam-5", "s, beam-5", True)),
+    ],
+)
+def test_a_policys_name_says_what_it_is(policy: str, parts: tuple[str, str, str, str, bool]) -> None:
+    result = Result((make("s", policy, 1, 2),))
+    assert (result.kind, result.argument, result.variant, result.name, result.is_full) == parts
+
+
+def test_a_change_and_the_weight_of_latency_tell_rows_and_curves_apart() -> None:
+    bold = Result((make("bs-simt", "agent-1.threshold-0.4", 1, 2),), "agent gru")
+    assert bold.cells == ("bs-simt, agent gru", "agent-1.threshold-0.4")
+    assert (bold.variant, bold.name) == ("agent gru, threshold-0.4", "bs-simt, agent gru, threshold-0.4")
+    weak = dataclasses.replace(bold.records[0], system="mma", policy="mma", settings={"objective": {}})
+    heavy = changed(weak, "objective", "latency_average", 0.4)
+    assert [Result((record,)).cells for record in (weak, heavy)] == [("mma", "mma λ=?"), ("mma", "mma λ=0.4")]
+
+
+def test_a_record_from_before_a_setting_was_there_has_its_default() -> None:
+    older, newer = make("bs-simt", "agent-1", 3, 28), make("bs-simt", "agent-1", 3, 29, seed=2)
+    assert len(over_seeds([older, changed(newer, "evaluate", "precision", "single")])) == 1
+    assert len(over_seeds([older, changed(newer, "evaluate", "precision", "half")])) == 2

@@ -1,0 +1,38 @@
+"""The demo: the talk, all of it, translated by the model of the package."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.test_commands import whilst
+from whilst.live import demo
+from whilst.live.loading import BUNDLED
+from whilst.model.names import MODEL
+from whilst.model.run_folder import check_bundle
+
+MARKS = ("READ", "WRITE")
+LARGEST = 25_000_000  # bytes, of what a model adds to the repository
+
+
+def test_the_talk_is_translated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    demo.demo(pace=1000)
+    rows = capsys.readouterr().out.splitlines()
+    read, written = (" ".join(row.removeprefix(mark) for row in rows if row.startswith(mark)) for mark in MARKS)
+    assert " ".join(read.split()) == " ".join(demo.TALK.read_text(encoding="utf-8").split())
+    assert written.split()[:2] == ["Xin", "chào,"]  # it translates real language
+    assert any("average lagging" in row for row in rows)
+
+
+def test_live_and_serve_use_it_if_none_is_named() -> None:
+    said = whilst("live", "--engine", "torch", "--latency", "high", stdin=b"Thank you very much.")
+    assert (said.code, said.out, said.err) == (0, "Cảm ơn rất nhiều.\n", "")
+    assert f"[default: {MODEL}]" in whilst("serve", "--help").out
+
+
+def test_the_model_of_the_package_is_whole_and_small() -> None:
+    folder = BUNDLED / MODEL
+    check_bundle(folder)
+    assert sum(path.stat().st_size for path in folder.rglob("*")) < LARGEST

@@ -1,0 +1,171 @@
+"""Live on the engine: PyTorch's words and reads in fp32 under every policy, for ever, in the same memory."""
+
+import sys
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import settings as limit
+from hypothesis import strategies as st
+
+from tests.live.test_session import LETTERS, LIMITS, encode, make_text
+from tests.policy.test_learnt import learnt
+from whilst.core.errors import UserError
+from whilst.core.settings import Agent, Evaluate
+from whilst.decoding.batched import translate_batch
+from whilst.engine import buffers
+from whilst.engine.export import make_engine
+from whilst.engine.runtime import Engine
+from whilst.evaluation.trace import find_problem
+from whilst.live.engine_steps import Learnt, OnEngine, Paced, chance, rule
+from whilst.live.evaluate_export import Watched, translate_live
+from whilst.live.loading import Opened
+from whilst.live.session import End, Session
+from whilst.model.names import LIVE
+from whilst.model.transformer import Translator
+from whilst.policy import POLICIES, Policy, policy
+from whilst.policy.agent import Learnt as PyTorchs
+from whilst.policy.diagonal import Diagonal
+from whilst.policy.patient import Patient
+
+PACE = 3, 2
+AGENTS = ["agent-1", "agent-3"]
+NAMES = ["wait-1", "wait-3", "full", "diagonal-2", *AGENTS]
+words = st.lists(st.text(LETTERS[:-1], min_size=1, max_size=4), max_size=9)
+
+
+@pytest.fixture(autouse=True)
+def _small_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that they grow more than once."""
+    monkeypatch.setattr(buffers, "FIRST_CAPACITY", 2)
+
+
+@pytest.fixture(scope="module", params=["embeddings", "states", "ahead"])
+def both(request: pytest.FixtureRequest, model: Translator) -> tuple[PyTorchs, Engine]:
+    agent = learnt(model, Agent(kind="lstm", hidden=8, inputs=request.param))
+    return agent, make_engine(model, agent.agent, "fp32")
+
+
+def pytorchs(name: str, agent: PyTorchs, threshold: float) -> Policy:
+    if name in AGENTS:
+        return replace(agent, interval=AGENTS.index(name), threshold=threshold)
+    return Diagonal(2, PACE) if name == "diagonal-2" else policy(name)
+
+
+@pytest.mark.parametrize("ending", ["free", "patient"])
+@pytest.mark.parametrize("name", NAMES)
+@given(talk=st.lists(words, min_size=1, max_size=5), threshold=st.sampled_from([0.0, 0.3, 0.5, 0.6, 1.0]))
+@limit(max_examples=6)
+def test_a_session_writes_what_pytorch_writes(
+    both: tuple[PyTorchs, Engine],
+    name: str,
+    ending: Literal["free", "patient"],
+    talk: list[list[str]],
+    threshold: float,
+) -> None:
+    agent, engine = both
+    text = make_text()
+    sentences = [[*sentence, "m"] for sentence in talk]
+    settings = Evaluate(threshold=threshold, ending=ending)
+    steps = Watched(OnEngine(engine, rule(name, AGENTS, settings, PACE)))
+    session = Session(steps, text)
+    events = [event for sentence in sentences for word in sentence for event in session.feed(word)]
+    sources = [encode(text, sentence) for sentence in sentences]
+    chosen = pytorchs(name, agent, threshold)
+    chosen = Patient(chosen, agent.model.logits) if ending == "patient" else chosen
+    wanted = translate_batch(agent.model, sources, chosen, LIMITS)
+    assert [(noted.units, noted.reads) for noted in steps.sentences] == [(o.units, o.reads) for o in wanted]
+    assert [event.length for event in events if isinstance(event, End)] == list(map(len, sentences))
+
+
+def test_lines_are_sentences_however_they_look(both: tuple[PyTorchs, Engine]) -> None:
+    """A mark that ends a sentence elsewhere, or a comma in a long line, ends none here."""
+    agent, engine = both
+    text = make_text(longest=9)
+    lines = ["ab m cd", "abc abc abc abc, abc abc abc", "m"]
+    opened = Opened(text, "agent-3", "", "", lambda: OnEngine(engine, rule("agent-3", AGENTS, Evaluate(), None)))
+    found = list(translate_live(opened, lines, ["x", "y z", "x"]))
+    sources = [encode(text, line.split()) for line in lines]
+    wanted = translate_batch(agent.model, sources, pytorchs("agent-3", agent, 0.5), LIMITS)
+    assert [one.prediction for one in found] == [" ".join(text.target.decode(output.units)) for output in wanted]
+    assert [one.source_length for one in found] == [3, 7, 1]
+    for sentence, source, output in zip(found, sources, wanted, strict=True):
+        reads = [min(g, len(source) - 1) for g in output.reads][: len(output.units)]
+        assert list(sentence.reads) == reads
+        assert not find_problem(sentence)
+
+
+def capacities(steps: OnEngine) -> list[tuple[int, int]]:
+    """Where a session's large arrays lie, and how many columns they have room for."""
+    session = steps.session
+    held = session._encoder, session._source, session._decoder
+    return [(buffer._memory.ctypes.data, len(buffer._masks)) for buffer in held]
+
+
+@pytest.mark.parametrize("name", ["wait-1", "agent-3"])
+def test_two_thousand_sentences_leave_nothing_behind(model: Translator, name: str) -> None:
+    agent = learnt(model, Agent(kind="lstm", hidden=8, inputs="ahead")).agent
+    text = make_text(longest=20, target="word")
+    steps = OnEngine(make_engine(model, agent, "fp32"), rule(name, AGENTS, Evaluate(), None))
+    session = Session(steps, text)
+    random = np.random.default_rng(3)
+    ends = 0
+    for number, length in enumerate([19, *random.integers(1, 4, 1999)]):
+        talk = [LETTERS[n] for n in random.integers(0, 12, length)]
+        ends += sum(isinstance(event, End) for word in talk for event in session.feed(word))
+        ends += sum(isinstance(event, End) for event in session.finish())
+        if number == 1000:
+            held, blocks = capacities(steps), sys.getallocatedblocks()
+    assert ends == 2000
+    assert capacities(steps) == held, "what it needs stays where it is"
+    assert held[0][1] > buffers.FIRST_CAPACITY, "the first was long"
+    assert all(columns <= 2 * text.most(text.longest) for _, columns in held)
+    assert sys.getallocatedblocks() - blocks < 500, "not half an object for a sentence"
+    session.feed("a")
+    assert len(steps.session._encoder.mask) == buffers.FIRST_CAPACITY, "a long one does not slow those after it"
+
+
+def test_a_name_says_what_to_do() -> None:
+    assert rule("wait-4", [], Evaluate(), None) == Paced("wait-4", 4)
+    assert rule("diagonal-2", [], Evaluate(), PACE) == Paced("diagonal-2", 2, PACE)
+    assert rule("agent-3", AGENTS, Evaluate(threshold=0.4), None) == Learnt("agent-3", 1, 0.4)
+    patient = Evaluate(ending="patient")
+    assert rule("wait-4", [], patient, None) == Paced("wait-4", 4, patient=True)
+    assert rule("diagonal-2", [], patient, PACE) == Paced("diagonal-2", 2, PACE, patient=True)
+    assert rule("agent-3", AGENTS, patient, None) == Learnt("agent-3", 1, 0.5, patient=True)
+    assert rule("agent-3.threshold-0.7", AGENTS, Evaluate(threshold=0.4), None) == Learnt("agent-3", 1, 0.7)
+
+
+@pytest.mark.parametrize(
+    ("name", "agents", "message"),
+    [
+        ("wait-0", [], "policy wait-0: K must be a whole number"),
+        ("wait-99999999999999999999", [], "policy wait-99999999999999999999: K must"),
+        ("wait-" + 5000 * "9", [], "policy wait-9{40}: K must"),
+        ("agent-1.threshold-7", AGENTS, "agent-1.threshold-7: a threshold is a number from 0 to 1"),
+        ("agent-1.threshold-nan", AGENTS, "a threshold is a number from 0 to 1"),
+        ("agent-1.threshold-", AGENTS, "a threshold is a number from 0 to 1"),
+        ("diagonal-x", [], "policy diagonal-x: K must"),
+        ("diagonal-2", [], "pace is not known"),
+        ("full-2", [], "full-2: the engine knows"),
+        ("mma", [], "others need PyTorch"),
+        ("agent-1", [], "there is no agent"),
+        ("agent-2", AGENTS, "knows agent-1, agent-3"),
+    ],
+)
+def test_what_it_cannot_do_is_said(name: str, agents: list[str], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        rule(name, agents, Evaluate(), None)
+
+
+@pytest.mark.parametrize("odds", [-1000.0, -20.0, -1.0, 0.0, 0.3, 20.0, 1000.0])
+def test_a_chance_is_pytorchs(odds: float) -> None:
+    import torch
+
+    assert chance(odds) == pytest.approx(float(torch.tensor(odds).sigmoid()), rel=1e-6, abs=1e-30)
+
+
+def test_every_policy_can_be_asked_for() -> None:
+    assert POLICIES.keys() < set(LIVE)

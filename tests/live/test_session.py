@@ -1,0 +1,322 @@
+"""Live sessions: the words and reads of the batched loop, sentence by sentence, for ever, beside each other."""
+
+import gc
+from collections.abc import Callable
+from dataclasses import replace
+from unittest import mock
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import settings as limit
+from hypothesis import strategies as st
+from torch import Tensor
+
+from tests.conftest import UNITS
+from tests.policy.test_learnt import KINDS, learnt
+from whilst.core.errors import UserError
+from whilst.core.settings import Agent as Settings
+from whilst.core.settings import Limits, Model
+from whilst.data.vocabulary import EOS, SPECIALS, BPESegmenter, Language, PieceSegmenter, Vocabulary, WordSegmenter
+from whilst.decoding.batched import translate_batch
+from whilst.live.eager import Eager
+from whilst.live.session import LONGEST, End, Event, Session, Text, Word
+from whilst.model.transformer import Translator
+from whilst.policy import Policy, policy
+from whilst.policy.diagonal import Diagonal
+from whilst.policy.patient import Patient
+
+LIMITS = Limits(1.5, 4)
+LETTERS = "abcdefghijklm"  # 13 source units and the specials are the tiny model's 17
+NAMES = ["wait-1", "wait-3", "wait-20", "full", "diagonal", "embeddings", "states", "ahead", "gru", "linear"]
+NAMES += ["patient wait-1", "patient states", "patient ahead"]
+words = st.lists(st.text(LETTERS[:-1], min_size=1, max_size=4), max_size=9)
+
+
+class Letters(WordSegmenter):
+    """Letters as units, so that words have several."""
+
+    def split(self, word: str) -> list[str]:
+        return list(word)
+
+
+def languages(target: str) -> tuple[Language, Language]:
+    """As many units as the tiny model has: 13 letters, and 9 words, or sub-words every second of which ends one."""
+    source = Language("src", Letters(), Vocabulary(LETTERS))
+    count = UNITS[1] - len(SPECIALS)
+    if target == "word":
+        return source, Language("tgt", WordSegmenter(), Vocabulary(f"w{n}" for n in range(count)))
+    units = [f"{letter}{BPESegmenter.END if n % 2 else ''}" for n, letter in enumerate(LETTERS[:count])]
+    return source, Language("tgt", BPESegmenter([]), Vocabulary(units))
+
+
+def make_text(longest: int = 40, target: str = "bpe") -> Text:
+    return Text(*languages(target), str, LIMITS.of, longest, lambda word: word.endswith("m"))
+
+
+class Recording(Eager):
+    """Remembers what was asked of it: the units and reads of every sentence."""
+
+    def __init__(self, model: Translator, policy: Policy, text: Text) -> None:
+        super().__init__(model, policy, text.longest, text.most(text.longest))
+        self.outputs: list[tuple[list[int], list[int], list[int]]] = []  # source read, units, reads
+
+    def begin(self) -> None:
+        super().begin()
+        self.outputs.append(([], [], []))
+
+    def read(self, unit: int) -> None:
+        super().read(unit)
+        self.outputs[-1][0].append(unit)
+
+    def write(self) -> int:
+        unit = super().write()
+        source, units, reads = self.outputs[-1]
+        reads.append(len(source))
+        if unit != EOS:
+            units.append(unit)
+        return unit
+
+
+def make_policy(model: Translator, name: str) -> Policy:
+    if name.startswith("patient "):
+        return Patient(make_policy(model, name.removeprefix("patient ")), model.logits)
+    if name == "diagonal":
+        return Diagonal(2, (3, 2))
+    if name in ("gru", "linear"):
+        return learnt(model, next(settings for settings in KINDS if settings.kind == name))
+    if name in ("embeddings", "states", "ahead"):
+        return learnt(model, replace(Settings(kind="lstm", hidden=8), inputs=name))  # type: ignore[arg-type]
+    return policy(name)
+
+
+@pytest.fixture(scope="module")
+def policies(model: Translator) -> dict[str, Policy]:
+    return {name: make_policy(model, name) for name in NAMES}
+
+
+def encode(text: Text, sentence: list[str]) -> list[int]:
+    return [*text.source.encode(sentence)[0], EOS]
+
+
+def assert_as_batched(
+    model: Translator, chosen: Policy, text: Text, sentences: list[list[str]], steps: Recording, events: list[Event]
+) -> None:
+    """Units, reads, words and delays of whole sentences."""
+    wanted = translate_batch(model, [encode(text, sentence) for sentence in sentences], chosen, LIMITS)
+    assert [(units, reads) for _, units, reads in steps.outputs] == [(o.units, o.reads) for o in wanted]
+    assert [e.length for e in events if isinstance(e, End)] == [len(sentence) for sentence in sentences]
+    for number, output in enumerate(wanted):
+        said = [e for e in events if isinstance(e, Word) and e.sentence == number]
+        assert [word.text for word in said] == text.target.decode(output.units)
+        _, word_of_unit = text.source.encode(sentences[number])
+        for word in said:
+            assert word.position - word.delay == sum(map(len, sentences[:number]))
+            assert word.delay in word_of_unit
+
+
+@pytest.mark.parametrize("name", NAMES)
+@given(talk=st.lists(words, max_size=5))
+@limit(max_examples=6)
+def test_a_session_writes_what_the_batched_loop_writes(
+    model: Translator, policies: dict[str, Policy], name: str, talk: list[list[str]]
+) -> None:
+    text = make_text()
+    sentences = [[*sentence, "m"] for sentence in talk]
+    steps = Recording(model, policies[name], text)
+    session = Session(steps, text)
+    events = [event for sentence in sentences for word in sentence for event in session.feed(word)]
+    assert session.finish() == [], "all sentences were over"
+    if sentences:
+        assert_as_batched(model, policies[name], text, sentences, steps, events)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_words_come_as_early_as_they_can(model: Translator, policies: dict[str, Policy], name: str) -> None:
+    """Whatever comes next, what was written stands: a longer sentence begins with what a shorter one wrote."""
+    text = make_text(target="word")
+    sentence = [*"djicfjhkjbja"]
+
+    def live(count: int) -> list[Event]:
+        session = Session(Recording(model, policies[name], text), text)
+        return [event for word in sentence[:count] for event in session.feed(word)]
+
+    whole = live(len(sentence))
+    for count in range(len(sentence)):
+        sofar = live(count)
+        assert whole[: len(sofar)] == sofar
+    assert name in ("wait-20", "full") or len(whole) > 1, "or nothing was shown"
+    if name in ("wait-1", "wait-3"):
+        first = int(name[-1])
+        assert [word.position for word in whole] == list(range(first, first + len(whole)))
+        assert all(live(word.position)[-1] == word for word in whole), "at the very word that allowed it"
+
+
+def test_monotone_heads_too(tiny: Model, translator: Callable[..., Translator]) -> None:
+    model = translator(replace(tiny, cross="monotone"))
+    text, chosen = make_text(), policy("mma")
+    sentences = [["abc", "d", "em"], ["f", "ghi", "j", "km"], ["m"]]
+    steps = Recording(model, chosen, text)
+    session = Session(steps, text)
+    events = [event for sentence in sentences for word in sentence for event in session.feed(word)]
+    assert_as_batched(model, chosen, text, sentences, steps, events)
+
+
+@pytest.mark.parametrize("name", ["wait-3", "states", "ahead"])
+def test_sessions_do_not_meet(model: Translator, policies: dict[str, Policy], name: str) -> None:
+    text = make_text()
+    talks = [[*"abc", "dm", *"efgh"], [*"ccjj", "em", "a", "bm"], ["kkk", "am", *"lij"]]
+
+    def alone(talk: list[str]) -> list[Event]:
+        session = Session(Recording(model, policies[name], text), text)
+        return [event for word in talk for event in session.feed(word)] + session.finish()
+
+    sessions = [Session(Recording(model, policies[name], text), text) for _ in talks]
+    events: list[list[Event]] = [[] for _ in talks]
+    for place in range(max(map(len, talks))):
+        for talk, session, mine in zip(talks, sessions, events, strict=True):
+            if place < len(talk):
+                mine += session.feed(talk[place])
+    for session, mine in zip(sessions, events, strict=True):
+        mine += session.finish()
+    assert events == [alone(talk) for talk in talks]
+
+
+def holdings(root: object, shared: tuple[object, ...]) -> tuple[int, int, set[int]]:
+    """Objects that hang on a session, numbers in its tensors, and where the large ones lie."""
+    skip = {id(thing) for thing in shared}
+    seen: set[int] = set()
+    numbers, places = 0, set()
+    todo = [root]
+    while todo:
+        thing = todo.pop()
+        if id(thing) in seen or id(thing) in skip or isinstance(thing, type) or callable(thing):
+            continue
+        seen.add(id(thing))
+        if isinstance(thing, Tensor):
+            numbers += thing.untyped_storage().nbytes()
+            if thing.numel() > 100:
+                places.add(thing.data_ptr())
+            continue
+        todo += gc.get_referents(thing)
+    return len(seen), numbers, places
+
+
+@pytest.mark.parametrize(("name", "sentences", "longest"), [("wait-3", 2000, 4), ("ahead", 100, 20)])
+def test_thousands_of_sentences_leave_nothing_behind(
+    model: Translator, policies: dict[str, Policy], name: str, sentences: int, longest: int
+) -> None:
+    text = make_text(longest=longest, target="word")
+    each = longest - 1  # words; never the end of one but the longest
+    words = sentences * each + 1
+    random = torch.Generator().manual_seed(5)
+    session = Session(Eager(model, policies[name], text.longest, text.most(text.longest)), text)
+    shared = (model, policies[name], text)
+    ends, sizes = 0, []
+    reads: list[int] = []
+    read = model.read
+
+    def counting(cache: object, tokens: Tensor, counts: Tensor) -> None:
+        reads.append(tokens.numel())
+        read(cache, tokens, counts)  # type: ignore[arg-type]
+
+    with mock.patch.object(model, "read", counting):
+        for number in range(words):
+            letter = LETTERS[int(torch.randint(0, 12, (), generator=random))]  # never m
+            events = session.feed(letter)
+            ends += sum(isinstance(event, End) for event in events)
+            if ends and number % each == 0 and not words - 50 * each > number > 50 * each:  # as one begins
+                sizes.append(holdings(session, shared))
+    assert ends == sentences
+    assert sizes[0][2], "there are caches"
+    assert sizes[0][2] == sizes[-1][2], "and they lie where they lay"
+    early, late = sizes[:49], sizes[-49:]
+    assert max(numbers for _, numbers, _ in late) <= max(numbers for _, numbers, _ in early)
+    assert max(count for count, _, _ in late) <= max(count for count, _, _ in early) + 10
+    assert set(reads) == {1}
+    assert len(reads) <= words + ends, "no source token is encoded twice"
+
+
+def test_the_longest_sentence_ends_before_the_word_that_does_not_fit(model: Translator) -> None:
+    text = make_text(longest=7)
+    steps = Recording(model, policy("full"), text)
+    session = Session(steps, text)
+    for word in ("abc", "de", "fgh", "a,", "b"):
+        session.feed(word)
+    session.finish()
+    read = [source for source, _, _ in steps.outputs]
+    assert read == [encode(text, sentence) for sentence in (["abc", "de"], ["fgh", "a,"], ["b"])], "a comma ends it"
+
+
+def test_a_word_longer_than_any_sentence_is_cut(model: Translator) -> None:
+    text = make_text(longest=6)
+    steps = Recording(model, policy("wait-1"), text)
+    session = Session(steps, text)
+    events = session.feed("ab") + session.feed("abcdefghijkl") + session.finish()
+    assert sum(isinstance(event, End) for event in events) == 4
+    assert all(len(source) <= 6 for source, _, _ in steps.outputs)
+
+
+def test_a_word_that_cleaning_takes_apart_is_one_word(model: Translator) -> None:
+    """As where the training text was tokenised: `done.` is two tokens, the second of which ends the sentence."""
+    text = replace(make_text(), clean=lambda word: word.replace("m", " m "), ends=lambda word: word == "m")
+    steps = Recording(model, policy("full"), text)
+    session = Session(steps, text)
+    events = session.feed("ab cdm") + session.feed("em")
+    assert [source for source, _, _ in steps.outputs] == [encode(text, ["ab", "cd", "m"]), encode(text, ["e", "m"])]
+    assert [event for event in events if isinstance(event, End)] == [End(0, 2, 2), End(1, 3, 1)]
+
+
+def test_a_word_that_cleaning_leaves_nothing_of_is_counted_all_the_same(model: Translator) -> None:
+    """Who said it counts it: positions must agree, and sentences follow each other without a gap."""
+    text = replace(make_text(), clean=lambda word: word.strip("k"))
+    session = Session(Recording(model, policy("full"), text), text)
+    events = session.feed("ab k cd k") + session.finish() + session.feed("k am")
+    assert [event for event in events if isinstance(event, End)] == [End(0, 4, 4), End(1, 6, 2)]
+    heard = {(event.sentence, event.position, event.delay) for event in events if isinstance(event, Word)}
+    assert heard == {(0, 4, 4), (1, 6, 2)}
+
+
+def test_without_a_word_there_is_no_sentence(model: Translator) -> None:
+    text = make_text()
+    session = Session(Recording(model, policy("wait-1"), text), text)
+    assert session.finish() == [] == session.feed("") == session.feed("  \n")
+    assert session.fed == 0
+
+
+def test_raw_text_keeps_case_and_punctuation(model: Translator) -> None:
+    """Whole words come out of pieces, with what is attached to them."""
+    lines = ["Well, Anna said: “No!”", "Anna said no.", "Well, well."] * 9
+    segmenter = PieceSegmenter.learn(lines, 40)
+    spoken = [segmenter.split(word) for word in lines[0].split()]
+    target = Language("tgt", segmenter, Vocabulary(dict.fromkeys(unit for word in spoken for unit in word)))
+    units = [target.vocabulary.id(unit) for word in spoken for unit in word]
+    assert len(units) > len(spoken), "or nothing is joined"
+
+    class Saying(Eager):
+        """Writes one unit for each word that it hears, then the rest."""
+
+        def write(self) -> int:
+            super().write()
+            return units[int(self.cache.written) - 1] if self.cache.written <= len(units) else EOS
+
+    text = replace(make_text(), target=target)
+    session = Session(Saying(model, policy("wait-1"), text.longest, 99), replace(text, most=lambda _: 99))
+    events = [event for letter in "abcde" for event in session.feed(letter)]
+    assert all(isinstance(event, Word) and event.text in lines[0].split() for event in events)
+    events += session.finish()
+    assert " ".join(event.text for event in events if isinstance(event, Word)) == lines[0]
+
+
+def test_an_encoder_that_needs_everything_is_refused(tiny: Model, translator: Callable[..., Translator]) -> None:
+    with pytest.raises(UserError, match="whole source"):
+        Eager(translator(replace(tiny, encoder="bidirectional")), policy("full"), 10, 10)
+
+
+def test_a_longest_sentence_has_room_for_a_word() -> None:
+    with pytest.raises(UserError, match="room"):
+        make_text(longest=1)
+
+
+def test_the_longest_sentence_has_positions() -> None:
+    assert Limits().of(LONGEST) < 4096

@@ -1,0 +1,340 @@
+"""`whilst live` as people use it: in pipes, with slow input, stopped in the middle, with mistakes."""
+
+import dataclasses
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from rich.console import Console
+
+from tests.cli.test_commands import whilst
+from tests.helpers.runs import CPU, ENVIRONMENT, call, command, short_recipe
+from whilst.core.errors import UserError
+from whilst.core.settings import Agent as AgentSettings
+from whilst.core.settings import Data, Recipe, Search
+from whilst.data.dataset import Dataset
+from whilst.data.vocabulary import EOS
+from whilst.decoding.batched import translate_batch
+from whilst.live.displays import Lag, Plain, Screen, Typed, pick
+from whilst.live.incoming import Hypotheses, Words
+from whilst.live.loading import Wanted, open_model
+from whilst.live.session import End, Session, Word
+from whilst.live.terminal import Options, Patience, Run, run_live
+from whilst.model.agent import Agent
+from whilst.model.checkpoint import load_run, save_tensors, write_run
+from whilst.model.names import named
+from whilst.model.run_folder import AGENT, SEARCH, choose_live
+from whilst.model.transformer import Translator
+from whilst.policy import policy
+
+PYTORCH = "--engine", "torch"  # whose words are those of the batched loop
+
+
+@pytest.fixture(scope="module")
+def run(toy_dataset: Dataset, toy_data: Data, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that was never trained, with an agent of three latencies: it says nonsense, but always the same."""
+    folder = tmp_path_factory.mktemp("live") / "run"
+    recipe = short_recipe(toy_data, folder)
+    recipe = dataclasses.replace(
+        recipe, search=Search(intervals=((1, 3), (2, 4), (4, 6))), agent=AgentSettings(hidden=8)
+    )
+    torch.manual_seed(4)
+    for place in (folder, folder / SEARCH):
+        write_model(place, recipe, toy_dataset)
+    agent = Agent(recipe.agent, recipe.model.width, 3)
+    write_run(folder / SEARCH / AGENT, recipe, toy_dataset.source, toy_dataset.target)
+    save_tensors(folder / SEARCH / AGENT / "model.safetensors", agent.state_dict(), {})
+    return folder
+
+
+def write_model(folder: Path, recipe: Recipe, dataset: Dataset) -> None:
+    write_run(folder, recipe, dataset.source, dataset.target)
+    model = Translator(recipe.model, len(dataset.source), len(dataset.target))
+    save_tensors(folder / "model.safetensors", model.state_dict(), {})
+
+
+@pytest.fixture(scope="module")
+def lines(toy_dataset: Dataset) -> list[str]:
+    return toy_dataset.text("test")[0][:4]
+
+
+def expected(run: Path, lines: list[str], name: str) -> list[str]:
+    trained = load_run(run, CPU)
+    limits = trained.recipe.evaluate.limits
+    sources = [[*trained.source.encode(line.split())[0], EOS] for line in lines]
+    outputs = translate_batch(trained.model, sources, policy(name), limits)
+    return [" ".join(trained.target.decode(output.units)) for output in outputs]
+
+
+def test_a_pipe(run: Path, lines: list[str], tmp_path: Path) -> None:
+    files = f"--srt {tmp_path}/a.srt --vtt {tmp_path}/a.vtt".split()
+    stdin = "\n".join(lines).encode()
+    said = whilst("live", *PYTORCH, "--model", run, "--latency", "wait-2", *files, stdin=stdin)
+    wanted = expected(run, lines, "wait-2")
+    assert (said.code, said.err) == (0, "")
+    assert said.out == "".join(line + "\n" for line in wanted)
+    assert (tmp_path / "a.vtt").read_text(encoding="utf-8").startswith("WEBVTT\n\n00:00:")
+    shown = (tmp_path / "a.srt").read_text(encoding="utf-8").replace("\n", " ").split()
+    assert [word for word in shown if word in " ".join(wanted).split()] == " ".join(wanted).split()
+
+
+def test_json_lines(run: Path, lines: list[str]) -> None:
+    stdin = "\n".join(lines).encode()
+    said = whilst("live", *PYTORCH, "--model", run, "--latency", "wait-2", "--json", stdin=stdin)
+    rows = [json.loads(line) for line in said.out.splitlines()]
+    words = [row for row in rows if "word" in row]
+    ends = [row for row in rows if "end" in row]
+    assert [row["end"] for row in ends] == [0, 1, 2, 3]
+    assert [row["words"] for row in ends] == [len(line.split()) for line in lines]
+    for number, line in enumerate(expected(run, lines, "wait-2")):
+        assert " ".join(row["word"] for row in words if row["sentence"] == number) == line
+    assert [row["source"] for row in rows] == sorted(row["source"] for row in rows)
+    assert all(0 <= row["arrived"] <= row["time"] for row in words)
+
+
+def test_lines_and_empty_lines(run: Path) -> None:
+    text = b"kan . musak\nros\n\nkan"
+    said = whilst("live", *PYTORCH, "--model", run, "--latency", "full", stdin=text)
+    assert said.out.splitlines() == expected(run, ["kan .", "musak ros", "kan"], "full")
+    said = whilst("live", *PYTORCH, "--model", run, "--latency", "full", "--lines", stdin=text)
+    assert said.out.splitlines() == expected(run, ["kan . musak", "ros", "kan"], "full")
+
+
+def test_a_recogniser(run: Path) -> None:
+    heard = b"kan\nkan mu\nkan musak ro\nkan musak ros\nkar musak ros\nkar musak ros ramak\n\nros"
+    said = whilst("live", *PYTORCH, "--model", run, "--latency", "full", "--partial", stdin=heard)
+    assert said.out.splitlines() == expected(run, ["kan musak ros ramak", "ros"], "full")
+    assert said.err == "whilst: heard 'kan', which is now 'kar': it was translated already\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "stdin", "message"),
+    [
+        (["--latency", "fast"], b"", "latency fast: must be low, medium, high, or a policy"),
+        (["--latency", "oracle-1"], b"", "latency oracle-1: must be"),
+        (["--latency", "agent-9"], b"", "this run knows agent-1, agent-2, agent-4"),
+        (["--latency", "wait-0"], b"", "K must be a whole number"),
+        (["--partial", "--lines"], b"", "--partial and --lines"),
+        (["--srt", "x", "--vtt", "x"], b"", "cannot be both"),
+        (["--show", "--json"], b"", "--show and --json"),
+        (["--pace", "-1"], b"", "--pace -1.0: must be a number of words a second"),
+        (["--pace", "1e-305"], b"", "must be a number of words a second"),
+        (["--srt", "x", "--vtt", "./x"], b"", "cannot be both"),
+        ([], b"kan\n\xff", "standard input:2: not valid UTF-8"),
+        ([], b"x" * 2_000, "is it text?"),
+    ],
+)
+def test_mistakes_are_one_line(run: Path, arguments: list[str], stdin: bytes, message: str) -> None:
+    said = whilst("live", *PYTORCH, "--model", run, *arguments, stdin=stdin)
+    assert said.code == 2
+    assert message in said.err
+    assert said.err.count("\n") == 1
+
+
+def test_what_came_before_bad_input_is_translated(run: Path) -> None:
+    said = whilst("live", *PYTORCH, "--model", run, "--latency", "full", stdin=b"kan musak\n\nros\n\nkan \xff")
+    assert (said.code, said.out.splitlines()) == (2, expected(run, ["kan musak", "ros", "kan"], "full"))
+
+
+@pytest.mark.parametrize(("partial", "text"), [(True, b"kan\nkan musak ros"), (False, b"kan musak ros")])
+def test_ctrl_c_translates_what_was_heard(run: Path, partial: bool, text: bytes) -> None:
+    """A recogniser's last guess too, and a word that no space followed: Ctrl-C is how one ends it."""
+    opened = open_model(Wanted(str(run), "full", "torch"), print)
+    out = io.StringIO()
+
+    class Interrupted(io.BytesIO):
+        def read1(self, size: int | None = -1) -> bytes:
+            if chunk := super().read1(size):
+                return chunk
+            raise KeyboardInterrupt
+
+    parser = Hypotheses(print) if partial else Words()
+    live = Run(Session(opened.steps(), opened.text), parser, [Plain(out)], lambda: 0.0, pace=1000.0)
+    with pytest.raises(KeyboardInterrupt):
+        live.go(Interrupted(text))
+    assert out.getvalue().splitlines() == expected(run, ["kan musak ros"], "full")
+
+
+def test_without_standard_input_there_is_a_line(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", None)
+    with pytest.raises(UserError, match="standard input and output: one of them is closed"):
+        run_live(Wanted(str(run), "full", "torch"), Options())
+
+
+def test_words_are_taken_at_a_pace(run: Path, lines: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    now, slept = 0.0, []
+
+    def sleep(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+        slept.append(seconds)
+
+    monkeypatch.setattr("whilst.live.terminal.time.sleep", sleep)
+    opened = open_model(Wanted(str(run), "low", "torch"), print)
+    sink = Plain(io.StringIO())
+    heard: list[float] = []
+    monkeypatch.setattr(sink, "heard", lambda _, arrived: heard.append(arrived))
+    live = Run(Session(opened.steps(), opened.text), Words(), [sink], lambda: now, pace=4.0)
+    live.go(io.BytesIO(lines[0].encode()))
+    count = len(lines[0].split())
+    assert heard == [number / 4 for number in range(count)]
+    assert slept == [0.0] + [0.25] * (count - 1)
+
+
+def test_showing_marks_every_action(run: Path, lines: list[str]) -> None:
+    said = whilst("live", *PYTORCH, "--model", run, "--latency", "wait-2", "--show", stdin=lines[0].encode())
+    assert said.code == 0
+    rows = said.out.splitlines()
+    read, wrote = ([row for row in rows if row.startswith(name)] for name in ("READ", "WRITE"))
+    assert [word for row in read for word in row.split()[1:]] == lines[0].split()
+    (wanted,) = expected(run, lines[:1], "wait-2")
+    assert [word for row in wrote for word in row.split()[1:]] == wanted.split()
+    assert "words read, written" in said.out
+
+
+def test_latencies(run: Path, toy_dataset: Dataset, tmp_path: Path) -> None:
+    found = [choose_live(run, latency) for latency in ("low", "medium", "high")]
+    assert found == [(run / SEARCH, name, "") for name in ("agent-1", "agent-2", "agent-4")]
+    assert choose_live(run, "wait-4") == (run, "wait-4", "")
+    assert choose_live(run, "agent-2") == (run / SEARCH, "agent-2", "")
+    plain = tmp_path / "plain"
+    write_model(plain, load_run(run, CPU).recipe, toy_dataset)
+    for latency, name in (("low", "wait-1"), ("medium", "wait-3"), ("high", "wait-5")):
+        assert choose_live(plain, latency) == (plain, name, f"this run has no agent: {latency} is {name}")
+
+
+def test_the_first_the_middle_and_the_last() -> None:
+    assert [named("abcde", latency) for latency in ("low", "medium", "high")] == ["a", "c", "e"]
+    assert [named("ab", latency) for latency in ("low", "medium", "high")] == ["a", "a", "b"]
+    assert [named("a", latency) for latency in ("low", "medium", "high")] == ["a", "a", "a"]
+
+
+def start(*arguments: str | Path) -> "subprocess.Popen[bytes]":
+    return subprocess.Popen(
+        command("live", *PYTORCH, *arguments),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=ENVIRONMENT,
+    )
+
+
+def send(process: "subprocess.Popen[bytes]", text: str) -> None:
+    assert process.stdin is not None
+    process.stdin.write(text.encode())
+    process.stdin.flush()
+
+
+def take(process: "subprocess.Popen[bytes]", count: int) -> str:
+    """So many words, which must come although the input stays open."""
+    assert process.stdout is not None
+    words = b""
+    while len(words.split()) < count:
+        found = os.read(process.stdout.fileno(), 1000)
+        assert found, process.stderr and process.stderr.read()
+        words += found
+    return words.decode()
+
+
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+def test_words_come_whilst_the_input_is_open_and_ctrl_c_ends_it(
+    run: Path, tmp_path: Path, stop: signal.Signals
+) -> None:
+    srt = tmp_path / "a.srt"
+    process = start("--model", run, "--latency", "wait-1", "--srt", srt)
+    for word in ("kan", "musak", "ros"):
+        send(process, word + " ")  # not even a line
+        assert take(process, 1)
+    send(process, "half")  # no white space after it: it may go on
+    process.send_signal(stop)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert err == b""
+    assert out.endswith(b"\n"), "the sentence is translated to its end"
+    whole = expected(run, ["kan musak ros"], "wait-1")[0]
+    assert " ".join(srt.read_text(encoding="utf-8").split("\n")[2:4]).split()[:3] == whole.split()[:3]
+    assert srt.read_text(encoding="utf-8").endswith("\n\n")
+
+
+def test_a_reader_that_leaves(run: Path) -> None:
+    with start("--model", run, "--latency", "wait-1") as process:
+        send(process, "kan ")
+        take(process, 1)
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        send(process, "musak ros . kan musak . ")
+        process.stdin.close()
+        assert process.stderr.read() == b""
+
+
+def test_ctrl_c_waits_for_the_model() -> None:
+    patience = Patience()
+    with patience.listening():
+        os.kill(os.getpid(), signal.SIGINT)  # at work: noted
+        with pytest.raises(KeyboardInterrupt):
+            patience.read(io.BytesIO(b"more"))
+        with pytest.raises(KeyboardInterrupt):  # asked again: at once
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+def terminal() -> Console:
+    return Console(file=io.StringIO(), force_terminal=True, width=60, legacy_windows=False)
+
+
+def printed(console: Console) -> str:
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_a_screen_shows_both_sides_and_the_lag() -> None:
+    console = terminal()
+    screen = pick(False, False, console)
+    assert isinstance(screen, Screen)
+    for number, word in enumerate(["ros", "kan", "."], start=1):
+        screen.heard(word, 0.0)
+        screen.wrote(Word(f"w{number}", 0, number, number), 0.0, 0.1)
+    screen.heard("over", 0.0)  # did not fit
+    screen.ended(End(0, 3, 3), 0.2)
+    screen.note("a note")
+    screen.wrote(Word("w4", 1, 4, 1), 0.0, 0.1)
+    screen.close()
+    text = printed(console)
+    for part in ("ros kan .", "w1 w2 w3", "lag 1.0 words", "a note", "over", "w4"):
+        assert part in text
+    assert "\x1b[2m" in text, "dim"
+    assert "\x1b[1m" in text, "bold"
+
+
+def test_what_is_typed_is_answered() -> None:
+    console = terminal()
+    typed = pick(False, True, console)
+    assert isinstance(typed, Typed)
+    typed.wrote(Word("w1", 0, 2, 2), 0.0, 0.1)
+    typed.paused()
+    typed.ended(End(0, 2, 2), 0.2)
+    typed.close()
+    assert "w1" in printed(console).split("\n")[0]
+    assert "lag 2.0 words" in printed(console)
+
+
+def test_lag() -> None:
+    lag = Lag()
+    assert lag.end(3) == ""
+    lag.delays = [1, 2, 3]
+    assert lag.end(3) == "lag 1.0 words"
+    lag.delays = [3, 3, 3]
+    assert lag.end(3) == "lag 3.0 words, 2.0 on average"
+
+
+def test_help_is_quick() -> None:
+    said = call("live", "--help")
+    assert said.returncode == 0
+    assert "recogniser | whilst live" in said.stdout

@@ -1,0 +1,198 @@
+"""One rule of visibility: block masks, dense masks and an obvious loop agree, and nobody is left without a view."""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given
+from hypothesis import settings as limit
+from hypothesis import strategies as st
+from torch import Tensor
+from torch._inductor.choices import InductorChoices
+from torch._inductor.virtualized import V
+from torch.nn.attention.flex_attention import BlockMask, create_mask
+
+from whilst.core.settings import Objective
+from whilst.data.batches import BLOCK, Batch, Tokens, packed, padded
+from whilst.data.dataset import Split
+from whilst.model import objectives
+from whilst.model.attention import Heads, Tiles, attend, block_mask, dense_mask, span_mask
+from whilst.model.attention_tiles import SIDE, use_small_tiles
+
+SIZE = 2 * BLOCK
+MakeSplit = Callable[..., Split]
+
+
+def views(batch: Batch, k: int) -> list[tuple[Tokens, Tensor, Tokens]]:
+    """Who looks how far at whom: causal and bidirectional encoder, decoder, across under wait-k."""
+    source, target = batch.source_at, batch.target_at
+    seen = objectives.wait_k(Objective(k=k), batch, torch.Generator())
+    return [
+        (source, source.position + 1, source),
+        (source, torch.full_like(source.position, 1 << 30), source),
+        (target, target.position + 1, target),
+        (target, seen, source),
+    ]
+
+
+def made_dense(mask: BlockMask) -> Tensor:
+    """(1, 1, queries, keys): what FlexAttention computes, the rule inside the tiles that it visits."""
+    queries, keys = mask.seq_lengths
+    rule = create_mask(mask.mask_mod, 1, 1, queries, keys, device="cpu")
+    down, across = mask.BLOCK_SIZE
+    tiles = mask.to_dense()
+    return rule & tiles.bool().repeat_interleave(down, -2).repeat_interleave(across, -1)
+
+
+@pytest.fixture(params=[BLOCK, SIDE])
+def side(request: pytest.FixtureRequest) -> Iterator[int]:
+    Tiles.side = request.param
+    yield request.param
+    Tiles.side = BLOCK
+
+
+@pytest.mark.usefixtures("side")
+@given(seed=st.integers(0, 999), longest=st.integers(1, 60), k=st.integers(1, 9))
+@limit(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_block_mask_is_dense_mask(random_split: MakeSplit, seed: int, longest: int, k: int) -> None:
+    split = random_split(SIZE // longest, seed, longest)
+    # One source block more than needed: the padding at the end may fill a tile of its own.
+    batch = packed(split, np.arange(len(split.source)), SIZE + BLOCK, SIZE)
+    for queries, limits, keys in views(batch, k):
+        made, wanted = made_dense(block_mask(queries, limits, keys)), dense_mask(queries, limits, keys)
+        real = queries.segment[0] < batch.sentences
+        assert torch.equal(made[:, :, real], wanted[:, :, real])
+        assert not bool((made & ~wanted).any()), "padding sees less of itself, and nothing else"
+
+
+@pytest.mark.usefixtures("side")
+@pytest.mark.parametrize("itself", [False, True])
+@given(seed=st.integers(0, 999))
+@limit(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_spans_are_seen_whole(itself: bool, seed: int) -> None:
+    """Wherever they lie, and however few: what no tile visits would not be seen on a GPU, whatever the rule."""
+    torch.manual_seed(seed)
+    first = torch.randint(SIZE, (SIZE,))
+    end = (first + torch.randint(-3, 1 + SIZE // int(torch.randint(1, 50, ())), (SIZE,))).clamp(max=SIZE)
+    key = torch.arange(SIZE)
+    wanted = (key >= first[:, None]) & (key < end[:, None])
+    made = made_dense(span_mask(first, end, SIZE, itself))
+    assert torch.equal(made[0, 0], wanted | (key == key[:, None]) if itself else wanted)
+
+
+def test_block_mask_visits_few_tiles(random_split: MakeSplit) -> None:
+    """It would be right, and slow, to visit all of them."""
+    split = random_split(130, 0, 30)
+    tiles = 1 + max(len(split.source.tokens), len(split.target.tokens)) // BLOCK
+    batch = packed(split, np.arange(130), tiles * BLOCK, tiles * BLOCK)
+    mask = block_mask(batch.target_at, batch.target_at.position + 1, batch.source_at)
+    assert mask.kv_num_blocks.sum() < 0.25 * tiles**2
+    # Looking back leads into a tile or two, never into the next one.
+    mask = block_mask(batch.target_at, batch.target_at.position + 1, batch.target_at)
+    assert int(mask.kv_num_blocks.max()) <= 2
+    assert not bool(mask.to_dense()[0, 0].triu(1).any())
+
+
+def test_dense_mask_is_the_obvious_loop(split: Split) -> None:
+    batch = padded(split, np.arange(4))
+    rows, width, height = len(batch.source), batch.source.shape[1], batch.target.shape[1]
+    seen = objectives.wait_k(Objective(k=2), batch, torch.Generator())
+    mask = dense_mask(batch.target_at, seen, batch.source_at)
+    assert mask.shape == (rows, 1, height, width)
+    for row in range(rows):
+        length = len(split.source[row])
+        for i in range(height):
+            assert mask[row, 0, i].tolist() == [j < min(2 + i, length) for j in range(width)]
+
+
+@pytest.mark.parametrize("k", [1, 4, 100])
+@pytest.mark.parametrize("layout", ["padded", "packed"])
+def test_everyone_sees_something(split: Split, k: int, layout: str) -> None:
+    """Padding too: a softmax over nothing is NaN, and would spread."""
+    chosen = np.arange(16)
+    batch = packed(split, chosen, SIZE, SIZE) if layout == "packed" else padded(split, chosen)
+    for queries, limits, keys in views(batch, k):
+        assert bool(dense_mask(queries, limits, keys).any(-1).all())
+        if batch.packed:
+            assert bool(made_dense(block_mask(queries, limits, keys)).any(-1).all())
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile:UserWarning")
+@pytest.mark.parametrize("which", range(4))
+def test_flex_attention_is_sdpa(split: Split, which: int) -> None:
+    batch = packed(split, np.arange(30), SIZE + BLOCK, SIZE)
+    queries, limits, keys = views(batch, 3)[which]
+    torch.manual_seed(0)
+    query = torch.randn(1, 2, queries.position.shape[1], 16)
+    key, value = torch.randn(2, 1, 2, keys.position.shape[1], 16)
+    dense = attend(query, key, value, dense_mask(queries, limits, keys))
+    block = attend(query, key, value, block_mask(queries, limits, keys))
+    assert dense.shape == (1, query.shape[2], 32)
+    real = queries.segment[0] < batch.sentences
+    torch.testing.assert_close(block[:, real], dense[:, real])
+    assert bool(block.isfinite().all())
+    with torch.no_grad():  # the mask has no side for gradients then
+        assert torch.equal(attend(query, key, value, block_mask(queries, limits, keys)), block)
+        assert block_mask(queries, limits, keys).q_indices is None
+
+
+GPU = torch.device("cuda", 0)
+
+
+def with_room(monkeypatch: pytest.MonkeyPatch, room: int) -> None:
+    """As if there were a GPU with so much shared memory."""
+    about = SimpleNamespace(shared_memory_per_multiprocessor=room)
+    monkeypatch.setattr("torch.cuda.get_device_properties", lambda _: about)
+
+
+@pytest.mark.usefixtures("side")
+def test_small_tiles_have_kernels_that_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever a GPU's own defaults are; and in the thread that compiles the backward pass too."""
+    names = "get_flex_attention_fwd_configs", "get_flex_attention_bwd_configs"
+    for name in names:
+        monkeypatch.setattr(InductorChoices, name, getattr(InductorChoices, name))  # to be put back
+    with_room(monkeypatch, 233_472)
+    use_small_tiles(GPU)
+    assert Tiles.side == SIDE < BLOCK
+
+    def ask() -> list[Any]:
+        return [getattr(V.choices, name)(128, torch.bfloat16, "cuda") for name in names]
+
+    with ThreadPoolExecutor(1) as other:
+        for (forward,), (backward,) in (ask(), other.submit(ask).result()):
+            sides = forward.block_m, forward.block_n, backward.block_m1, backward.block_n1, backward.block_n2
+            assert not any(SIDE % each for each in (*sides, backward.block_m2))
+
+
+def test_a_torch_that_asks_elsewhere_and_a_gpu_without_room_keep_their_own_tiles(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with_room(monkeypatch, 102_400)
+    use_small_tiles(GPU)
+    assert Tiles.side == BLOCK
+    with_room(monkeypatch, 233_472)
+    monkeypatch.delattr(InductorChoices, "get_flex_attention_bwd_configs")
+    use_small_tiles(GPU)
+    assert Tiles.side == BLOCK
+
+
+def test_heads_are_plain_attention() -> None:
+    """Written out with a softmax, head by head."""
+    torch.manual_seed(0)
+    heads = Heads(8, 2)
+    torch.nn.init.normal_(heads.key_value.bias)
+    states, others = torch.randn(2, 3, 8), torch.randn(2, 5, 8)
+    mask = torch.rand(2, 1, 3, 5) < 0.6
+    mask[..., 0] = True
+    key, value = heads.key_value(others).split(8, dim=-1)
+    query = heads.query(states)
+    mixed = []
+    for part in (slice(0, 4), slice(4, 8)):
+        scores = query[..., part] @ key[..., part].mT / 4**0.5
+        mixed.append(scores.masked_fill(~mask[:, 0], -torch.inf).softmax(-1) @ value[..., part])
+    wanted = heads.out(torch.cat(mixed, -1))
+    torch.testing.assert_close(heads(states, heads.keys_values(others), mask), wanted)

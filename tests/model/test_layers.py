@@ -1,0 +1,102 @@
+"""Shortcuts of training: what they leave out is not missed."""
+
+import copy
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from whilst.core.settings import Model
+from whilst.data.batches import padded
+from whilst.data.dataset import Split
+from whilst.data.vocabulary import PAD
+from whilst.model.layers import LOTS, Dropout
+from whilst.model.objectives import cross_entropy, decoded
+from whilst.model.transformer import Translator
+
+Make = Callable[..., Translator]
+
+
+def taught(model: Translator, split: Split) -> list[Tensor]:
+    """Loss and gradients in training, everything drawn anew from one seed."""
+    torch.manual_seed(3)
+    batch = padded(split, np.arange(12))
+    loss = cross_entropy(model.train(), decoded(model, batch, batch.source_lengths), batch.labels, 0.1)
+    return [loss.detach(), *torch.autograd.grad(loss, list(model.parameters()))]
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_folded_norms_are_norms(tiny: Model, translator: Make, split: Split, norm: Any) -> None:
+    """The same loss, and the same gradient of every weight."""
+    model = translator(dataclasses.replace(tiny, norm=norm, dropout=0.0))
+    with torch.no_grad():
+        for module in model.modules():
+            if isinstance(module, nn.LayerNorm):
+                module.weight.uniform_(0.5, 2.0)
+    folded = copy.deepcopy(model)
+    folded.hasten(["norms"])
+    for one, other in zip(taught(model, split), taught(folded, split), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)  # the loss is taken in single precision
+
+
+def test_norms_are_folded_in_training_only(tiny: Model, translator: Make) -> None:
+    model = translator(tiny)
+    model.hasten(["norms"])
+    around = model.encoder[0].get_submodule("attention_sublayer")
+    states = torch.randn(2, 3, tiny.width, dtype=torch.float64)
+    assert around.before(states)[1] is None  # type: ignore[operator]
+    model.train()
+    assert around.before(states)[1] is around.norm  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("chance", [0.1, 0.3, 0.5])
+def test_lots_drop_what_they_should(chance: float) -> None:
+    """All lots there are: as many are dropped as the chance says, and the mean stays."""
+    lots = torch.arange(-LOTS // 2, LOTS // 2).to(torch.int16)
+    states = torch.ones(LOTS, dtype=torch.float64, requires_grad=True)
+    kept = Dropout(chance)(states, lots)
+    assert int((kept == 0).sum()) == round(chance * LOTS)
+    assert float(kept.detach().mean()) == pytest.approx(1.0, rel=1e-12)
+    (gradient,) = torch.autograd.grad(kept.sum(), states)
+    assert torch.equal(gradient, kept)
+
+
+def test_lots_are_drawn_alike_and_apart(tiny: Model, translator: Make) -> None:
+    model = translator(tiny).train()
+    states = torch.zeros(40, 50, tiny.width)
+    layer = model.decoder[0]
+    assert model.draw_lots(layer, states) is None
+    model.hasten(["dropout"])
+    torch.manual_seed(1)
+    lots = model.draw_lots(layer, states)
+    assert lots is not None
+    assert lots.shape == (40, 50, 3 * tiny.width + tiny.feed_forward)
+    columns = lots.flatten(0, 1).double() / LOTS  # uniform in [-1/2, 1/2)
+    assert columns.mean(0).abs().max() < 0.03
+    assert (columns.var(0) - 1 / 12).abs().max() < 0.01
+    assert (torch.corrcoef(columns.T) - torch.eye(columns.shape[1])).abs().max() < 0.12
+    torch.manual_seed(1)
+    again = model.draw_lots(layer, states)
+    assert again is not None
+    assert torch.equal(again, lots)
+    assert model.eval().draw_lots(layer, states) is None
+
+
+def test_dropout_by_lots_is_dropout(tiny: Model, translator: Make, split: Split) -> None:
+    """States vary from pass to pass, each with lots of its own, as much as with PyTorch's."""
+    batch = padded(split, np.arange(30))
+    spreads = []
+    for shortcuts in ((), ("dropout",)):
+        model = translator(dataclasses.replace(tiny, dropout=0.3)).train()
+        model.dropout.p = 0.0  # that of embeddings is always PyTorch's
+        model.hasten(shortcuts)
+        torch.manual_seed(1)
+        with torch.no_grad():
+            passes = torch.stack([decoded(model, batch, batch.source_lengths) for _ in range(100)])
+        spreads.append(passes[:, batch.labels != PAD].var(0).mean())
+    assert float(spreads[0]) > 0.1
+    torch.testing.assert_close(spreads[0], spreads[1], rtol=0.03, atol=0.0)

@@ -1,0 +1,261 @@
+"""What training minimises: the reads that objectives draw, and their losses against written-out formulas."""
+
+import copy
+import dataclasses
+from collections.abc import Callable
+from typing import Literal
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import settings as limit
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.nn.attention.flex_attention import BlockMask
+
+from whilst.core.settings import Model, Objective
+from whilst.data.batches import BLOCK, Batch, packed, padded
+from whilst.data.dataset import Split
+from whilst.data.vocabulary import PAD
+from whilst.model.objectives import (
+    READS,
+    agreeing_cross_entropy,
+    causal_mask,
+    cross_entropy,
+    cross_mask,
+    decoded,
+    divergence,
+    encoder_mask,
+)
+from whilst.model.transformer import Translator
+
+
+def draw(objective: Objective, batch: Batch, seed: int = 0) -> Tensor:
+    return READS[objective.name](objective, batch, torch.Generator().manual_seed(seed))
+
+
+def loss(model: Translator, batch: Batch, objective: Objective, smoothing: float = 0.1) -> Tensor:
+    return cross_entropy(model, decoded(model, batch, draw(objective, batch)), batch.labels, smoothing)
+
+
+def both_layouts(split: Split, chosen: list[int]) -> tuple[Batch, Batch]:
+    """Padded; and packed, but with dense masks, for want of FlexAttention's backward on CPUs."""
+    indices = np.array(chosen)
+    return padded(split, indices), dataclasses.replace(packed(split, indices, BLOCK, BLOCK), packed=False)
+
+
+OBJECTIVES = [
+    Objective("full"),
+    Objective("wait-k", k=2),
+    Objective("multi-path", draw="batch"),
+    Objective("multi-path", draw="sentence"),
+]
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES, ids=lambda o: f"{o.name}-{o.draw}")
+@given(chosen=st.lists(st.integers(0, 99), min_size=1, max_size=9))
+@limit(max_examples=8)
+def test_both_layouts_have_one_loss_and_one_gradient(
+    split: Split, model: Translator, objective: Objective, chosen: list[int]
+) -> None:
+    results = []
+    for batch in both_layouts(split, chosen):
+        found = loss(model, batch, objective)
+        results.append([found.detach(), *torch.autograd.grad(found, list(model.parameters()))])
+    for one, other in zip(*results, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)  # the loss is taken in single precision
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES, ids=lambda o: f"{o.name}-{o.draw}")
+@pytest.mark.parametrize("layout", [0, 1], ids=["padded", "packed"])
+@given(chosen=st.lists(st.integers(0, 99), min_size=1, max_size=9), seed=st.integers(0, 999))
+@limit(max_examples=10)
+def test_reads_rise_within_bounds(
+    split: Split, objective: Objective, layout: int, chosen: list[int], seed: int
+) -> None:
+    batch = both_layouts(split, chosen)[layout]
+    found = draw(objective, batch, seed)
+    assert found.shape == batch.target.shape
+    assert bool(((found >= 1) & (found <= batch.source_lengths)).all())
+    inside = batch.target_at.position[:, 1:] > 0
+    assert bool((found.diff(dim=1) >= 0)[inside].all())
+
+
+def first_reads(objective: Objective, batch: Batch, times: int) -> Tensor:
+    """(times, sentences): g_1, which for a wait-k path up to J is its k."""
+    random = torch.Generator().manual_seed(0)
+    drawn = torch.stack([READS[objective.name](objective, batch, random) for _ in range(times)])
+    return drawn[:, batch.target_at.position == 0][:, : batch.sentences]
+
+
+@pytest.mark.parametrize("layout", [0, 1], ids=["padded", "packed"])
+def test_multi_path_draws_every_k_of_every_sentence_alike(split: Split, layout: int) -> None:
+    batch = both_layouts(split, list(range(8)))[layout]
+    k = first_reads(Objective("multi-path", draw="sentence"), batch, 2000)
+    for sentence in range(8):
+        longest = len(split.source[sentence])
+        shares = torch.bincount(k[:, sentence], minlength=longest + 1)[1:] / 2000
+        assert shares.shape == (longest,)
+        assert (shares - 1 / longest).abs().max() < 0.05
+    long = [i for i in range(8) if len(split.source[i]) > 6]
+    correlation = torch.corrcoef(k[:, long].T.double()) - torch.eye(len(long))
+    assert correlation.abs().max() < 0.1  # no sentence's k tells another's
+
+
+@pytest.mark.parametrize("layout", [0, 1], ids=["padded", "packed"])
+def test_multi_path_of_the_paper_draws_one_k_up_to_the_longest(split: Split, layout: int) -> None:
+    batch = both_layouts(split, list(range(8)))[layout]
+    lengths = torch.tensor([len(split.source[i]) for i in range(8)])
+    longest = int(lengths.max())
+    k = first_reads(Objective("multi-path", draw="batch"), batch, 2000)
+    assert torch.equal(k, torch.minimum(k.max(dim=1, keepdim=True).values, lengths))
+    shares = torch.bincount(k.max(dim=1).values, minlength=longest + 1)[1:] / 2000
+    assert (shares - 1 / longest).abs().max() < 0.05
+
+
+@pytest.mark.parametrize("kind", ["batch", "sentence"])
+def test_multi_path_may_stop_at_some_k(split: Split, kind: Literal["batch", "sentence"]) -> None:
+    batch = both_layouts(split, list(range(8)))[0]
+    lengths = torch.tensor([len(split.source[i]) for i in range(8)])
+    k = first_reads(Objective("multi-path", draw=kind, longest=3), batch, 300)
+    assert torch.equal(k.max(dim=0).values, lengths.clamp(max=3))
+    assert set(k.flatten().tolist()) == {1, 2, 3}
+
+
+@pytest.mark.parametrize("layout", [0, 1], ids=["padded", "packed"])
+def test_multi_path_reads_some_sentences_to_the_end(split: Split, layout: int) -> None:
+    batch = both_layouts(split, list(range(8)))[layout]
+    k = first_reads(Objective("multi-path", longest=3, whole=0.25), batch, 2000)
+    for sentence in range(8):
+        length = len(split.source[sentence])
+        if length > 3:
+            assert set(k[:, sentence].tolist()) == {1, 2, 3, length}
+            assert abs(float((k[:, sentence] == length).double().mean()) - 0.25) < 0.05
+
+
+def test_draws_follow_from_the_generator(split: Split) -> None:
+    batch = padded(split, np.arange(8))
+    for objective in OBJECTIVES[2:]:
+        assert torch.equal(draw(objective, batch, 1), draw(objective, batch, 1))
+        assert len({tuple(draw(objective, batch, seed).flatten().tolist()) for seed in range(5)}) > 1
+
+
+@pytest.mark.parametrize("layout", [0, 1], ids=["padded", "packed"])
+def test_waiting_for_everything_is_full(split: Split, model: Translator, layout: int) -> None:
+    batch = both_layouts(split, list(range(8)))[layout]
+    longest = int(split.source.lengths[:8].max())
+    full = loss(model, batch, Objective("full"))
+    torch.testing.assert_close(loss(model, batch, Objective("wait-k", k=longest)), full)
+    assert not torch.isclose(loss(model, batch, Objective("wait-k", k=1)), full)
+
+
+def test_the_layout_chooses_the_kind_of_mask(split: Split) -> None:
+    batch = packed(split, np.arange(8), BLOCK, BLOCK)
+    for one, kind in ((batch, BlockMask), (dataclasses.replace(batch, packed=False), Tensor)):
+        made = encoder_mask(one, False), causal_mask(one), cross_mask(one, one.source_lengths)
+        assert all(isinstance(mask, kind) for mask in made)
+
+
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_only_a_bidirectional_encoder_looks_ahead(split: Split, bidirectional: bool) -> None:
+    batch = padded(split, np.arange(4))
+    mask, causal = encoder_mask(batch, bidirectional), causal_mask(batch)
+    assert isinstance(mask, Tensor)
+    assert isinstance(causal, Tensor)
+    assert bool(mask.triu(1).any()) == bidirectional
+    assert not bool(causal.triu(1).any())
+    for row in range(4):
+        length = len(split.source[row])
+        assert not bool(mask[row, 0, :length, length:].any())
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.6])
+def test_label_smoothing_is_the_formula(split: Split, model: Translator, smoothing: float) -> None:
+    """(1 - s) times the label's surprisal plus s times the mean surprisal of all units."""
+    batch = padded(split, np.arange(6))
+    states = decoded(model, batch, batch.source_lengths).detach()
+    surprisals = -(states @ model.target_embedding.weight.detach().T).log_softmax(-1)
+    wanted = 0.0
+    for row in range(6):
+        for place, label in enumerate(split.target[row].tolist()):
+            each = surprisals[row, place].tolist()
+            wanted += (1 - smoothing) * each[label] + smoothing * sum(each) / len(each)
+    found = cross_entropy(model, states, batch.labels, smoothing).item()
+    assert found == pytest.approx(wanted, rel=1e-5)  # the loss is taken in single precision
+
+
+def test_r_drop_is_zero_without_dropout(split: Split, model: Translator) -> None:
+    batch = padded(split, np.arange(6))
+    states = decoded(model, batch, batch.source_lengths)
+    plain = cross_entropy(model, states, batch.labels, 0.1)
+    torch.testing.assert_close(agreeing_cross_entropy(model, (states, states), batch.labels, 0.1, 5.0), plain)
+
+
+def test_r_drop_is_the_formula_with_dropout(split: Split, model: Translator) -> None:
+    batch = padded(split, np.arange(6))
+    noisy = copy.deepcopy(model).train()
+    torch.manual_seed(0)
+    one, other = (decoded(noisy, batch, batch.source_lengths).detach() for _ in range(2))
+    p, q = (model.logits(states).detach().float().softmax(-1) for states in (one, other))
+    kept = batch.labels != PAD
+    apart = (p * (p / q).log()).sum(-1)[kept].sum() + (q * (q / p).log()).sum(-1)[kept].sum()
+    assert apart > 0.01
+    halves = [cross_entropy(model, states, batch.labels, 0.1) for states in (one, other)]
+    found = agreeing_cross_entropy(model, (one, other), batch.labels, 0.1, 3.0)
+    torch.testing.assert_close(found, sum(halves) / 2 + 3.0 / 4 * apart, rtol=1e-4, atol=1e-3)
+
+
+def test_divergence_is_the_formula(split: Split, model: Translator) -> None:
+    batch = padded(split, np.arange(6))
+    few = decoded(model, batch, torch.ones_like(batch.source_lengths)).detach()
+    whole = decoded(model, batch, batch.source_lengths).detach()
+    p, q = (model.logits(states).detach().float().softmax(-1) for states in (whole, few))
+    apart = (p * (p / q).log()).sum(-1)[batch.labels != PAD].sum()
+    assert apart > 0.01
+    torch.testing.assert_close(divergence(model, few, whole, batch.labels), apart, rtol=1e-4, atol=1e-3)
+
+
+def test_a_belief_is_not_taught(split: Split, model: Translator) -> None:
+    """No gradient may make it easier to agree with."""
+    batch = padded(split, np.arange(6))
+    few = decoded(model, batch, torch.ones_like(batch.source_lengths)).detach().requires_grad_()
+    whole = decoded(model, batch, batch.source_lengths).detach().requires_grad_()
+    divergence(model, few, whole, batch.labels).backward()  # type: ignore[no-untyped-call]
+    assert few.grad is not None
+    assert bool(few.grad.any())
+    assert whole.grad is None or not bool(whole.grad.any())
+
+
+def test_padding_costs_nothing(split: Split, model: Translator) -> None:
+    """The same sentence beside a longer one."""
+    lengths = split.target.lengths
+    short, long = int(lengths.argmin()), int(lengths.argmax())
+    assert lengths[short] < lengths[long]
+    alone = [loss(model, padded(split, np.array([i])), Objective("full")).item() for i in (short, long)]
+    both = loss(model, padded(split, np.array([short, long])), Objective("full")).item()
+    assert both == pytest.approx(sum(alone), rel=1e-6)
+
+
+@pytest.mark.parametrize(("training", "shortcuts"), [(True, []), (False, []), (False, ["states"])])
+def test_half_precision_is_for_training_under_autocast(
+    split: Split, tiny: Model, translator: Callable[..., Translator], training: bool, shortcuts: list[str]
+) -> None:
+    """There the states between layers are bf16 too, and the loss is nearly the same."""
+    batch = padded(split, np.arange(20))
+    model = translator(dataclasses.replace(tiny, dropout=0.0)).float().train(training)
+    model.hasten(shortcuts)
+    exact = loss(model, batch, Objective("full"))
+    seen = []
+    watch = model.encoder[1].register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].dtype))
+    before = torch.is_autocast_enabled("cuda")
+    torch.set_autocast_enabled("cuda", True)  # what a GPU's autocast sets; that of the CPU does the work
+    try:
+        with torch.autocast("cpu", torch.bfloat16):
+            rough = loss(model, batch, Objective("full"))
+    finally:
+        torch.set_autocast_enabled("cuda", before)
+        watch.remove()
+    assert seen == [torch.bfloat16 if training or shortcuts else torch.float32]
+    torch.testing.assert_close(rough, exact, rtol=0.02, atol=0.0)
+    assert not torch.equal(rough, exact)

@@ -1,0 +1,79 @@
+"""The algebra of reads: what every policy's g must keep, against the obvious loops."""
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from whilst.model import reads
+from whilst.model.reads import Action
+
+lengths = st.integers(1, 30)
+
+
+@st.composite
+def policies(draw: st.DrawFn) -> list[int]:
+    """Non-decreasing reads from 1."""
+    return sorted(draw(st.lists(st.integers(1, 30), max_size=30)))
+
+
+def obvious_wait_k(k: int, source: int, target: int) -> list[int]:
+    """Read k tokens, then write and read in turn, until nothing is left to read."""
+    seen, out = min(k, source), []
+    for _ in range(target):
+        out.append(seen)
+        seen = min(seen + 1, source)
+    return out
+
+
+@given(policies())
+def test_actions_and_back(path: list[int]) -> None:
+    actions = reads.to_actions(path)
+    assert reads.from_actions(actions) == path
+    writes = [step for step, action in enumerate(actions, start=1) if action is Action.WRITE]
+    assert writes == [g + i for i, g in enumerate(path, start=1)]
+    assert len(actions) == len(path) + (path[-1] if path else 0)
+
+
+@given(st.lists(st.sampled_from(Action), max_size=60))
+def test_reads_and_back(actions: list[Action]) -> None:
+    """Whatever follows the last WRITE leaves no mark; all before it comes back."""
+    last = max((i + 1 for i, action in enumerate(actions) if action is Action.WRITE), default=0)
+    assert reads.to_actions(reads.from_actions(actions)) == actions[:last]
+
+
+@given(lengths, lengths, lengths)
+def test_wait_k_is_the_obvious_loop(k: int, source: int, target: int) -> None:
+    found = reads.wait_k(k, torch.arange(target), torch.full((target,), source)).tolist()
+    assert found == obvious_wait_k(k, source, target)
+    assert found == sorted(found)
+    assert all(1 <= g <= source for g in found)
+    if k >= source:
+        assert found == reads.full(torch.full((target,), source)).tolist()
+
+
+@given(st.lists(st.tuples(lengths, lengths), min_size=1, max_size=5), st.integers(1, 12))
+def test_wait_k_takes_a_k_and_a_length_for_each_sentence(rows: list[tuple[int, int]], target: int) -> None:
+    k, source = torch.tensor(rows).T[..., None]
+    found = reads.wait_k(k, torch.arange(target)[None], source)
+    assert found.tolist() == [obvious_wait_k(k, source, target) for k, source in rows]
+
+
+@given(lengths)
+def test_draw_k_gives_every_k_the_same_chance(longest: int) -> None:
+    random = torch.arange(longest * 8) / (longest * 8)  # an even grid of [0, 1)
+    k = reads.draw_k(torch.tensor(longest), random + 1e-6)
+    assert torch.bincount(k, minlength=longest + 1).tolist() == [0] + [8] * longest
+
+
+@given(st.lists(lengths, min_size=1, max_size=10))
+def test_draw_k_stays_in_bounds_at_the_very_ends(rows: list[int]) -> None:
+    longest = torch.tensor(rows)
+    below_one = torch.nextafter(torch.tensor(1.0), torch.tensor(0.0))
+    assert reads.draw_k(longest, torch.zeros(len(rows))).tolist() == [1] * len(rows)
+    assert reads.draw_k(longest, below_one.expand(len(rows))).tolist() == rows
+
+
+@given(st.lists(st.lists(lengths, min_size=8, max_size=8), min_size=1, max_size=4))
+def test_monotone_is_the_smallest_rising_path_that_gives_what_is_needed(needs: list[list[int]]) -> None:
+    found = reads.monotone(torch.tensor(needs)).tolist()
+    assert found == [[max(row[: i + 1]) for i in range(len(row))] for row in needs]

@@ -1,0 +1,139 @@
+"""Alignments: the links of a file, words against units of every kind, and what of it had been read."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from whilst.core.errors import UserError
+from whilst.core.settings import Data
+from whilst.data.text import cleaner
+from whilst.data.vocabulary import BPESegmenter, Language, PieceSegmenter, Segmenter, WordSegmenter
+from whilst.research.alignment import Link, Units, encode, farthest, needs, read_alignment, sufficient
+
+LINES = ["low lower lowest", "new newer newest wide", "a slow widow lowers a new sower", "we sow & owe"]
+
+
+def segmenter(kind: str) -> Segmenter:
+    if kind == "bpe":
+        return BPESegmenter([("l", "o"), ("lo", "w"), ("n", "e"), ("e", "r</w>"), ("s", "t</w>")])
+    return PieceSegmenter.learn(LINES * 5, 30) if kind == "sentencepiece" else WordSegmenter()
+
+
+@pytest.fixture(scope="module", params=["word", "bpe", "sentencepiece"])
+def language(request: pytest.FixtureRequest) -> Language:
+    counts = {word: 1 for line in LINES for word in line.split()}
+    return Language.count("xx", segmenter(request.param), counts, 1)
+
+
+# From words to units.
+
+
+def test_every_word_has_its_own_units(language: Language) -> None:
+    lengths = set()
+    for line in LINES:
+        units = encode(line, str, language)
+        assert units.ids == language.encode(line.split())[0]
+        for number, word in enumerate(line.split(), start=1):
+            own = units.ids[units.begin(number) : units.ends[number - 1]]
+            assert language.decode(own) == [word]
+            lengths.add(len(own))
+    assert (lengths == {1}) == (language.segmenter.kind == "word")
+
+
+def test_a_word_that_cleaning_takes_apart_is_still_one(language: Language) -> None:
+    def clean(line: str) -> str:
+        return " ".join(line.replace("-", " ").split())
+
+    units = encode("low-lower - new", clean, language)
+    assert units.ids == language.encode(["low", "lower", "new"])[0]
+    assert language.decode(units.ids[: units.ends[0]]) == ["low", "lower"]
+    assert units.ends[1] == units.ends[0], "nothing is left of it"
+    assert language.decode(units.ids[units.begin(3) :]) == ["new"]
+    # The second target word has no units, so nobody can write it.
+    assert needs(units, units, {1: 3, 2: 1, 3: 2}) == [(0, units.ends[2]), (units.begin(3), units.ends[1])]
+
+
+def test_entities_and_case_are_cleaned_as_in_training() -> None:
+    language = Language.count("xx", WordSegmenter(), {"we": 1, "&": 1, "owe": 1}, 1)
+    units = encode("We &amp; OWE", cleaner(Data(unescape=True, lowercase=True), "xx"), language)
+    assert language.decode(units.ids) == ["we", "&", "owe"]
+
+
+# The figure.
+
+WORDS = st.lists(st.integers(1, 4), min_size=1, max_size=8)  # units of each word
+Case = tuple[list[int], list[int], list[Link], list[int]]
+
+
+@st.composite
+def aligned(draw: st.DrawFn) -> Case:
+    """Units of the words on both sides, links, and reads that never fall."""
+    source, target = draw(WORDS), draw(WORDS)
+    link = st.builds(Link, st.integers(1, len(source)), st.integers(1, len(target)), st.booleans())
+    reads = draw(st.lists(st.integers(1, sum(source)), min_size=sum(target), max_size=sum(target)))
+    return source, target, draw(st.lists(link, max_size=12)), sorted(reads)
+
+
+def ends(words: list[int]) -> Units:
+    total = [sum(words[: i + 1]) for i in range(len(words))]
+    return Units(list(range(total[-1])), total)
+
+
+@given(aligned(), st.booleans())
+def test_it_is_what_the_definition_says(case: Case, possible: bool) -> None:
+    source, target, links, reads = case
+    needed = needs(ends(source), ends(target), farthest(links, possible))
+    met = sufficient(reads, needed)
+    # Word by word, unit by unit, link by link.
+    right = wrong = 0
+    for word in range(1, len(target) + 1):
+        linked = [link.source for link in links if link.target == word and (possible or link.sure)]
+        begin = sum(target[: word - 1])
+        if linked:
+            whole = all(reads[begin] >= sum(source[:j]) for j in linked)
+            right, wrong = right + whole, wrong + (not whole)
+    assert (met, len(needed)) == (right, right + wrong)
+
+
+@given(aligned(), st.booleans())
+def test_reading_more_never_hurts(case: Case, possible: bool) -> None:
+    source, target, links, reads = case
+    needed = needs(ends(source), ends(target), farthest(links, possible))
+    later = [min(g + 1, sum(source)) for g in reads]
+    assert sufficient(reads, needed) <= sufficient(later, needed) <= len(needed)
+    assert sufficient([sum(source)] * len(reads), needed) == len(needed), "the whole source is always enough"
+
+
+@given(aligned())
+def test_more_links_ask_for_more(case: Case) -> None:
+    source, target, links, reads = case
+    sure, every = (dict(needs(ends(source), ends(target), farthest(links, also))) for also in (False, True))
+    assert sure.keys() <= every.keys()
+    assert all(every[unit] >= wanted for unit, wanted in sure.items())
+    assert sufficient(reads, [(unit, every[unit]) for unit in sure]) <= sufficient(reads, list(sure.items()))
+
+
+def test_the_units_of_the_last_word_must_all_be_read() -> None:
+    source, target = ends([1, 3]), ends([2, 1])
+    needed = needs(source, target, {1: 2, 2: 1})
+    assert needed == [(0, 4), (2, 1)]
+    assert [sufficient(reads, needed) for reads in ([3, 4, 4], [4, 4, 4])] == [1, 2], "the first unit counts"
+
+
+# Files.
+
+
+def write(folder: Path, name: str, text: str) -> Path:
+    (folder / name).write_text(text, encoding="utf-8")
+    return folder / name
+
+
+def test_links_of_a_file(tmp_path: Path) -> None:
+    path = write(tmp_path, "links", "9-8 25p22 \n\n1-1\n")
+    assert read_alignment(path) == [[Link(9, 8, True), Link(25, 22, False)], [], [Link(1, 1, True)]]
+    assert read_alignment(path, reverse=True)[0] == [Link(8, 9, True), Link(22, 25, False)]
+    for wrong in ("1-", "0-1", "1x2", "1-2-3", "a"):
+        with pytest.raises(UserError, match=r"bad:2: .* is no link; write 9-8"):
+            read_alignment(write(tmp_path, "bad", f"1-1\n{wrong}\n"))

@@ -1,0 +1,85 @@
+"""Explaining a sentence: its chances against the slow way, the walk against the decoding loop, the picture."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from tests.helpers.runs import CPU
+from whilst.core.errors import UserError
+from whilst.core.settings import Limits, Model, Recipe, Search
+from whilst.data.dataset import Dataset
+from whilst.data.vocabulary import EOS
+from whilst.decoding.batched import translate_batch
+from whilst.decoding.forced import walk_along
+from whilst.decoding.reference import masked_logits
+from whilst.model.checkpoint import Trained
+from whilst.model.transformer import Translator
+from whilst.policy.wait_k import WaitK
+from whilst.research.explain import explain
+from whilst.research.landscape import draw, print_landscape
+
+
+@pytest.fixture(scope="module")
+def trained(toy_dataset: Dataset) -> Trained:
+    """An untrained model of the toy languages: what it says does not matter here."""
+    torch.manual_seed(1)
+    settings = Model(width=16, heads=2, encoder_layers=1, decoder_layers=1, feed_forward=16)
+    recipe = Recipe(model=settings, search=Search(intervals=((1, 4), (2, 5)), slope="one"))
+    model = Translator(settings, len(toy_dataset.source), len(toy_dataset.target)).to(CPU).eval()
+    return Trained(Path("run"), recipe, toy_dataset.source, toy_dataset.target, model, {})
+
+
+@pytest.fixture(scope="module")
+def pair(toy_dataset: Dataset) -> tuple[str, str]:
+    sources, targets = toy_dataset.text("test")
+    return sources[0], targets[0]
+
+
+def test_chances_are_those_of_the_slow_way(trained: Trained, pair: tuple[str, str]) -> None:
+    found = explain(trained, *pair, first=2)
+    source = [*trained.source.encode(pair[0].split())[0], EOS]
+    target = [*trained.target.encode(pair[1].split())[0], EOS]
+    assert found.chances.shape == (len(target), len(source))
+    for i, g in ((0, 1), (2, 3), (3, len(source)), (len(target) - 1, 4)):
+        path = [min(max(g - i + j, 1), len(source)) for j in range(i + 1)]
+        chance = masked_logits(trained.model, source, target[:i], path).softmax(-1)[target[i]]
+        assert found.chances[i, g - 1] == pytest.approx(float(chance), rel=1e-4)
+    assert found.low == [min(2 + i, len(source)) for i in range(len(target))]
+    assert found.high == [min(5 + i, len(source)) for i in range(len(target))]
+    assert all(low <= g <= high for low, g, high in zip(found.low, found.found, found.high, strict=True))
+    assert found.agent is None
+
+
+def test_without_a_target_it_is_what_the_model_says(trained: Trained, pair: tuple[str, str]) -> None:
+    found = explain(trained, pair[0], None, 1)
+    assert found.target[-1] == "</s>"
+    assert np.all((found.chances >= 0) & (found.chances <= 1))
+
+
+def test_walking_along_its_own_translation_is_decoding(trained: Trained, pair: tuple[str, str]) -> None:
+    source = [*trained.source.encode(pair[0].split())[0], EOS]
+    for k in (1, 3):
+        output = translate_batch(trained.model, [source], WaitK(k), Limits(1.0, 0))[0]
+        assert walk_along(trained.model, [source], [output.units], WaitK(k)) == [output.reads[: len(output.units)]]
+
+
+def test_picture_and_terminal(
+    trained: Trained, pair: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = explain(trained, *pair, first=1)
+    for name in ("one.png", "one.svg"):
+        draw(found, tmp_path / name)
+        assert (tmp_path / name).stat().st_size > 5000
+    print_landscape(found)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == len(found.target) + 1
+    assert all("●" in line for line in lines)
+
+
+def test_mistakes(trained: Trained) -> None:
+    with pytest.raises(UserError, match="source sentence is empty"):
+        explain(trained, "  ", None, 1)
+    with pytest.raises(UserError, match="this run knows 1, 2"):
+        explain(trained, "a", None, 7)

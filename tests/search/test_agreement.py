@@ -1,0 +1,172 @@
+"""The translation-based policy: labels against translating every prefix, and an agent trained on them."""
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from tests.helpers.runs import CPU, short_recipe
+from whilst.core.errors import UserError
+from whilst.core.settings import Agent, Data, Evaluate, Limits, Objective, Recipe, Search
+from whilst.data.batches import padded
+from whilst.data.dataset import Ragged, Split
+from whilst.data.vocabulary import PAD
+from whilst.decoding import reference
+from whilst.decoding.batched import translate
+from whilst.evaluation.evaluate import choose, evaluate_run
+from whilst.evaluation.report import change_of
+from whilst.model.checkpoint import load_run
+from whilst.model.run_folder import home
+from whilst.model.transformer import Translator, likeliest
+from whilst.policy.full import Full
+from whilst.research.explain import explain
+from whilst.search.agreement import Agreement, agreeing, find_agreement, needed
+from whilst.search.binary_search import Interval, search_all
+from whilst.training.train import train
+
+LIMITS = Limits(1.5, 4)
+
+
+def own(model: Translator, split: Split) -> Split:
+    """The split with the model's translations as targets."""
+    lines = [split.source[i].tolist() for i in range(len(split.source))]
+    return Split(split.source, Ragged.of([o.sentence for o in translate(model, lines, Full(), LIMITS, 8)]))
+
+
+@pytest.mark.parametrize("agreement", ["token", "lasting"])
+def test_one_pass_a_length_finds_what_translating_every_prefix_does(
+    model: Translator, random_split: Callable[..., Split], agreement: Agreement
+) -> None:
+    split = own(model, random_split(30, 41))
+    batch = padded(split, np.arange(30))
+    found = needed(model, batch, agreement)
+    assert bool((found[:, 1:] >= found[:, :-1]).all())
+    spread = set()
+    for number, row in enumerate(found.tolist()):
+        source, target = split.source[number].tolist(), split.target[number].tolist()
+        wanted = reference.needed(model, source, target, agreement)
+        assert row[: len(target)] == wanted
+        assert all(1 <= g <= len(source) for g in row)
+        spread |= {g / len(source) for g in wanted}
+    assert len(spread) > 10, "a model that always agrees shows nothing"
+
+
+def test_a_token_never_needs_more_than_to_last(model: Translator, random_split: Callable[..., Split]) -> None:
+    batch = padded(own(model, random_split(30, 42)), np.arange(30))
+    once, lasting = needed(model, batch, "token"), needed(model, batch, "lasting")
+    assert bool((once <= lasting).all())
+    assert bool((once < lasting).any())
+
+
+def test_within_an_interval_a_token_waits_till_it_agrees_or_the_interval_ends(
+    model: Translator, random_split: Callable[..., Split]
+) -> None:
+    split, interval = own(model, random_split(30, 44)), Interval(1, 6, "ratio")
+    batch = padded(split, np.arange(30))
+    found = search_all(model, batch, agreeing(Search(intervals=((1, 6),), slope="ratio", target="belief")))[0]
+    paths = [interval.reads(batch, offset).tolist() for offset in range(6)]
+    agreed, waited = 0, 0
+    for number, row in enumerate(found.tolist()):
+        source, target = split.source[number].tolist(), split.target[number].tolist()
+        for place, reads in enumerate(row[: len(target)]):
+            if reads == paths[-1][number][place]:
+                waited += reads < len(source)
+            elif not place or reads > row[place - 1]:  # else it is that of the token before
+                path = next(path[number] for path in paths if path[number][place] == reads)
+                logits = reference.masked_logits(model, source, target[:place], path[: place + 1])
+                assert int(likeliest(logits[None])) == target[place]
+                agreed += 1
+    assert min(agreed, waited) > 10
+    assert bool((found < needed(model, batch, "token")).any()), "it need not wait for the end"
+
+
+def test_labels_of_a_split_serve_any_batch(model: Translator, random_split: Callable[..., Split]) -> None:
+    split = own(model, random_split(25, 43))
+    labels = find_agreement(model, "lasting", split, tokens=60)
+    batch = padded(split, np.random.default_rng(1).permutation(25)[:9])
+    kept = labels.of(batch, torch.zeros(9, dtype=torch.long))
+    real = batch.labels != PAD
+    assert torch.equal(kept[real], needed(model, batch, "lasting")[real])
+
+
+@pytest.fixture(scope="module")
+def recipe(toy_data: Data, toy_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Recipe:
+    """A full-sentence model and its translation-based agent, both barely trained."""
+    assert toy_folder == Path(toy_data.dataset)
+    base = short_recipe(toy_data, tmp_path_factory.mktemp("prefixes") / "run")
+    agent = Agent(hidden=8, labels="translation", train=dataclasses.replace(base.train, keep="loss"))
+    made = dataclasses.replace(
+        base,
+        stages=("translate", "agent"),
+        objective=Objective(name="full"),
+        agent=agent,
+        evaluate=Evaluate(policies=("agent-translation",), max_ratio=1.0, max_extra=2),
+    )
+    assert train(made, CPU) == Path(made.run) / "agent"
+    return made
+
+
+def test_it_is_a_policy_of_its_run(recipe: Recipe) -> None:
+    (record,) = evaluate_run(Path(recipe.run), [], None, True, [], "cpu")
+    assert (record.system, record.policy) == ("translation-based", "agent-translation")
+    trained = load_run(Path(recipe.run), CPU)
+    with pytest.raises(UserError, match="agent-1: this run knows agent-translation"):
+        choose("agent-1", trained, Evaluate(), None)
+    assert explain(trained, "a b c", None, 3).agent is not None
+
+
+def test_an_agent_learns_within_one_interval(recipe: Recipe, tmp_path: Path) -> None:
+    agent = dataclasses.replace(recipe.agent, agreement="within")
+    made = dataclasses.replace(
+        recipe,
+        run=str(tmp_path / "within"),
+        start=recipe.run,
+        stages=("agent",),
+        agent=agent,
+        search=Search(intervals=((2, 6),)),
+    )
+    train(made, CPU)
+    (record,) = evaluate_run(Path(made.run), [], None, True, [], "cpu")
+    assert (record.system, record.policy) == ("translation-based", "agent-translation")
+    assert record.settings["search"]["intervals"] == ((2, 6),)
+    assert change_of(record) == "within [2,6]"
+    with pytest.raises(UserError, match="has learnt by other settings"):
+        evaluate_run(Path(made.run), [], tmp_path / "out", True, ["search.intervals=[[1, 5]]"], "cpu")
+    trained = load_run(Path(made.run), CPU)
+    shown = explain(trained, "a b c d e f", None, 2)
+    wanted = dataclasses.replace(trained, recipe=dataclasses.replace(trained.recipe, search=agreeing(made.search)))
+    assert shown.found == explain(dataclasses.replace(wanted, agent=None), "a b c d e f", None, 2).found
+    with pytest.raises(UserError, match="intervals: give one"):
+        dataclasses.replace(made, search=Search(intervals=((1, 5), (2, 6))))
+
+
+def test_an_agent_that_searched_is_not_in_its_way(tmp_path: Path) -> None:
+    for name in ("model.safetensors", "search/model.safetensors", "search/agent/model.safetensors"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    assert home(tmp_path, "agent-translation") == tmp_path / "search"
+    (tmp_path / "agent").mkdir()
+    (tmp_path / "agent/model.safetensors").touch()
+    assert home(tmp_path, "agent-translation") == tmp_path
+    assert home(tmp_path, "agent-1") == tmp_path / "search"
+
+
+def test_translations_are_made_once(
+    recipe: Recipe, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("whilst.training.distil.translate", lambda *_: pytest.fail("translated once more"))
+    train(recipe, CPU)
+    assert capsys.readouterr().err.count("nothing left to do") == 2
+
+
+def test_an_encoder_that_looks_ahead_has_no_agent(recipe: Recipe, tmp_path: Path) -> None:
+    """It would have seen the whole source whatever is read: before any work, not after it."""
+    looking = dataclasses.replace(recipe.model, encoder="bidirectional")
+    whole = dataclasses.replace(recipe, run=str(tmp_path / "whole"), stages=("translate",), model=looking)
+    train(whole, CPU)
+    agent = dataclasses.replace(recipe, run=str(tmp_path / "agent"), start=whole.run, stages=("agent",))
+    with pytest.raises(UserError, match="no agent can steer"):
+        train(agent, CPU)

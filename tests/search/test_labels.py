@@ -1,0 +1,104 @@
+"""Labels kept for a whole split are what search finds for each batch."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from tests.helpers.runs import CPU, Replayed, changed, short_recipe
+from whilst.core.settings import Data, Recipe, Search
+from whilst.data.batches import BLOCK, padded
+from whilst.data.dataset import Dataset, Split
+from whilst.data.vocabulary import PAD
+from whilst.model.agent import Agent
+from whilst.model.transformer import Translator
+from whilst.search import labels as module
+from whilst.search import packed_search as beginnings
+from whilst.search.binary_search import search
+from whilst.search.labels import Labels, find_labels, pays_packed
+from whilst.training import tasks
+
+
+def test_labels_are_what_search_finds(model: Translator, random_split: Callable[..., Split]) -> None:
+    split = random_split(25, 14)
+    settings = Search(intervals=((1, 4), (3, 6)), target="belief", tolerance=0.01)
+    labels = find_labels(model, settings, split, tokens=40)
+    random = np.random.default_rng(1)
+    batch = padded(split, random.permutation(25)[:10])
+    numbers = torch.from_numpy(random.integers(0, 2, 10))
+    kept = labels.of(batch, numbers)
+    found = search(model, batch, settings, torch.tensor([1, 3])[numbers][:, None])
+    real = batch.labels != PAD
+    assert torch.equal(kept[real], found[real])
+    assert bool((kept[:, 1:] >= kept[:, :-1]).all()), "padding too must be a path"
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile:UserWarning")
+@pytest.mark.filterwarnings("ignore:.*CUDA is not available.*:UserWarning")
+@pytest.mark.parametrize("target", ["reference", "belief"])
+def test_packed_batches_find_the_same(
+    toy_data: Data, toy_dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: Any
+) -> None:
+    """What a GPU records; the last batch is not full."""
+    settings = Search(intervals=((1, 4), (3, 6)), target=target, tolerance=0.001)
+    recipe = changed(short_recipe(toy_data, tmp_path), batch_tokens=100)  # in packed batches: 128
+    recipe = dataclasses.replace(recipe, stages=("agent",), search=settings)
+    torch.manual_seed(5)
+    model = Translator(recipe.model, len(toy_dataset.source), len(toy_dataset.target)).double().eval()
+    agent = Agent(recipe.agent, recipe.model.width, 2)
+    task = tasks.Deciding(recipe, toy_dataset, model.requires_grad_(False), agent, CPU)
+    split = toy_dataset.split("valid")
+    recorded: list[Replayed] = []
+
+    def record(work: Callable[..., Tensor], inputs: Sequence[Tensor]) -> Replayed:
+        recorded.append(Replayed(work, inputs))
+        return recorded[-1]
+
+    monkeypatch.setattr(tasks, "Captured", record)
+    monkeypatch.setattr(beginnings, "STEP", BLOCK)
+    wanted = task.find(split)
+    task.compiled = model
+    assert not pays_packed(split, recipe.train.batch_tokens), "compiling would take longer"
+    monkeypatch.setattr(module, "MANY", 100)
+    assert not pays_packed(split, int(split.source.lengths.max()) - 1)
+    found = task.find(split)
+    assert torch.equal(found.reads, wanted.reads)
+    assert torch.equal(found.offsets, wanted.offsets)
+    assert len(recorded) == 1
+    assert len(split.target.tokens) > 2 * BLOCK
+
+
+def test_labels_are_kept_for_the_next_agent(
+    toy_data: Data, toy_dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = short_recipe(toy_data, tmp_path / "agent")
+    recipe = dataclasses.replace(recipe, stages=("agent",), start=str(tmp_path), search=Search(intervals=((1, 4),)))
+    (tmp_path / "model.safetensors").write_bytes(b"some weights")
+    model = Translator(recipe.model, len(toy_dataset.source), len(toy_dataset.target)).eval()
+    searched = []
+
+    def find(task: tasks.Deciding, split: Split) -> Labels:
+        searched.append(split)
+        return find_labels(task.translator, task.recipe.search, split, 200)
+
+    monkeypatch.setattr(tasks.Deciding, "find", find)
+
+    def labels(recipe: Recipe) -> dict[str, Labels]:
+        agent = Agent(recipe.agent, recipe.model.width, 1)
+        return tasks.Deciding(recipe, toy_dataset, model.requires_grad_(False), agent, CPU).labels
+
+    first = labels(recipe)
+    again = labels(dataclasses.replace(recipe, agent=dataclasses.replace(recipe.agent, kind="gru")))
+    assert len(searched) == 2, "one for each split"
+    assert all(torch.equal(first[name].reads, again[name].reads) for name in first)
+    assert all(torch.equal(first[name].offsets, again[name].offsets) for name in first)
+    labels(dataclasses.replace(recipe, search=Search(intervals=((1, 4),), tolerance=0.1)))
+    assert len(searched) == 4, "another question"
+    (tmp_path / "model.safetensors").write_bytes(b"other weights")
+    labels(recipe)
+    assert len(searched) == 6, "another model"

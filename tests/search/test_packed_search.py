@@ -1,0 +1,107 @@
+"""One row of looks finds what a pass for every offset finds, and is no longer than it must be."""
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.helpers.runs import CPU, Replayed, short_recipe
+from whilst.core.settings import Data, Search
+from whilst.data.batches import BLOCK, packed
+from whilst.data.dataset import Dataset, Split
+from whilst.data.vocabulary import PAD
+from whilst.model.transformer import Translator
+from whilst.search import packed_search as beginnings
+from whilst.search.binary_search import Interval, search, search_all
+from whilst.search.packed_search import count_looks, lay, room, search_all_row, search_row
+from whilst.search.sampling import search_sentences
+from whilst.training import tasks
+
+MakeSplit = Callable[..., Split]
+uncompiled = pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile:UserWarning")
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(beginnings, "STEP", BLOCK)
+
+
+@uncompiled
+@pytest.mark.usefixtures("short")
+@pytest.mark.parametrize("target", ["reference", "belief"])
+@pytest.mark.parametrize("slope", ["one", "ratio"])
+@pytest.mark.parametrize("condition", ["concavity", "authors"])
+def test_a_row_finds_what_passes_find(
+    model: Translator, random_split: MakeSplit, target: Any, slope: Any, condition: Any
+) -> None:
+    split = random_split(16, 3)
+    batch = packed(split, np.arange(16), 2 * BLOCK, 2 * BLOCK)
+    real = batch.labels != PAD
+    settings = Search(((0, 4), (3, 7)), slope, condition, target)
+    firsts = torch.tensor([0, 3])[torch.arange(17) % 2]
+    looks = count_looks(split, np.arange(16), firsts[:16].numpy(), 5, settings)
+    first = firsts[batch.target_at.segment]
+    found = search_row(model, batch, settings, first, room(looks))
+    assert torch.equal(found[real], search(model, batch, settings, first)[real])
+    looks = count_looks(split, np.arange(16), np.zeros(16, np.int64), 8, settings)
+    every = search_all_row(model, batch, settings, room(looks))
+    assert torch.equal(every[:, real], search_all(model, batch, settings)[:, real])
+    assert not torch.equal(every[0], every[1])
+
+
+@given(st.integers(0, 1000), st.integers(0, 6), st.integers(1, 6), st.sampled_from(["one", "ratio"]), st.booleans())
+def test_looks_are_counted_without_a_gpu(
+    random_split: MakeSplit, seed: int, first: int, size: int, slope: Any, believes: bool
+) -> None:
+    """As many as are laid, in a row of that very size."""
+    split = random_split(5, seed)
+    batch = packed(split, np.arange(5), BLOCK, BLOCK)
+    first = max(first, 2 - size)  # an interval must have something to read
+    settings = Search(((first, first + size - 1),), slope, target="belief" if believes else "reference")
+    firsts = np.full(5, first)
+    looks = count_looks(split, np.arange(5), firsts, size, settings)
+    interval = Interval(first, size, slope)
+    row = lay(batch, interval, believes, looks)
+    columns, kinds = batch.target.shape[1], size + believes
+    assert bool((row.number < kinds * columns).all()), "nothing is free"
+    assert len(set(row.number.tolist())) == looks
+    free = lay(batch, interval, believes, looks + 3).number[looks:]
+    assert free.tolist() == [kinds * columns] * 3
+    tokens = len(split.target.tokens)
+    assert looks <= kinds * tokens
+    start, length = interval.start(batch)[0], batch.source_lengths[0]
+    asked = sum(int(((start + max(1, d) <= length) & (batch.labels[0] != PAD)).sum()) for d in range(size))
+    assert looks == asked + believes * tokens
+
+
+def test_a_row_has_room_for_other_batches() -> None:
+    assert [room(looks) // beginnings.STEP for looks in (0, 1, 2000, 100_000)] == [1, 1, 2, 51]
+
+
+@uncompiled
+@pytest.mark.usefixtures("short")
+@pytest.mark.filterwarnings("ignore:.*CUDA is not available.*:UserWarning")
+def test_a_recorded_search_finds_the_same(
+    toy_data: Data, toy_dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Recorded once, and again for a batch that needs more room."""
+    settings = Search(((1, 5), (3, 7)), target="belief")
+    recipe = dataclasses.replace(short_recipe(toy_data, tmp_path), search=settings)
+    torch.manual_seed(3)
+    model = Translator(recipe.model, len(toy_dataset.source), len(toy_dataset.target)).double().eval()
+    task = tasks.Translating(recipe, toy_dataset, model, CPU)
+    monkeypatch.setattr(tasks, "Captured", Replayed)
+    recorded = []
+    for count in (10, 9, 30):
+        batch = packed(toy_dataset.split("train"), np.arange(count) + count, 4 * BLOCK, 4 * BLOCK)
+        firsts = torch.tensor([1, 3])[torch.arange(count + 1) % 2]
+        found = task.search_captured(model, batch, settings, firsts)
+        assert torch.equal(found, search_sentences(model, batch, settings, firsts))
+        recorded.append(len(task.captured))
+    assert recorded == [1, 1, 2]

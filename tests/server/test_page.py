@@ -1,0 +1,145 @@
+"""The page without a browser: its modules run in node, its subtitles are compared with ours, its files are ours."""
+
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from tests.live.test_subtitles import spoken
+from whilst.data import toy
+from whilst.evaluation.metrics import average_lagging
+from whilst.live.session import End, Word
+from whilst.live.subtitles import Srt, Subtitles, Vtt
+
+PAGE = Path(__file__).parents[2] / "whilst" / "server" / "page"
+TESTS = Path(__file__).parent / "page"
+FILES = sorted(PAGE.iterdir())
+LONGEST, WIDEST = 350, 116  # lines and columns, as everywhere
+NODE = shutil.which("node")
+needs_node = pytest.mark.skipif(NODE is None, reason="node is not installed: it runs the page's modules in tests")
+
+# Answers a line of JSON, [function, arguments...], with a line of JSON.
+ANSWER = """
+import readline from "node:readline";
+import { lagging } from "./model.js";
+import { srt, vtt } from "./subtitles.js";
+const functions = { lagging, srt, vtt };
+for await (const line of readline.createInterface({ input: process.stdin })) {
+  const [name, ...given] = JSON.parse(line);
+  console.log(JSON.stringify(functions[name](...given)));
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The modules with their tests beside them, where node takes them for modules."""
+    folder = tmp_path_factory.mktemp("page")
+    (folder / "package.json").write_text('{"type": "module"}')
+    (folder / "answer.js").write_text(ANSWER)
+    for path in (*PAGE.glob("*.js"), *TESTS.glob("*.mjs")):
+        shutil.copy(path, folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def ask(folder: Path) -> Iterator[Callable[..., Any]]:
+    assert NODE is not None
+    pipe = subprocess.PIPE
+    with subprocess.Popen([NODE, "answer.js"], cwd=folder, stdin=pipe, stdout=pipe, encoding="utf-8") as node:
+        questions, answers = node.stdin, node.stdout
+        assert questions is not None
+        assert answers is not None
+
+        def ask(*call: Any) -> Any:
+            questions.write(json.dumps(call) + "\n")
+            questions.flush()
+            return json.loads(answers.readline())
+
+        yield ask
+        questions.close()
+
+
+@needs_node
+def test_modules(folder: Path) -> None:
+    tests = sorted(path.name for path in folder.glob("*.test.mjs"))
+    assert len(tests) == len(list(TESTS.iterdir()))
+    done = subprocess.run([str(NODE), "--test", *tests], cwd=folder, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def written(file: Subtitles, path: Path, entries: list[tuple[str, int]]) -> str:
+    for word, at in entries:
+        if word:
+            file.wrote(Word(word, 0, 1, 1), at / 1000, at / 1000)
+        else:
+            file.ended(End(0, 1, 1), at / 1000)
+    file.close()
+    return path.read_text(encoding="utf-8")
+
+
+@needs_node
+@example(words=[("just", 0), ("as", 3_000), ("long", 3_000), ("as", 1_000), ("may", 3_001), ("", 0), ("be", 0)])
+@given(words=spoken)
+def test_subtitles_are_those_of_the_command(
+    ask: Callable[..., Any], folder: Path, words: list[tuple[str, int]]
+) -> None:
+    now, entries = 0, []
+    for word, pause in words:
+        now += pause
+        entries.append((word, now))
+    timeline = [{"text": word, "at": at} if word else None for word, at in entries]
+    for kind, name in ((Srt, "srt"), (Vtt, "vtt")):
+        path = folder / f"a.{name}"
+        assert ask(name, timeline) == written(kind(path), path, entries)
+
+
+@needs_node
+@given(length=st.integers(1, 20), reads=st.lists(st.integers(1, 20), min_size=1, max_size=30).map(sorted))
+def test_lag_is_that_of_the_metrics(ask: Callable[..., Any], length: int, reads: list[int]) -> None:
+    reads = [min(read, length) for read in reads]
+    assert ask("lagging", reads, length) == pytest.approx(average_lagging(reads, length, len(reads)))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_nothing_comes_from_elsewhere(path: Path) -> None:
+    """No other host, and nothing inline: the page's security policy forbids both."""
+    text = path.read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= LONGEST
+    assert max(map(len, text.splitlines())) <= WIDEST or path.suffix == ".svg"
+    hosts = set(re.findall(r"(?:https?:)?//([\w.-]+\.\w+)", text)) - {"www.w3.org"}  # a name, which nobody fetches
+    assert not hosts
+    if path.suffix == ".html":
+        assert not re.search(r"<style|\sstyle=|\son\w+=|<script(?![^>]*\ssrc=)|javascript:", text)
+    if path.suffix == ".js":
+        assert not re.search(r"\beval\(|new Function|innerHTML|setAttribute\(.style", text)
+
+
+def test_what_the_page_names_is_there() -> None:
+    html = (PAGE / "index.html").read_text(encoding="utf-8")
+    named = set(re.findall(r"(?:href|src)=\"static/([^\"]+)\"", html))
+    for module in PAGE.glob("*.js"):
+        named |= set(re.findall(r"from \"\./([^\"]+)\"", module.read_text(encoding="utf-8")))
+    assert named | {"index.html"} == {path.name for path in FILES}, "named but missing, or there but never used"
+
+
+def test_the_toy_sample_is_in_the_toy_language() -> None:
+    text = re.search(r"const TOY = `(.*?)`", (PAGE / "sample.js").read_text(encoding="utf-8"), flags=re.DOTALL)
+    assert text is not None
+    known = {word for pair in toy.pairs(2_000, seed=1) for word in pair.source}
+    assert set(text[1].split()) <= known
+
+
+def test_every_control_has_a_name() -> None:
+    """For who hears the page instead of seeing it; the browser's own tree is asked in test_page_browser."""
+    html = (PAGE / "index.html").read_text(encoding="utf-8")
+    for attributes, text in re.findall(r"<button([^>]*)>(.*?)</button>", html, flags=re.DOTALL):
+        assert "aria-label=" in attributes or re.sub(r"<.*?>", "", text).strip()
+        assert 'type="' in attributes

@@ -1,0 +1,193 @@
+"""Steps done together: each session gets what it would get alone, whoever else comes and goes."""
+
+import copy
+import mmap
+from collections.abc import Callable
+from dataclasses import replace
+from random import Random
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import settings as limit
+from hypothesis import strategies as st
+
+from tests.live.test_session import LETTERS, NAMES, make_policy, make_text
+from whilst.core.errors import UserError
+from whilst.core.settings import Model
+from whilst.live.eager import Eager
+from whilst.live.session import Event, Script, Session, Step, Text
+from whilst.model.cache import lazy_zeros
+from whilst.model.transformer import Translator
+from whilst.policy import Policy, policy
+from whilst.policy.agent import Learnt
+from whilst.server.pool import Batched, Pool, Single
+
+PLACES = 4
+TEXT = make_text(longest=12)
+words = st.lists(st.text(LETTERS, min_size=1, max_size=3), max_size=8)
+talks = st.lists(st.tuples(st.sampled_from(NAMES), words), min_size=1, max_size=9)
+
+
+@pytest.fixture(scope="module")
+def policies(model: Translator) -> dict[str, Policy]:
+    return {name: make_policy(model, name) for name in NAMES}
+
+
+def batched(model: Translator, policies: dict[str, Policy], text: Text = TEXT) -> Batched:
+    return Batched(model, policies.__getitem__, PLACES, text.longest, text.most(text.longest))
+
+
+def eager(model: Translator, chosen: Policy, text: Text = TEXT) -> Eager:
+    return Eager(model, chosen, text.longest, text.most(text.longest))
+
+
+def alone(steps: Eager, talk: list[str], text: Text = TEXT) -> list[Event]:
+    session = Session(steps, text)
+    return [event for word in talk for event in session.feed(word)] + session.finish()
+
+
+class Talk:
+    """A script at a place, fed word by word."""
+
+    def __init__(self, pool: Pool, place: int, name: str, words: list[str]) -> None:
+        self.place, self.words = place, list(words)
+        self.script = Script(TEXT)
+        self.events: list[Event] = []
+        self.done = False
+        pool.use(place, name)
+
+    def tell(self) -> None:
+        """The next word, or the end; only when all that was told is done."""
+        if self.words:
+            self.script.put(self.words.pop(0))
+        else:
+            self.script.end()
+            self.done = True
+        self.events += self.script.settle()
+
+
+def together(pool: Pool, talks: list[tuple[str, list[str]]], turn: Callable[[int], int]) -> list[list[Event]]:
+    """At each turn the talks choose at random whether they take part; who is finished makes room for another."""
+    waiting = list(enumerate(talks))
+    running: dict[int, Talk] = {}
+    free = list(range(PLACES))
+    events: list[list[Event]] = [[] for _ in talks]
+    while waiting or running:
+        if waiting and free and turn(2):
+            number, (name, words) = waiting.pop(0)
+            running[number] = Talk(pool, free.pop(), name, words)
+        for number, talk in list(running.items()):
+            if talk.script.next() is None and turn(2):
+                if talk.done:
+                    events[number] = talk.events
+                    free.append(running.pop(number).place)
+                else:
+                    talk.tell()
+        for step in Step:
+            asks = {n: ask for n, talk in running.items() if (ask := talk.script.next()) and ask.step is step}
+            chosen = {n: ask for n, ask in asks.items() if turn(3)}
+            if chosen:
+                results = pool.do(step, [(running[n].place, ask.unit) for n, ask in chosen.items()])
+                for (number, ask), result in zip(chosen.items(), results, strict=True):
+                    running[number].events += running[number].script.answer(ask, result)
+    return events
+
+
+@given(talks=talks, seed=st.integers(0, 1000))
+@limit(max_examples=60)
+def test_together_is_as_alone(
+    model: Translator, policies: dict[str, Policy], talks: list[tuple[str, list[str]]], seed: int
+) -> None:
+    found = together(batched(model, policies), talks, Random(seed).randrange)
+    assert found == [alone(eager(model, policies[name]), words) for name, words in talks]
+
+
+@given(talks=talks, seed=st.integers(0, 1000))
+@limit(max_examples=10)
+def test_one_by_one_too(
+    model: Translator, policies: dict[str, Policy], talks: list[tuple[str, list[str]]], seed: int
+) -> None:
+    pool = Single(lambda name: eager(model, policies[name]), PLACES)
+    found = together(pool, talks, Random(seed).randrange)
+    assert found == [alone(eager(model, policies[name]), words) for name, words in talks]
+
+
+def test_latencies_of_one_agent_share_a_call(model: Translator, policies: dict[str, Policy]) -> None:
+    first = policies["ahead"]
+    assert isinstance(first, Learnt)
+    agent = copy.deepcopy(first.agent)
+    with torch.no_grad():
+        agent.latency.weight.mul_(9)  # so that it matters
+    both: dict[str, Policy] = {name: replace(first, agent=agent, interval=n) for n, name in enumerate("ab")}
+    calls: list[int] = []
+    hook = agent.register_forward_pre_hook(lambda _, arguments: calls.append(len(arguments[2])))
+    talk = [*"abcdefg"]
+    try:
+        pool = batched(model, both)
+        found = together(pool, [("a", talk), ("b", talk)], lambda _: 1)
+    finally:
+        hook.remove()
+    assert max(calls) == 2
+    assert found == [alone(eager(model, both[name]), talk) for name in "ab"]
+    assert found[0] != found[1], "the latency matters"
+
+
+def test_monotone_heads_too(tiny: Model, translator: Callable[..., Translator]) -> None:
+    model = translator(replace(tiny, cross="monotone"))
+    chosen = {"mma": policy("mma")}
+    talks = [("mma", ["abc", "d", "em", "f"]), ("mma", ["g", "hij", "km"]), ("mma", ["ab"]), ("mma", [*"abcdefm"])]
+    found = together(batched(model, chosen), talks, Random(3).randrange)
+    assert found == [alone(eager(model, chosen["mma"]), words) for _, words in talks]
+
+
+def test_only_places_with_work_are_computed(model: Translator, policies: dict[str, Policy]) -> None:
+    pool = batched(model, policies)
+    rows: list[int] = []
+    hook = model.encoder[0].register_forward_pre_hook(lambda _, arguments: rows.append(len(arguments[0])))
+    try:
+        for place in range(3):
+            pool.use(place, "wait-1")
+        pool.do(Step.BEGIN, [(0, 0), (1, 0), (2, 0)])
+        pool.do(Step.READ, [(0, 5), (2, 6)])
+    finally:
+        hook.remove()
+    assert rows == [2]
+
+
+def test_nothing_is_kept_of_policies_that_nobody_uses(model: Translator) -> None:
+    pool = Batched(model, policy, PLACES, 8, 8)
+    for k in range(1, 50):
+        pool.use(0, f"wait-{k}")
+        pool.do(Step.BEGIN, [(0, 0)])
+    assert len(pool._shared) == 1
+
+
+def test_a_call_that_fails_may_be_made_again_for_fewer(model: Translator, policies: dict[str, Policy]) -> None:
+    """A unit that the model does not know, beside one that it does."""
+    pool = batched(model, policies)
+    for place in (0, 1):
+        pool.use(place, "wait-1")
+    pool.do(Step.BEGIN, [(0, 0), (1, 0)])
+    with pytest.raises(IndexError):
+        pool.do(Step.READ, [(0, 5), (1, 999)])
+    pool.do(Step.READ, [(0, 5)])
+    assert pool.cache.read.tolist()[:2] == [1, 0]
+    steps = eager(model, policies["wait-1"])
+    steps.begin()
+    steps.read(5)
+    assert pool.do(Step.WRITE, [(0, 0)]) == [steps.write()]
+
+
+def test_a_kernel_without_large_pages_is_no_harm(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Strict(mmap.mmap):
+        def madvise(self, *_: int) -> None:
+            raise OSError(22, "Invalid argument")
+
+    monkeypatch.setattr(mmap, "mmap", Strict)
+    assert lazy_zeros((2, 3), torch.float32).tolist() == [[0.0] * 3] * 2
+
+
+def test_an_encoder_that_needs_everything_is_refused(tiny: Model, translator: Callable[..., Translator]) -> None:
+    with pytest.raises(UserError, match="whole source"):
+        Batched(translator(replace(tiny, encoder="bidirectional")), policy, 2, 10, 10)

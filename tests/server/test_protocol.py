@@ -1,0 +1,160 @@
+"""The messages: whatever comes is one of three, or a fault with a code, in one line."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from whilst.core.errors import UserError
+from whilst.evaluation.metrics import average_lagging
+from whilst.live.session import End, Event, Word
+from whilst.server.protocol import (
+    CLOSE,
+    Finish,
+    Limits,
+    Numbering,
+    Order,
+    SessionError,
+    Start,
+    Tally,
+    Words,
+    commit,
+    load,
+    parse,
+)
+
+LIMITS = Limits(message_bytes=200, words=10)
+json_values = st.recursive(
+    st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=9),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+kinds = st.sampled_from(["start", "words", "finish", "", "ready"]) | json_values
+messages = st.fixed_dictionaries(
+    {"type": kinds}, optional=dict.fromkeys(("seq", "text", "latency", "token"), json_values)
+)
+
+
+def parse_or_fault(frame: str | bytes) -> Start | Words | Finish | SessionError:
+    try:
+        return parse(frame, LIMITS)
+    except SessionError as fault:
+        return fault
+
+
+@given(st.text(max_size=300) | st.binary(max_size=300) | messages.map(json.dumps) | json_values.map(json.dumps))
+def test_whatever_comes_is_a_message_or_a_fault(frame: str | bytes) -> None:
+    message = parse_or_fault(frame)
+    if isinstance(message, SessionError):
+        assert message.code in ("protocol", "too_big")
+        assert len(message.message) < 300
+        assert "\n" not in message.message
+        assert json.loads(json.dumps(message.told())) == message.told()
+        return
+    assert isinstance(frame, str)
+    assert len(frame.encode()) <= LIMITS.message_bytes
+    if isinstance(message, Words):
+        message.text.encode()  # no half characters
+    if not isinstance(message, Start):
+        assert type(message.seq) is int
+
+
+@pytest.mark.parametrize(
+    ("frame", "wanted"),
+    [
+        ('{"type":"start"}', Start("medium", "")),
+        ('{"type":"start","latency":"agent-3","token":"t","more":1}', Start("agent-3", "t")),
+        ('{"type":"words","seq":1,"text":"xin chào"}', Words(1, "xin chào")),
+        ('{"type":"finish","seq":2}', Finish(2)),
+    ],
+)
+def test_messages(frame: str, wanted: object) -> None:
+    assert parse(frame, LIMITS) == wanted
+
+
+@pytest.mark.parametrize(
+    ("frame", "code", "about"),
+    [
+        ("", "protocol", "no JSON"),
+        ("[1]", "protocol", "object"),
+        ("[" * 150, "protocol", "JSON"),
+        ('{"type":"words","seq":1}', "protocol", "text: must be a string"),
+        ('{"type":"words","seq":true,"text":"a"}', "protocol", "seq: must be a whole number"),
+        ('{"type":"words","seq":1.0,"text":"a"}', "protocol", "seq: must be a whole number"),
+        ('{"type":"words","seq":1,"text":"\\ud800"}', "protocol", "half a character"),
+        ('{"type":"stop"}', "protocol", "'stop': unknown"),
+        (b'{"type":"start"}', "protocol", "binary"),
+        ("x" * 201, "too_big", "201 bytes"),
+        ("ầ" * 67, "too_big", "201 bytes"),  # three bytes each
+    ],
+)
+def test_faults(frame: str | bytes, code: str, about: str) -> None:
+    with pytest.raises(SessionError) as caught:
+        parse(frame, LIMITS)
+    assert (caught.value.code, caught.value.fatal) == (code, True)
+    assert about in caught.value.message
+
+
+def test_numbers_too_long_to_be_one() -> None:
+    with pytest.raises(SessionError, match="no JSON"):
+        load("9" * 10_000)
+
+
+@given(st.lists(st.integers(-2, 6), max_size=6))
+def test_only_one_after_the_other(numbers: list[int]) -> None:
+    order = Order(LIMITS)
+    for place, number in enumerate(numbers, start=1):
+        if number != place:
+            with pytest.raises(SessionError, match=f"send {place}") as caught:
+                order.take(Finish(number))
+            assert caught.value.code == "sequence"
+            return
+        order.take(Words(number, "a"))
+        assert (order.seq, order.words) == (place, place)
+
+
+def test_words_are_counted() -> None:
+    order = Order(LIMITS)
+    order.take(Words(1, " a b\tc "))
+    order.take(Words(2, " ".join("defghij")))
+    with pytest.raises(SessionError, match="more than 10 words") as caught:
+        order.take(Words(3, "k"))
+    assert caught.value.code == "too_many_words"
+    assert order.seq == 2, "it was not taken"
+
+
+def test_commit_and_final() -> None:
+    events: list[Event] = [Word("xin", 0, 3, 3), Word("chào", 0, 4, 4), End(0, 4, 4), Word("a", 1, 6, 2)]
+    message = commit(7, events)
+    assert message["words"][0] == {"text": "xin", "sentence": 0, "source": 3, "delay": 3}
+    assert [len(message["words"]), message["ends"]] == [3, [{"sentence": 0, "source": 4, "length": 4}]]
+    tally = Tally(source_words=6)
+    for event in [*events, End(1, 6, 2), End(2, 7, 1)]:  # the last one has nothing to say
+        tally.add(event)
+    lag = (average_lagging([3, 4], 4, 2) + average_lagging([2], 2, 1)) / 2
+    wanted = {"type": "final", "ack": 7, "source_words": 6, "words": 3, "sentences": 3, "average_lagging": lag}
+    assert tally.told(7) == wanted
+    assert Tally().told(1)["average_lagging"] is None
+
+
+def test_numbers_and_times() -> None:
+    number = Numbering()
+    first = json.loads(number({"type": "error", "code": "protocol"}, 50.0))
+    assert (first["seq"], first["time"]) == (1, 0)
+    assert json.loads(number({"type": "ready"}, 100.0)) == {"type": "ready", "seq": 2, "time": 0}
+    assert json.loads(number({"type": "final"}, 101.5)) == {"type": "final", "seq": 3, "time": 1.5}
+    assert json.loads(number({"type": "ready"}, 102.0))["time"] == 2.0, "the clock goes on"
+    assert "chào" in number({"type": "commit", "words": ["chào"]}, 103.0)
+
+
+def test_every_code_has_a_close_code() -> None:
+    assert set(CLOSE.values()) <= {1008, 1009, 1011, 1012, 1013}
+    for code in CLOSE:
+        assert SessionError(code, "why").close == CLOSE[code]
+
+
+@pytest.mark.parametrize("name", ["message_bytes", "words", "sessions", "idle", "slow"])
+def test_limits_are_positive(name: str) -> None:
+    with pytest.raises(UserError, match=name):
+        Limits(**{name: 0})

@@ -1,0 +1,78 @@
+"""Ten thousand clients that come and go leave nothing behind."""
+
+import asyncio
+import gc
+import json
+from typing import Any
+
+from tests.helpers.sites import make_served
+from whilst.model.transformer import Translator
+from whilst.server.app import make_app
+from whilst.server.meter import Meter, resident_bytes
+from whilst.server.protocol import Limits
+from whilst.server.talk import Door, Hub
+
+
+class Sockets:
+    """A client at the level of ASGI: no socket, so that ten thousand take no time."""
+
+    def __init__(self, frames: list[str]) -> None:
+        self.events: list[dict[str, Any]] = [{"type": "websocket.connect"}]
+        self.events += [{"type": "websocket.receive", "text": frame} for frame in frames]
+        self.sent: list[dict[str, Any]] = []
+        self.ready = asyncio.Event()
+
+    async def receive(self) -> dict[str, Any]:
+        if self.events:
+            return self.events.pop(0)
+        await self.ready.wait()
+        return {"type": "websocket.disconnect", "code": 1006}
+
+    async def send(self, message: dict[str, Any]) -> None:
+        self.sent.append(message)
+        if message["type"] == "websocket.send":
+            self.ready.set()
+
+
+def test_ten_thousand_come_and_go(model: Translator) -> None:
+    """In every state that a session can be left in; nothing of them stays."""
+    start = '{"type":"start"}'
+    word, end = '{"type":"words","seq":1,"text":"abc"}', '{"type":"finish","seq":2}'
+    ways = [[start], [start, word], [start, word, end], ["rubbish"], [start, end]]
+    scope = {"type": "websocket", "path": "/v1/stream", "headers": [], "query_string": b"", "subprotocols": []}
+
+    async def visit(app: Any, number: int) -> None:
+        client = Sockets(ways[number % len(ways)] if number % 10 == 0 else ways[number % 2 * 3])
+        await app(dict(scope), client.receive, client.send)
+        assert json.loads(client.sent[1]["text"])["type"] in ("ready", "error")
+
+    def count() -> tuple[int, int]:
+        gc.collect()
+        return len(gc.get_objects()), resident_bytes()
+
+    async def settled() -> tuple[int, int]:
+        """When two counts agree: the worker's thread may still hold what it has just done."""
+        last, now = None, count()
+        while last is None or last[0] != now[0]:
+            await asyncio.sleep(0.05)
+            last, now = now, count()
+        return now
+
+    async def main() -> list[tuple[int, int]]:
+        hub = Hub(make_served(model), Limits(sessions=16), Door(), Meter())
+        app = make_app(hub)
+        counts = []
+        async with app.router.lifespan_context(app):
+            for thousand in range(10):
+                for begin in range(0, 1000, 10):
+                    await asyncio.gather(*(visit(app, 1000 * thousand + begin + n) for n in range(10)))
+                while len(hub.worker._free) < 16:
+                    await asyncio.sleep(0.01)
+                assert not hub.talks
+                assert not hub.greeting
+                counts.append(await settled())
+        return counts
+
+    counts = asyncio.run(main())
+    assert counts[-1][0] <= counts[1][0] + 100, "no object for each"
+    assert counts[-1][1] <= counts[1][1] + (8 << 20), "nor memory elsewhere"

@@ -1,0 +1,283 @@
+"""Recipes that are based on others, several of them in one command, and runs that share a translator."""
+
+import dataclasses
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.runs import CPU, LAST, whole_recipe, write_toml
+from whilst.core.config import load_recipe, to_table
+from whilst.core.errors import UserError
+from whilst.core.settings import Data, Evaluate, Recipe, Search
+from whilst.data.prepare import prepare
+from whilst.evaluation.evaluate import evaluate_run
+from whilst.evaluation.record import Record, read_records
+from whilst.model.checkpoint import load_run
+from whilst.model.run_folder import read_recipe
+from whilst.research.paper.paper_doc import write_paper
+from whilst.training.stages import for_each_interval, in_order, stages
+from whilst.training.train import train_all
+
+ROOT = Path(__file__).parents[2]
+ABLATIONS = sorted((ROOT / "recipes/ablations").glob("*.toml"))
+# What the paper varies (its tables 1, 2, 4, 5 and 6), and what each recipe may therefore change.
+CHANGES = {
+    "default": set(),
+    "interval-3": {"search.intervals"},
+    "interval-7": {"search.intervals"},
+    "agent-ground-truth": {"agent.reference"},
+    "condition-ground-truth": {"search.condition"},
+    "base-full": {"objective.name", "train.validate_k", "train.keep"},
+    "base-none": {f"search.train.{name}" for name in ("steps", "lr", "warmup", "validate_every", "save_every")},
+    "agent-gru": {"agent.kind"},
+    "agent-linear": {"agent.kind"},
+}
+
+
+def flat(table: dict[str, object], where: str = "") -> dict[str, object]:
+    found: dict[str, object] = {}
+    for name, value in table.items():
+        found |= flat(value, f"{where}{name}.") if isinstance(value, dict) else {f"{where}{name}": value}
+    return found
+
+
+@pytest.fixture(scope="module", params=["german.de-en", "iwslt14.de-en"])
+def ablations(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Recipe]:
+    """Those of the repository, and those that the document's commands make for the paper's text."""
+    files = ABLATIONS
+    if request.param != "german.de-en":
+        folder = tmp_path_factory.mktemp("copy")
+        shutil.copytree(ROOT / "recipes", folder / "recipes")
+        text = (ROOT / "docs/configuration.md").read_text(encoding="utf-8")
+        for line in re.findall(r"^    ((?:cp|sed) .*)", text, re.MULTILINE):
+            subprocess.run(line, shell=True, cwd=folder, check=True)
+        files = sorted((folder / "recipes/ablations.iwslt14").glob("*.toml"))
+    recipes = {path.stem: load_recipe(path, []) for path in files}
+    assert {recipe.data.dataset for recipe in recipes.values()} == {recipes["default"].data.dataset}
+    assert recipes["default"] == load_recipe(ROOT / f"recipes/{request.param}.toml", [])
+    return recipes
+
+
+def test_every_ablation_of_the_paper_has_a_recipe_that_changes_nothing_else(ablations: dict[str, Recipe]) -> None:
+    assert set(ablations) == set(CHANGES)
+    default = flat(to_table(ablations["default"]))
+    for stem, recipe in ablations.items():
+        own = flat(to_table(recipe))
+        changed = {name for name in own if own[name] != default[name]} - {"run", "start", "stages"}
+        kept = {"train.keep"} if default["train.keep"] == own["train.keep"] else set()
+        assert changed - {"evaluate.policies"} == CHANGES[stem] - kept, stem
+    full = ablations["base-full"].train
+    assert (full.validate_k, full.keep) == (0, "loss"), "wait-5 says nothing about a model that reads all first"
+
+
+def test_the_copies_for_another_text_have_folders_of_their_own(ablations: dict[str, Recipe]) -> None:
+    german = {load_recipe(path, []).run for path in ABLATIONS}
+    assert {recipe.run for recipe in ablations.values()} & german in (german, set())
+
+
+def test_a_recipe_under_two_names_is_trained_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs: list[str] = []
+    monkeypatch.setattr("whilst.training.train.train", lambda recipe, *_: runs.append(recipe.run))
+    train_all([load_recipe(path, []) for path in (ROOT / "recipes/german.de-en.toml", *ABLATIONS)], CPU)
+    assert sorted(runs) == sorted(load_recipe(path, []).run for path in ABLATIONS)
+
+
+@pytest.mark.parametrize("each", [False, True])
+def test_the_ablations_can_be_trained_in_one_go(ablations: dict[str, Recipe], each: bool) -> None:
+    """Whatever one starts from is trained by another of them, and before it."""
+    recipes = list(ablations.values())
+    if each:
+        recipes = [part for recipe in recipes for part in for_each_interval(recipe)]
+    trained: set[str] = set()
+    for recipe in in_order(recipes):
+        for stage in stages(recipe):
+            assert stage.start in trained | {""}, f"{stage.run} needs {stage.start}"
+            trained.add(stage.run)
+    assert len([name for name in trained if name.endswith("agent")]) == len(CHANGES) * (5 if each else 1)
+
+
+def test_all_recipes_load_and_have_folders_of_their_own() -> None:
+    recipes = [load_recipe(path, []) for path in sorted((ROOT / "recipes").rglob("*.toml"))]
+    runs = [recipe.run for recipe in recipes]
+    assert sorted(run for run in set(runs) if runs.count(run) > 1) == ["runs/german.de-en"]  # ablations/default
+
+
+def test_the_order_is_that_of_the_starts() -> None:
+    base, tuned = Recipe(run="b"), Recipe(run="a", start="b", stages=("search", "agent"))
+    agent = Recipe(run="c", start="a/search", stages=("agent",))
+    assert in_order([agent, tuned, base]) == [base, tuned, agent]
+    assert in_order([agent, base]) == [agent, base]  # nobody here trains a/search
+    twice = [Recipe(run="b", stages=("evaluate",)) for _ in range(2)]
+    assert in_order(twice) == twice  # which trains nothing
+    with pytest.raises(UserError, match="two recipes train b"):
+        in_order([base, Recipe(run="b", stages=("translate", "search"))])
+    with pytest.raises(UserError, match="start, teacher: x and y each need another one"):
+        in_order([Recipe(run="x", start="y"), Recipe(run="y", start="x")])
+
+
+def test_a_model_for_each_interval() -> None:
+    policies = "wait-3", "agent-3", "oracle-3", "agent-5"
+    search = Search(intervals=((3, 7), (5, 9), (7, 11)))
+    whole = Recipe(
+        run="r",
+        stages=("translate", "search", "agent", "evaluate"),
+        search=search,
+        evaluate=Evaluate(policies=policies),
+    )
+    base, *parts = for_each_interval(whole)
+    assert (base.run, base.stages, base.evaluate.policies) == ("r", ("translate", "evaluate"), ("wait-3",))
+    assert [part.run for part in parts] == ["r/3-7", "r/5-9", "r/7-11"]
+    assert {part.start for part in parts} == {"r"}
+    assert [part.search.intervals for part in parts] == [((3, 7),), ((5, 9),), ((7, 11),)]
+    assert [part.evaluate.policies for part in parts[:2]] == [("agent-3", "oracle-3"), ("agent-5",)]
+    assert parts[2].stages == ("search", "agent"), "nothing to evaluate"
+    only = dataclasses.replace(whole, run="s", start="r/search", stages=("agent",))
+    assert [part.start for part in for_each_interval(only)] == ["r/3-7/search", "r/5-9/search", "r/7-11/search"]
+    plain = Recipe(run="p")
+    assert for_each_interval(plain) == [plain]
+
+
+@pytest.fixture(scope="module")
+def trained(toy_data: Data, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Recipe]:
+    """Five small ablations of a small system, trained by one call in the wrong order."""
+    folder = tmp_path_factory.mktemp("ablations")
+    default = whole_recipe(toy_data, folder / "default", Evaluate(policies=("wait-1", "agent-1", "agent-2")))
+    write_toml(default, folder / "default.toml")
+    head = 'base = "default.toml"\nrun = "{0}/{1}"\n'
+    texts = {
+        "gru": 'start = "{0}/default/search"\nstages = ["agent", "evaluate"]\nagent.kind = "gru"',
+        "wide": 'start = "{0}/default"\nstages = ["search", "agent", "evaluate"]\n'
+        "search.intervals = [[1, 7], [2, 8]]",
+        "scratch": 'stages = ["search", "agent", "evaluate"]',
+        "full": 'objective.name = "full"',
+    }
+    for name, text in texts.items():
+        policies = 'evaluate.policies = ["agent-1", "agent-2"]\n'
+        (folder / f"{name}.toml").write_text((head + text + "\n" + policies).format(folder, name), encoding="utf-8")
+    recipes = {name: load_recipe(folder / f"{name}.toml", []) for name in [*texts, "default"]}
+    prepare(toy_data)
+    train_all(list(recipes.values()), CPU)
+    return recipes
+
+
+def records_of(recipe: Recipe) -> dict[str, Record]:
+    return {record.policy: record for record in read_records([Path(recipe.run) / "evaluations"])}
+
+
+def test_records_say_what_was_changed(trained: dict[str, Recipe]) -> None:
+    found = {name: records_of(recipe)["agent-2"] for name, recipe in trained.items()}
+    assert {name: record.system for name, record in found.items()} == {
+        "default": "bs-simt",
+        "gru": "bs-simt",
+        "wide": "bs-simt",
+        "scratch": "bs-simt (from scratch)",
+        "full": "bs-simt (from full-sentence)",
+    }
+    kinds = {name: record.settings["agent"]["kind"] for name, record in found.items()}
+    assert kinds == {"default": "lstm", "gru": "gru", "wide": "lstm", "scratch": "lstm", "full": "lstm"}
+    assert found["wide"].settings["search"]["intervals"] == [[1, 7], [2, 8]]
+    assert (Path(trained["gru"].run) / "report/report.md").is_file()
+
+
+def test_an_agent_alone_gets_the_translator_and_leaves_it_alone(trained: dict[str, Recipe]) -> None:
+    run, base = Path(trained["gru"].run), Path(trained["default"].run) / "search"
+    assert load_run(run, CPU).checksum == load_run(base, CPU).checksum
+    assert (read_recipe(run / "agent").agent.kind, read_recipe(base / "agent").agent.kind) == ("gru", "lstm")
+    assert load_run(run, CPU).recipe.agent.kind == "gru"
+
+
+def test_what_is_trained_is_not_trained_again(
+    trained: dict[str, Recipe], capsys: pytest.CaptureFixture[str]
+) -> None:
+    weights = [path for recipe in trained.values() for path in Path(recipe.run).rglob("last.safetensors")]
+    assert len(weights) == 3 + 1 + 2 + 2 + 3
+    before = [path.stat().st_mtime_ns for path in weights]
+    train_all(list(trained.values()), CPU)
+    assert [path.stat().st_mtime_ns for path in weights] == before
+    assert capsys.readouterr().err.count("nothing left to do") == len(weights)
+
+
+def test_the_names_of_an_agents_latencies_are_its_own(trained: dict[str, Recipe], tmp_path: Path) -> None:
+    """Its intervals are not those of the translator's recipe, where agent-2 has another number."""
+    recipe = dataclasses.replace(
+        trained["default"],
+        run=str(tmp_path / "other"),
+        start=trained["default"].run,
+        stages=("agent", "evaluate"),
+        search=Search(intervals=((2, 4), (5, 7)), train=LAST),
+        evaluate=Evaluate(policies=("agent-2", "agent-5")),
+    )
+    train_all([recipe], CPU)
+    assert set(records_of(recipe)) == {"agent-2", "agent-5"}
+    assert {record.system for record in records_of(recipe).values()} == {"bs-simt (multi-path)"}
+
+
+def test_an_agent_alone_is_evaluated_as_its_own_recipe_says(trained: dict[str, Recipe], tmp_path: Path) -> None:
+    """Not as that of the translator, whose policies may not even exist here."""
+    run = Path(trained["gru"].run)
+    assert [record.policy for record in evaluate_run(run, [], tmp_path, True, [], "cpu")] == ["agent-1", "agent-2"]
+    own = ['evaluate.policies=["wait-2"]']
+    assert [record.policy for record in evaluate_run(run, [], tmp_path, True, own, "cpu")] == ["wait-2"]
+    default = trained["default"]
+    recipe = dataclasses.replace(
+        default,
+        run=str(tmp_path / "translation"),
+        start=default.run,
+        stages=("agent",),
+        agent=dataclasses.replace(default.agent, labels="translation"),
+        evaluate=Evaluate(policies=("agent-translation",), threshold=0.4, max_extra=3),
+    )
+    train_all([recipe], CPU)
+    (record,) = evaluate_run(Path(recipe.run), [], tmp_path, True, [], "cpu")
+    assert (record.policy, record.settings["evaluate"]["max_extra"]) == ("agent-translation.threshold-0.4", 3)
+
+
+def test_the_document_puts_them_into_their_tables(trained: dict[str, Recipe], tmp_path: Path) -> None:
+    runs = Path(trained["default"].run).parent
+    write_paper(runs, runs, tmp_path)
+    text = (tmp_path / "paper.md").read_text(encoding="utf-8")
+    for table, value, label, recipe in (
+        ("Table 1", "7", "[1,7]", "wide"),
+        ("Table 5", "scratch", "[1,5]", "scratch"),
+        ("Table 5", "full-sentence", "[1,5]", "full"),
+        ("Table 6", "gru", "[1,5]", "gru"),
+    ):
+        part = text.partition(f"\n## {table}:")[2].partition("\n## ")[0]
+        assert f"\n| {value} | {label} | dataset.src-tgt |" in part
+        assert f"/{recipe}.toml]" in part
+
+
+# The key `base`.
+
+
+def test_a_recipe_is_put_over_its_base(tmp_path: Path) -> None:
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "a.toml").write_text('run = "a"\n[search]\nintervals = [[1, 5]]\n[search.train]\nsteps = 7\n')
+    (tmp_path / "deep/b.toml").write_text('base = "../a.toml"\n[search]\nintervals = [[1, 2]]\n')
+    (tmp_path / "c.toml").write_text('base = "deep/b.toml"\nrun = "c"\n[search.train]\nlr = 0.5\n')
+    recipe = load_recipe(tmp_path / "c.toml", ["train.steps=3"])
+    assert (recipe.run, recipe.search.intervals, recipe.train.steps) == ("c", ((1, 2),), 3)
+    assert (recipe.search.train.steps, recipe.search.train.lr, recipe.search.train.keep) == (7, 0.5, "loss")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('base = "absent.toml"', "base: {0}/absent.toml: no such recipe"),
+        ('base = "a.toml"', "base: {0}/a.toml is based on this recipe in turn; one of them must stand alone"),
+        ('base = "b.toml"', "base: {0}/a.toml is based on this recipe in turn; one of them must stand alone"),
+        ("base = 3", "base: must be text in quotes, not 3"),
+        ('base = "c.toml"', "unknown setting 'train.stpes'; did you mean 'train.steps'?"),
+    ],
+)
+def test_a_base_that_is_none(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "a.toml").write_text(text)
+    (tmp_path / "b.toml").write_text('base = "a.toml"')
+    (tmp_path / "c.toml").write_text("[train]\nstpes = 1")
+    with pytest.raises(UserError) as caught:
+        load_recipe(tmp_path / "a.toml", [])
+    named = tmp_path / ("b.toml" if "b.toml" in text else "a.toml")
+    assert str(caught.value) == f"{named}: {message.format(tmp_path)}"

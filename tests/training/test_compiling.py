@@ -1,0 +1,64 @@
+"""Compiling is most of what a GPU waits for at first: layers that are alike share it."""
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+import torch
+from torch._inductor.async_compile import AsyncCompile
+from torch.fx import GraphModule
+
+from whilst.core.distributed import wake_compilers
+from whilst.core.settings import Model, Search
+from whilst.data.batches import padded
+from whilst.data.dataset import Split
+from whilst.model import objectives
+from whilst.model.transformer import Translator
+from whilst.search.binary_search import search
+
+Graphs = list[GraphModule]
+
+
+@pytest.fixture
+def afresh() -> Iterator[None]:
+    torch.compiler.reset()
+    yield
+    torch.compiler.reset()
+
+
+@pytest.mark.usefixtures("afresh")
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")  # it is the compiler that looks
+def test_layers_of_a_kind_are_compiled_once(
+    tiny: Model, translator: Callable[..., Translator], random_split: Callable[..., Split]
+) -> None:
+    """Once to train and once to search, in whatever order."""
+    model, made = translator(tiny), Graphs()
+
+    def compiler(graph: GraphModule, _: list[torch.Tensor]) -> Callable[..., object]:
+        made.append(graph)
+        return graph.forward
+
+    assert len(model.encoder) > 1
+    assert len(model.decoder) > 1
+    for layer in (*model.encoder, *model.decoder):
+        layer.compile(dynamic=False, backend=compiler)
+    batch = padded(random_split(4, 1), np.arange(4))
+
+    def train() -> int:
+        objectives.decoded(model.train(), batch, batch.source_lengths)
+        return len(made)
+
+    def look() -> int:
+        search(model.eval(), batch, Search(intervals=((1, 5),), target="belief"), 1)
+        return len(made)
+
+    assert [train(), look(), train(), look()] == [2, 4, 4, 4]
+
+
+def test_compilers_wait_for_a_gpu_to_train_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    monkeypatch.setattr(AsyncCompile, "use_process_pool", lambda: calls.append("woken"))
+    wake_compilers(torch.device("cpu"))
+    assert not calls
+    wake_compilers(torch.device("cuda"))
+    assert calls

@@ -1,0 +1,108 @@
+"""What a model says instead of the references: kept, made anew for other weights, and taught to others."""
+
+import dataclasses
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.helpers.runs import CPU, history, short_recipe
+from whilst.core.errors import UserError
+from whilst.core.files import read_json, write_json
+from whilst.core.settings import Data, Evaluate, Limits, Recipe
+from whilst.data.dataset import Dataset, Ragged
+from whilst.data.vocabulary import EOS, Language, Vocabulary
+from whilst.decoding.batched import translate_batch
+from whilst.model.checkpoint import load_run, save_tensors
+from whilst.policy.full import Full
+from whilst.training.distil import FOLDER, translated, with_teacher
+from whilst.training.train import train
+
+SETTINGS = Evaluate(max_ratio=1.0, max_extra=2, batch=64)
+
+
+@pytest.fixture(scope="module")
+def teacher(toy_data: Data, toy_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Recipe:
+    assert toy_folder == Path(toy_data.dataset)
+    made = short_recipe(toy_data, tmp_path_factory.mktemp("teacher") / "run")
+    train(made, CPU)
+    return made
+
+
+def test_translations_are_those_of_the_whole_source(teacher: Recipe, toy_dataset: Dataset, tmp_path: Path) -> None:
+    trained = load_run(Path(teacher.run), CPU)
+    said = translated(trained, toy_dataset, tmp_path, SETTINGS, ("valid",))["valid"]
+    sources = toy_dataset.split("valid").source
+    assert len(said) == len(sources)
+    for number in (0, 7, len(said) - 1):
+        output = translate_batch(trained.model, [sources[number].tolist()], Full(), Limits(1.0, 2))[0]
+        assert said[number].tolist() == [*output.units, EOS]
+
+
+def test_they_are_kept_until_the_weights_change(
+    teacher: Recipe, toy_dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained = load_run(Path(teacher.run), CPU)
+    first = translated(trained, toy_dataset, tmp_path, SETTINGS, ("valid",))["valid"]
+    calls: list[str] = []
+
+    def fake(*arguments: object) -> Ragged:
+        calls.append(str(arguments[-1]))
+        return first
+
+    monkeypatch.setattr("whilst.training.distil.translations", fake)
+    kept = translated(trained, toy_dataset, tmp_path, SETTINGS, ("valid",))["valid"]
+    assert np.array_equal(kept.tokens, first.tokens)
+    assert calls == []
+    weights = Path(shutil.copytree(teacher.run, tmp_path / "other")) / "model.safetensors"
+    save_tensors(weights, dict(trained.model.state_dict()), {"other": "about"})
+    other = load_run(weights.parent, CPU)
+    translated(other, toy_dataset, tmp_path, SETTINGS, ("valid",))
+    assert calls == ["valid"]
+
+
+def test_a_pupil_learns_references_and_translations(teacher: Recipe, toy_dataset: Dataset) -> None:
+    taught = with_teacher(toy_dataset, Path(teacher.run), teacher.evaluate, CPU)
+    before, after = toy_dataset.split("train"), taught.split("train")
+    count = len(before.source)
+    assert len(after.source) == len(after.target) == 2 * count
+    for number in (0, 5, count - 1):
+        assert np.array_equal(after.source[number], after.source[count + number])
+        assert np.array_equal(after.target[number], before.target[number])
+    trained = load_run(Path(teacher.run), CPU)
+    said = translated(trained, toy_dataset, trained.path, teacher.evaluate, ("train",))
+    assert np.array_equal(after.target[count + 3], said["train"][3])
+    assert np.array_equal(taught.split("valid").target.tokens, toy_dataset.split("valid").target.tokens)
+    pupil = dataclasses.replace(
+        teacher,
+        run=f"{teacher.run}-pupil",
+        teacher=teacher.run,
+        stages=("translate", "evaluate"),
+        evaluate=dataclasses.replace(teacher.evaluate, policies=("wait-3",)),
+    )
+    train(pupil, CPU)
+    runs = (history(Path(recipe.run)) for recipe in (teacher, pupil))
+    losses = [[row["train/loss"] for row in rows if "train/loss" in row] for rows in runs]
+    assert losses[0] != losses[1]
+    times = read_json(Path(pupil.run) / "report" / "report.json")["seconds"]
+    assert list(times) == ["teacher: translate", "translate", "evaluate"], "it takes both to get there"
+
+
+def test_what_a_teacher_has_said_is_enough(teacher: Recipe, toy_dataset: Dataset, tmp_path: Path) -> None:
+    asked = with_teacher(toy_dataset, Path(teacher.run), teacher.evaluate, CPU).split("train")
+    shutil.copytree(Path(teacher.run) / FOLDER, tmp_path / FOLDER)
+    again = with_teacher(toy_dataset, tmp_path, teacher.evaluate, CPU).split("train")
+    assert np.array_equal(again.target.tokens, asked.target.tokens)
+    made = tmp_path / FOLDER / "made.json"
+    write_json(made, read_json(made) | {"of": "another text"})
+    with pytest.raises(UserError, match=r"no recipe\.json"):
+        with_teacher(toy_dataset, tmp_path, teacher.evaluate, CPU)
+
+
+def test_a_teacher_must_write_the_same_units(teacher: Recipe, toy_dataset: Dataset) -> None:
+    target = toy_dataset.target
+    other = Language(target.name, target.segmenter, Vocabulary(["another"]))
+    strange = Dataset(toy_dataset.path, toy_dataset.manifest, toy_dataset.source, other)
+    with pytest.raises(UserError, match="other units"):
+        with_teacher(strange, Path(teacher.run), SETTINGS, CPU)

@@ -1,0 +1,240 @@
+"""What people do by mistake with runs and datasets: told in one line, and nothing is lost or mixed up."""
+
+import dataclasses
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.helpers.evaluations import make
+from tests.helpers.runs import CPU, elsewhere, short_recipe, whole_recipe
+from whilst.core.config import load_recipe
+from whilst.core.errors import UserError
+from whilst.core.files import sha256
+from whilst.core.settings import Data, Evaluate, Objective, Recipe
+from whilst.data.dataset import Dataset
+from whilst.data.prepare import prepare
+from whilst.engine.export import export
+from whilst.evaluation.evaluate import check_evaluation, evaluate_run
+from whilst.evaluation.metrics import score
+from whilst.evaluation.record import read_record, rescore
+from whilst.evaluation.seeds import over_seeds
+from whilst.evaluation.trace import read_trace
+from whilst.evaluation.translate import translate_text
+from whilst.live.evaluate_export import evaluate_exported
+from whilst.model.checkpoint import load_run, save_tensors
+from whilst.research.explain import explain
+from whilst.research.sufficiency import resolve, sufficiency
+from whilst.server.served import How, serve_model
+from whilst.training.train import train
+
+
+@pytest.fixture(scope="module")
+def whole(toy_data: Data, toy_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Recipe:
+    """A run with all stages."""
+    assert toy_folder == Path(toy_data.dataset)
+    evaluate = Evaluate(policies=("wait-1", "wait-1"), max_ratio=0.2, max_extra=2)  # one of them twice
+    recipe = whole_recipe(toy_data, tmp_path_factory.mktemp("whole") / "run", evaluate)
+    train(recipe, CPU)
+    return recipe
+
+
+@pytest.fixture(scope="module")
+def turned(toy_data: Data, tmp_path_factory: pytest.TempPathFactory) -> Data:
+    """The same text the other way round."""
+    folder = tmp_path_factory.mktemp("turned")
+    there = Path(prepare(dataclasses.replace(toy_data, dataset=str(folder / "there"))))
+    valid, test = ((f"{split}.target.txt", f"{split}.source.txt") for split in ("valid", "test"))
+    data = Data(str(folder / "turned"), folder=str(there), source="tgt", target="src", units="word")
+    data = dataclasses.replace(data, train=valid, valid=valid, test=test)
+    prepare(data)
+    return data
+
+
+@pytest.fixture(scope="module")
+def offline(toy_data: Data, toy_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Recipe:
+    """A run whose encoder looks both ways."""
+    assert toy_folder == Path(toy_data.dataset)
+    recipe = short_recipe(toy_data, tmp_path_factory.mktemp("offline") / "run")
+    model = dataclasses.replace(recipe.model, encoder="bidirectional")
+    recipe = dataclasses.replace(recipe, model=model, objective=Objective(name="full"))
+    train(recipe, CPU)
+    return recipe
+
+
+def copy(recipe: Recipe, name: str) -> Recipe:
+    other = elsewhere(recipe, name)
+    shutil.copytree(recipe.run, other.run)
+    return other
+
+
+@pytest.mark.parametrize("name", ["last.safetensors", "recipe.json", "model.safetensors"])
+def test_a_finished_run_that_lost_a_file_is_neither_replaced_nor_whole(whole: Recipe, name: str) -> None:
+    recipe = copy(whole, f"without {name}")
+    run = Path(recipe.run)
+    (run / name).unlink()
+    before = {path.name: sha256(path) for path in run.glob("*.safetensors")}
+    with pytest.raises(UserError, match=f"^{run}: was trained to its end, but {name} is gone; put it back"):
+        train(recipe, CPU)
+    assert {path.name: sha256(path) for path in run.glob("*.safetensors")} == before
+
+
+def test_a_run_does_not_settle_among_other_files(whole: Recipe) -> None:
+    recipe = elsewhere(whole, "letters")
+    (folder := Path(recipe.run)).mkdir()
+    (folder / "to my aunt.txt").write_text("Dear aunt,")
+    for restart in (False, True):
+        with pytest.raises(UserError, match=rf"^run: {folder} is no run folder \(it has to my aunt\.txt\)"):
+            train(recipe, CPU, restart)
+    assert [path.name for path in folder.iterdir()] == ["to my aunt.txt"]
+
+
+def test_a_run_does_not_begin_with_itself(whole: Recipe) -> None:
+    with pytest.raises(UserError, match=r"^start: .* is the run itself"):
+        train(dataclasses.replace(whole, start=whole.run), CPU)
+    with pytest.raises(UserError, match=r"^start: "):
+        train(dataclasses.replace(whole, stages=("agent",), start=""), CPU)
+
+
+def first_lines(dataset: str, folder: Path, count: int) -> list[str]:
+    """The settings of a dataset with so much of the test text."""
+    shutil.copytree(dataset, folder)
+    for side in ("source", "target"):
+        text = folder / f"test.{side}.txt"
+        text.write_text("".join(text.read_text().splitlines(keepends=True)[:count]))
+    return [f"data.dataset={folder}"]
+
+
+def test_evaluations_of_an_export_stay_apart_too(whole: Recipe, turned: Data, tmp_path: Path) -> None:
+    export(Path(whole.run), out := tmp_path / "engine")
+    two, three = (first_lines(whole.data.dataset, tmp_path / f"{count}", count) for count in (2, 3))
+    (record,) = evaluate_exported(out, ["wait-1", "wait-1"], "fp32", None, False, two, "cpu")
+    assert (record.policy, record.scores.sentences) == ("wait-1.fp32", 2)
+    before = sha256(path := out / "evaluations" / "test.wait-1.fp32.json")
+    with pytest.raises(UserError, match=f"^{path}: is an evaluation of another text"):
+        evaluate_exported(out, ["wait-1"], "fp32", None, False, three, "cpu")
+    with pytest.raises(UserError, match=f"^data.dataset: .* is tgt to src, but {out} translates src to tgt$"):
+        evaluate_exported(out, ["wait-1"], "fp32", None, False, [f"data.dataset={turned.dataset}"], "cpu")
+    with pytest.raises(UserError, match="was trained with it"):
+        evaluate_exported(out, ["wait-1"], "fp32", None, False, ["search.slope=one"], "cpu")
+    assert sha256(path) == before
+    export(Path(whole.run) / "search", tuned := tmp_path / "tuned")
+    with pytest.raises(UserError, match=f"^{path}: is an evaluation of {whole.run}; choose another folder"):
+        evaluate_exported(tuned, ["wait-1"], "fp32", out / "evaluations", False, two, "cpu")
+    assert sha256(path) == before
+
+
+def test_evaluations_of_other_texts_stay_apart(whole: Recipe, turned: Data, tmp_path: Path) -> None:
+    run = Path(whole.run)
+    with pytest.raises(UserError, match=f"^data.dataset: .* is tgt to src, but {run} translates src to tgt$"):
+        evaluate_run(run, ["wait-1"], None, False, [f"data.dataset={turned.dataset}"], "cpu")
+    other = first_lines(whole.data.dataset, tmp_path / "other", 3)
+    record = run / "evaluations" / "test.wait-1.json"
+    before = sha256(record)
+    with pytest.raises(UserError, match=f"^{record}: is an evaluation of another text; choose another folder with"):
+        evaluate_run(run, ["wait-1"], None, False, other, "cpu")
+    assert sha256(record) == before
+    (twice,) = evaluate_run(run, ["wait-1", "wait-1"], tmp_path / "out", False, other, "cpu")
+    assert twice.scores.sentences == 3
+    (tmp_path / "other" / "test.target.txt").write_text("one line\n")
+    with pytest.raises(UserError, match=r"damaged, test\.source\.txt has 3 lines, test\.target\.txt 1; run"):
+        evaluate_run(run, ["wait-1"], tmp_path / "out", False, other, "cpu")
+
+
+def test_records_know_what_they_were_trained_on_and_began_with(whole: Recipe) -> None:
+    checksum = Dataset.open(Path(whole.data.dataset)).checksum
+    record = read_record(Path(whole.run) / "evaluations" / "test.wait-1.json")
+    assert record.origin == {"dataset_sha256": checksum}
+    (tuned,) = evaluate_run(Path(whole.run), ["agent-1"], None, False, [], "cpu")
+    assert tuned.origin == {"dataset_sha256": checksum, "began_with": "multi-path"}
+    alone = elsewhere(dataclasses.replace(whole, stages=("agent",), start=whole.run), "an agent alone")
+    train(alone, CPU)
+    (steered,) = evaluate_run(Path(alone.run), ["agent-1"], None, False, [], "cpu")
+    assert steered.origin == {"dataset_sha256": checksum}
+
+
+@pytest.mark.parametrize("origin", [{"dataset_sha256": "other"}, {"began_with": "full"}])
+def test_seeds_of_other_text_or_another_start_are_not_pooled(origin: dict[str, str]) -> None:
+    one, other = (make("wait-k", "wait-3", 4.0, 28.0, seed=seed) for seed in (1, 2))
+    assert len(over_seeds([one, other])) == 1
+    assert len(over_seeds([one, dataclasses.replace(other, origin=origin)])) == 2
+
+
+def test_a_seed_is_that_of_all_stages_that_name_none(tmp_path: Path) -> None:
+    (tmp_path / "one.toml").write_text("[train]\nseed = 4\n[agent.train]\nseed = 7\n")
+    recipe = load_recipe(tmp_path / "one.toml", [])
+    assert [part.train.seed for part in (recipe, recipe.search, recipe.agent)] == [4, 4, 7]
+    recipe = load_recipe(tmp_path / "one.toml", ["train.seed=5", "search.train.seed=1"])
+    assert [part.train.seed for part in (recipe, recipe.search, recipe.agent)] == [5, 1, 7]
+
+
+def test_what_needs_the_whole_source_is_not_asked_about_a_part(offline: Recipe, tmp_path: Path) -> None:
+    trained = load_run(Path(offline.run), CPU)
+    with pytest.raises(UserError, match="its encoder needs the whole source"):
+        explain(trained, "kan musak", None, 1)
+    with pytest.raises(UserError, match="its encoder needs the whole source"):
+        serve_model(offline.run, (), How())
+    asked = dataclasses.replace(offline, evaluate=Evaluate(policies=("full", "wait-3")))
+    asked = dataclasses.replace(asked, stages=("translate", "evaluate"))
+    with pytest.raises(UserError, match=r"^policy wait-3: the encoder needs the whole source"):
+        check_evaluation(asked, Dataset.open(Path(offline.data.dataset)), CPU)
+    for name, line in (("s", "kan musak\n"), ("r", "kan musak\n"), ("a", "1-1 2-2\n")):
+        (tmp_path / name).write_text(line)
+    files = tmp_path / "s", tmp_path / "r", tmp_path / "a"
+    with pytest.raises(UserError, match=r"^policy full: whoever has read everything has read enough"):
+        sufficiency([Path(offline.run)], files, ["full"], False, False, tmp_path, [], "cpu")
+
+
+def test_policies_that_a_model_cannot_have_are_told_before_training(whole: Recipe) -> None:
+    asked = dataclasses.replace(whole, evaluate=Evaluate(policies=("mma",)))
+    with pytest.raises(UserError, match="monotone"):
+        check_evaluation(asked, Dataset.open(Path(whole.data.dataset)), CPU)
+
+
+def test_runs_of_other_languages_do_not_compare(whole: Recipe, turned: Data, tmp_path: Path) -> None:
+    other = dataclasses.replace(short_recipe(turned, tmp_path / "turned"), stages=("translate",))
+    train(other, CPU)
+    with pytest.raises(UserError, match=r"^these runs do not compare: .* translates src to tgt, .* tgt to src$"):
+        resolve([Path(whole.run), Path(other.run)], ["wait-1"], [], "cpu")
+
+
+def test_translating_finds_the_agent_and_an_agent_is_no_translator(
+    whole: Recipe, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "text").write_text("kan musak\n")
+    translate_text(Path(whole.run), tmp_path / "text", "agent-1", False, [], "cpu")
+    assert len(capsys.readouterr().out.splitlines()) == 1
+    with pytest.raises(UserError, match=r"is an agent; name its translator, .*/search$"):
+        load_run(Path(whole.run) / "search" / "agent", CPU)
+
+
+def test_a_damaged_dataset_can_be_made_anew(toy_data: Data, tmp_path: Path) -> None:
+    data = dataclasses.replace(toy_data, dataset=str(tmp_path / "set"))
+    checksum = Dataset.open(prepare(data)).checksum
+    (tmp_path / "set" / "train.source.tokens.npy").unlink()
+    assert Dataset.open(prepare(data, overwrite=True)).checksum == checksum
+
+
+def test_weights_that_cannot_be_written_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from safetensors import SafetensorError
+
+    def full(*_: Any) -> None:
+        raise SafetensorError("I/O error: No space left on device")
+
+    monkeypatch.setattr("whilst.model.checkpoint.save_file", full)
+    with pytest.raises(UserError, match=r"cannot be written \(I/O error: No space left on device\); what"):
+        save_tensors(tmp_path / "model.safetensors", {}, {})
+
+
+def test_scoring_names_the_sentence_and_the_kind_of_file(whole: Recipe) -> None:
+    trace = Path(whole.run) / "evaluations" / "test.wait-1.jsonl.xz"
+    sentences = read_trace(trace)
+    with pytest.raises(UserError, match=r"by index: sentence 1 \(from 0\) is missing$"):
+        score([sentences[0], *sentences[2:]], ["a"] * len(sentences))
+    with pytest.raises(UserError, match=r"by index: sentence 1 \(from 0\) is one too many$"):
+        score([*sentences, sentences[1]], ["a"] * len(sentences))
+    with pytest.raises(UserError, match=r"is a record; name its trace, such as test\.wait-1\.jsonl\.xz"):
+        rescore(trace.with_name("test.wait-1.json"))
+    with pytest.raises(UserError, match=r"is a folder; name a file in it$"):
+        read_trace(trace.parent)

@@ -1,0 +1,176 @@
+"""Killed at any moment, a run goes on where it was and ends with the same bits as one that was never stopped."""
+
+import dataclasses
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.runs import (
+    CPU,
+    ENVIRONMENT,
+    about,
+    assert_same,
+    call,
+    changed,
+    command,
+    elsewhere,
+    history,
+    short_recipe,
+    tensors,
+    wait_for,
+    write_toml,
+)
+from whilst.core.errors import UserError
+from whilst.core.settings import Data, Recipe
+from whilst.data.dataset import Dataset
+from whilst.model.transformer import Translator
+from whilst.training.train import train
+from whilst.training.validate import Validation, validate
+
+
+@pytest.fixture
+def recipe(toy_data: Data, toy_folder: Path, tmp_path: Path) -> Recipe:
+    """Dropout, drawn reads, several micro-batches, averages of both kinds: whatever could go out of step."""
+    assert toy_folder == Path(toy_data.dataset)
+    short = changed(short_recipe(toy_data, tmp_path / "run"), accumulate=2, average=2, log_every=1)
+    return dataclasses.replace(short, model=dataclasses.replace(short.model, dropout=0.3))
+
+
+def assert_same_run(left: Path, right: Path) -> None:
+    """All that a run leaves, but for the time it took and where it lies."""
+    names = {path.name for path in left.iterdir()}
+    assert names == {path.name for path in right.iterdir()}
+    weights = sorted(name.removesuffix(".safetensors") for name in names if name.endswith(".safetensors"))
+    assert {"last", "model"} < set(weights)
+    for name in weights:
+        assert_same(tensors(left, name), tensors(right, name))
+        assert about(left, name) == about(right, name)
+    assert history(left) == history(right)
+
+
+def test_interrupted_at_several_places(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C while it validates: it finishes the step, saves, says so; the same call goes on."""
+    recipe = changed(recipe, validate_every=3, save_every=100)
+    whole = train(recipe, CPU)
+    recipe = elsewhere(recipe, "stopped")
+
+    def interrupting(model: Translator, recipe: Recipe, dataset: Dataset) -> Validation:
+        signal.raise_signal(signal.SIGINT)
+        return validate(model, recipe, dataset)
+
+    for step in (3, 6):
+        with monkeypatch.context() as patch:
+            patch.setattr("whilst.training.tasks.validate", interrupting)
+            with pytest.raises(UserError, match=f"stopped after step {step}; the same command goes on from there"):
+                train(recipe, CPU)
+    assert_same_run(train(recipe, CPU), whole)
+
+
+@pytest.mark.parametrize("moment", ["whilst.training.train.finish", "whilst.training.trainer.Trainer.try_average"])
+def test_cut_off_after_the_last_step(recipe: Recipe, monkeypatch: pytest.MonkeyPatch, moment: str) -> None:
+    """All is trained, but the average of checkpoints and the summary are still to come."""
+    whole = train(recipe, CPU)
+    recipe = elsewhere(recipe, "stopped")
+
+    def fail(*_: object) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(moment, fail)
+        with pytest.raises(MemoryError):
+            train(recipe, CPU)
+    assert_same_run(train(recipe, CPU), whole)
+
+
+def test_a_second_control_c_stops_at_once(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    def impatient(model: Translator, recipe: Recipe, dataset: Dataset) -> Validation:  # noqa: ARG001
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+        raise AssertionError("not reached")
+
+    before = signal.getsignal(signal.SIGINT)
+    monkeypatch.setattr("whilst.training.tasks.validate", impatient)
+    with pytest.raises(KeyboardInterrupt):
+        train(recipe, CPU)
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_control_c_saves_and_the_same_command_goes_on(recipe: Recipe, tmp_path: Path) -> None:
+    recipe = changed(recipe, steps=100_000, validate_every=100_000, save_every=100_000)
+    path, run = write_toml(recipe, tmp_path / "recipe.toml"), Path(recipe.run)
+    with subprocess.Popen(
+        command("train", path, "--device", "cpu"), stderr=subprocess.PIPE, text=True, env=ENVIRONMENT
+    ) as process:
+        wait_for(lambda: len(history(run)) >= 3, process)
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert "Traceback" not in said
+    step = about(run)["step"]
+    assert step >= 3
+    stopped = f"whilst: {run}: stopped after step {step}; the same command goes on from there"
+    assert said.splitlines()[-1] == stopped
+    again = call("train", path, "--device", "cpu", "--set", f"train.steps={step + 2}")
+    assert again.returncode == 0, again.stderr
+    assert again.stderr.splitlines()[0].endswith(f"going on from step {step}")
+    assert about(run)["step"] == step + 2
+
+
+# The program as it is, but for a kill in the middle of the first checkpoint from a given step on.
+CUT_OFF = """
+import json, os, runpy, signal, sys
+from pathlib import Path
+from whilst import checkpoint
+
+def save_half(tensors, path, about):
+    whole(tensors, path, about)
+    if "last" in path.name and json.loads(about["about"])["step"] >= int(first):
+        os.truncate(path, Path(path).stat().st_size // 2)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+whole, checkpoint.save_file = checkpoint.save_file, save_half
+first = sys.argv.pop(1)
+runpy.run_module("whilst", run_name="__main__")
+"""
+
+
+def test_killed_at_any_moment_it_ends_with_the_same_bits(recipe: Recipe, tmp_path: Path) -> None:
+    recipe = changed(recipe, steps=40, validate_every=4, save_every=2, patience=9)
+    whole = train(recipe, CPU)
+    recipe = elsewhere(recipe, "killed")
+    path, run = write_toml(recipe, tmp_path / "recipe.toml"), Path(recipe.run)
+    arguments = ("train", path, "--device", "cpu")
+    moments = random.Random(1)
+
+    # At some moment of its work, three times.
+    reached = 0
+    for _ in range(3):
+        target = reached + moments.randint(1, 8)
+        with subprocess.Popen(command(*arguments), stderr=subprocess.PIPE, text=True, env=ENVIRONMENT) as process:
+            wait_for(lambda: bool(rows := history(run)) and rows[-1]["step"] >= target, process)  # noqa: B023
+            time.sleep(moments.random() * 0.05)
+            process.kill()
+            process.communicate()
+        assert process.returncode == -signal.SIGKILL
+        reached = about(run)["step"] if (run / "last.safetensors").is_file() else 0
+        assert reached < 40
+
+    # In the middle of a checkpoint: the half is beside the whole one, which is still there.
+    step = reached + 3
+    cut = [sys.executable, "-c", CUT_OFF, str(step), *map(str, arguments)]
+    done = subprocess.run(cut, capture_output=True, text=True, env=ENVIRONMENT, timeout=100)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert len(list(run.glob(".last.safetensors.*.tmp"))) == 1
+    assert reached < about(run)["step"] < step + 2
+
+    (run / ".tmpAb12cD").touch()  # what safetensors leaves when it is killed: seldom, so that it is put there
+    done = call(*arguments)
+    assert done.returncode == 0, done.stderr
+    assert "going on from step" in done.stderr
+    assert about(run)["step"] == 40
+    assert_same_run(run, whole)

@@ -1,0 +1,109 @@
+"""Two processes under torchrun train as one does with the same micro-batches, and either goes on for the other."""
+
+import dataclasses
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.helpers.runs import (
+    CPU,
+    ENVIRONMENT,
+    about,
+    changed,
+    elsewhere,
+    history,
+    short_recipe,
+    tensors,
+    wait_for,
+    write_toml,
+)
+from whilst.core.settings import Data, Evaluate, Recipe
+from whilst.training.train import train
+
+
+def launch(*recipes: Recipe) -> list[str]:
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    files = [str(write_toml(recipe, Path(recipe.run).with_suffix(".toml"))) for recipe in recipes]
+    return [*launcher, "-m", "whilst", "train", *files, "--device", "cpu"]
+
+
+def torchrun(*recipes: Recipe) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(launch(*recipes), capture_output=True, text=True, env=ENVIRONMENT, timeout=100)
+
+
+def assert_close(left: dict[str, Tensor], right: dict[str, Tensor]) -> None:
+    assert left.keys() == right.keys()
+    for name, tensor in left.items():
+        torch.testing.assert_close(tensor, right[name], rtol=1e-3, atol=1e-4, msg=lambda text: f"{name}: {text}")  # noqa: B023
+
+
+def test_two_processes_do_what_one_does(toy_data: Data, toy_folder: Path, tmp_path: Path) -> None:
+    assert toy_folder == Path(toy_data.dataset)
+    recipe = short_recipe(toy_data, tmp_path / "one")
+    # The rate of the paper's preset does not depend on the length of the run, so that it may grow below.
+    recipe = changed(recipe, preset="paper", clip=1.0, steps=12, accumulate=2, log_every=1, validate_every=4)
+    recipe = changed(recipe, validate_bleu=False, keep="loss")  # a single word that flips would be no mistake
+    recipe = dataclasses.replace(recipe, model=dataclasses.replace(recipe.model, dropout=0.3))
+    one = train(recipe, CPU)
+
+    recipe = elsewhere(recipe, "two")
+    done = torchrun(changed(recipe, steps=8))
+    assert done.returncode == 0, done.stderr
+    two = Path(recipe.run)
+    assert about(two)["step"] == 8
+    said = done.stderr.splitlines()
+    # Each thing is said, and therefore done, by one process only.
+    assert [line.split("loss")[0].split() for line in said if "  loss " in line] == [["step", "4"], ["step", "8"]]
+    rows = history(two)
+    assert [row["step"] for row in rows if "train/loss" in row] == list(range(1, 9))
+    assert [row["step"] for row in rows if "valid/loss" in row] == [4, 8]
+
+    # One process goes on where two stopped.
+    assert train(recipe, CPU) == two
+    for mine, theirs in zip(history(one), history(two), strict=True):
+        assert mine.pop("valid/bleu", None) is theirs.pop("valid/bleu", None) is None
+        assert mine == pytest.approx(theirs, rel=1e-5)
+    assert_close(tensors(two), tensors(one))
+    assert_close(tensors(two, "model"), tensors(one, "model"))
+    assert about(one)["place"] == about(two)["place"]
+
+
+def test_several_recipes_and_a_teacher(toy_data: Data, toy_folder: Path, tmp_path: Path) -> None:
+    """The first process translates for the pupils and evaluates, whilst the other waits."""
+    assert toy_folder == Path(toy_data.dataset)
+    evaluate = Evaluate(policies=("wait-1",), max_ratio=0.2, max_extra=2)
+    recipe = dataclasses.replace(short_recipe(toy_data, tmp_path / "one"), evaluate=evaluate)
+    recipe = changed(recipe, steps=2, accumulate=2, validate_bleu=False, keep="loss")
+    teacher = dataclasses.replace(recipe, stages=("translate", "evaluate"))
+    pupil = dataclasses.replace(elsewhere(teacher, "two"), teacher=teacher.run)
+    done = torchrun(pupil, teacher)
+    assert done.returncode == 0, done.stderr
+    for run in (teacher.run, pupil.run):
+        assert (Path(run) / "evaluations" / "test.wait-1.json").is_file()
+    assert [done.stderr.count(said) for said in ("recipe 2 of 2", "translated by", "nothing left")] == [1, 1, 0]
+    again = torchrun(teacher, pupil)
+    assert again.returncode == 0, again.stderr
+    assert [again.stderr.count(said) for said in ("measured already", "nothing left to do")] == [2, 2]
+
+
+def test_both_stop_where_one_is_asked_to(toy_data: Data, toy_folder: Path, tmp_path: Path) -> None:
+    """Else one would wait for ever for the other's gradients."""
+    assert toy_folder == Path(toy_data.dataset)
+    recipe = changed(short_recipe(toy_data, tmp_path / "one"), steps=10_000, accumulate=2, validate_every=10_000)
+    launcher = subprocess.Popen(launch(recipe), stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
+    run = Path(recipe.run)
+    wait_for(lambda: (run / "last.safetensors").is_file(), launcher)
+    children = Path(f"/proc/{launcher.pid}/task/{launcher.pid}/children").read_text().split()
+    os.kill(int(children[-1]), signal.SIGINT)  # the others hear nothing
+    _, said = launcher.communicate(timeout=100)
+    steps = re.findall(r"stopped after step (\d+)", said)
+    assert len(steps) == 2, said
+    assert len(set(steps)) == 1
+    assert about(run)["step"] == int(steps[0])

@@ -1,0 +1,31 @@
+"""An update: recorded or not, it does the same to the weights."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.helpers.runs import CPU, Replayed, changed, short_recipe
+from whilst.core.settings import Data
+from whilst.data.dataset import Dataset
+from whilst.training import trainer as trainers
+from whilst.training.stages import make_task
+
+
+def test_a_recorded_update_is_an_update(
+    toy_data: Data, toy_dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bit by bit: dropout is the same, and gradients are summed over two micro-batches."""
+    recipe = changed(short_recipe(toy_data, tmp_path), accumulate=2)
+    monkeypatch.setattr(trainers, "Captured", Replayed)
+    weights = []
+    for record in (False, True):
+        trainer = trainers.Trainer(recipe, make_task(recipe, toy_dataset, CPU))
+        trainer.capture = record
+        updates = trainer.work()
+        for _ in range(3):
+            micros, tokens, _ = next(updates)
+            trainer.update(micros, tokens)
+        weights.append(dict(trainer.model.state_dict()))
+    for name, tensor in weights[0].items():
+        assert torch.equal(tensor, weights[1][name]), name

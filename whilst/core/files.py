@@ -1,0 +1,81 @@
+"""Files: transparent decompression, atomic writes, checksums. Knows nothing of translation."""
+
+import contextlib
+import gzip
+import hashlib
+import io
+import json
+import lzma
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, TextIO, cast
+
+from whilst.core.errors import UserError
+
+
+def open_binary(path: Path) -> BinaryIO:
+    """Open a plain, .gz or .xz file for reading bytes."""
+    if path.is_dir():
+        raise UserError(f"{path}: is a folder; name a file in it")
+    if not path.is_file():
+        raise UserError(f"{path}: no such file")
+    if path.suffix == ".gz":
+        return cast(BinaryIO, gzip.open(path, "rb"))
+    if path.suffix == ".xz":
+        return cast(BinaryIO, lzma.open(path, "rb"))
+    return path.open("rb")
+
+
+def read_text(path: Path) -> str:
+    with open_binary(path) as file:
+        return file.read().decode("utf-8")
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[Path]:
+    """Yield a temporary path beside `path`; on success it takes the name, on failure it is removed."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        yield temporary
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def writing_text(path: Path) -> Iterator[TextIO]:
+    """Write UTF-8 text atomically, compressed if the name ends in .gz or .xz (same bytes every time)."""
+    with writing(path) as temporary, temporary.open("wb") as raw:
+        if path.suffix == ".gz":
+            binary = cast(BinaryIO, gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0))
+        elif path.suffix == ".xz":
+            binary = cast(BinaryIO, lzma.open(raw, "wb"))  # noqa: SIM115 (the wrapper below closes it)
+        else:
+            binary = raw
+        with io.TextIOWrapper(binary, encoding="utf-8", newline="\n") as text:
+            yield text
+
+
+def write_json(path: Path, value: Any) -> None:
+    with writing_text(path) as file:
+        json.dump(value, file, ensure_ascii=False, indent=1)
+        file.write("\n")
+
+
+def read_json(path: Path) -> Any:
+    try:
+        return json.loads(read_text(path))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: not valid JSON ({error})") from None
+
+
+def sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def sha256_lines(lines: list[str]) -> str:
+    """Checksum of a text as its lines, so that compression and a missing last newline do not matter."""
+    return hashlib.sha256("".join(f"{line}\n" for line in lines).encode()).hexdigest()

@@ -1,0 +1,191 @@
+"""The reading side of a dataset folder: memory-mapped units, the languages, the text of valid and test.
+
+Knows the folder's format and nothing of how it was made (prepare.py) or what is trained on it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from whilst.core.config import build, to_table
+from whilst.core.errors import UserError
+from whilst.core.files import read_json, sha256, sha256_lines, writing
+from whilst.core.settings import Data
+from whilst.data.text import read_lines
+from whilst.data.vocabulary import Language
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+SPLITS = ("train", "valid", "test")
+DAMAGED = "{}: manifest.json is damaged; run `whilst prepare --overwrite`"
+CLEANING = "unescape", "moses", "detokenise", "tokenised", "lowercase"  # settings that decide what a line becomes
+
+
+class Ragged:
+    """Sentences of different lengths end to end; each ends with EOS."""
+
+    def __init__(self, tokens: npt.NDArray[Any], offsets: npt.NDArray[np.int64]) -> None:
+        self.tokens = tokens  # (units of all sentences,) uint16 or int32
+        self.offsets = offsets  # (sentences + 1,)
+
+    @classmethod
+    def open(cls, folder: Path, name: str) -> "Ragged":
+        """Map `name.tokens.npy` and read `name.offsets.npy`."""
+        try:
+            tokens = np.load(folder / f"{name}.tokens.npy", mmap_mode="r")
+            offsets = np.load(folder / f"{name}.offsets.npy")
+        except (OSError, ValueError, EOFError) as error:
+            raise UserError(
+                f"{folder}: {name} is missing or damaged ({error}); run `whilst prepare` again"
+            ) from None
+        if offsets[-1] != len(tokens):
+            raise UserError(f"{folder}: {name} is cut off; run `whilst prepare` again")
+        return cls(tokens, offsets)
+
+    @classmethod
+    def of(cls, sentences: Sequence[Sequence[int]]) -> "Ragged":
+        offsets = np.cumsum([0, *map(len, sentences)]).astype(np.int64)
+        return cls(np.fromiter((unit for sentence in sentences for unit in sentence), np.int32), offsets)
+
+    @classmethod
+    def joined(cls, first: "Ragged", second: "Ragged") -> "Ragged":
+        """The sentences of one, then those of the other."""
+        offsets = np.concatenate([first.offsets, second.offsets[1:] + first.offsets[-1]])
+        return cls(np.concatenate([first.tokens, second.tokens]), offsets)
+
+    def first(self, count: int) -> "Ragged":
+        """So many sentences."""
+        return Ragged(self.tokens[: self.offsets[count]], self.offsets[: count + 1])
+
+    def save(self, folder: Path, name: str) -> None:
+        for kind, values in (("tokens", self.tokens), ("offsets", self.offsets)):
+            with writing(folder / f"{name}.{kind}.npy") as temporary, temporary.open("wb") as file:
+                np.save(file, values)
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, index: int) -> npt.NDArray[Any]:
+        if not 0 <= index < len(self):
+            raise IndexError(index)
+        return self.tokens[self.offsets[index] : self.offsets[index + 1]]
+
+    @property
+    def lengths(self) -> npt.NDArray[np.int64]:
+        """Units of each sentence, EOS counted."""
+        return np.diff(self.offsets)
+
+
+@dataclass(frozen=True)
+class Split:
+    source: Ragged
+    target: Ragged
+
+
+class Dataset:
+    """An opened dataset folder."""
+
+    def __init__(self, path: Path, manifest: dict[str, Any], source: Language, target: Language) -> None:
+        self.path = path
+        self.manifest = manifest
+        self.source = source
+        self.target = target
+        self._splits: dict[str, Split] = {}  # instead of those in the folder
+
+    @classmethod
+    def open(cls, path: Path) -> "Dataset":
+        manifest = read_manifest(path)
+        try:
+            source, target = (Language.load(path, side) for side in ("source", "target"))
+        except (UserError, OSError, KeyError) as error:
+            raise UserError(
+                f"{path}: a vocabulary is missing or damaged ({error}); run `whilst prepare` again"
+            ) from None
+        return cls(path, manifest, source, target)
+
+    @cached_property
+    def checksum(self) -> str:
+        """Of units and text: who makes the dataset again from the same text gets the same one.
+
+        The manifest does not count. It says how they came about: by which version, from files packed how.
+        """
+        files = sorted(path for path in self.path.iterdir() if path.name != MANIFEST and path.is_file())
+        return sha256_lines([f"{path.name} {sha256(path)}" for path in files])
+
+    def split(self, name: str) -> Split:
+        self._require(name)
+        if name in self._splits:
+            return self._splits[name]
+        return Split(Ragged.open(self.path, f"{name}.source"), Ragged.open(self.path, f"{name}.target"))
+
+    def with_splits(self, splits: dict[str, Split]) -> "Dataset":
+        """The same with other units in these splits, such as translations for targets. The text stays."""
+        changed = Dataset(self.path, self.manifest, self.source, self.target)
+        changed._splits = self._splits | splits
+        return changed
+
+    def require_units(self, what: str, run: Path) -> None:
+        """Of a run that is to work with these numbers, which would be taken for those of its own units."""
+        for side, does, language in (("source", "reads", self.source), ("target", "writes", self.target)):
+            if Language.load(run, side).vocabulary.units != language.vocabulary.units:
+                raise UserError(f"{what}: {run} {does} other units than {self.path}; it must be the same dataset")
+
+    def require_languages(self, what: str, run: Path, settings: Data) -> None:
+        """Of a run that is to translate this text."""
+        own, wanted = (self.source.name, self.target.name), (settings.source, settings.target)
+        if own != wanted:
+            raise UserError(
+                f"{what}: {self.path} is {own[0]} to {own[1]}, but {run} translates {wanted[0]} to {wanted[1]}"
+            )
+
+    def cleaning(self, settings: Data) -> Data:
+        """The settings with those that this text was cleaned by: it need not be the one that a run learnt from."""
+        said = self.manifest["settings"]
+        return build(Data, to_table(settings) | {name: said[name] for name in CLEANING if name in said})
+
+    def text(self, name: str) -> tuple[list[str], list[str]]:
+        """The cleaned lines of valid or test, source and target."""
+        self._require(name)
+        if name == "train":
+            raise UserError(f"{self.path}: the training text is kept as units only; choose valid or test")
+        source, target = (read_lines(self.path / f"{name}.{side}.txt") for side in ("source", "target"))
+        if len(source) != len(target):
+            where = f"{name}.source.txt has {len(source)} lines, {name}.target.txt {len(target)}"
+            raise UserError(f"{self.path}: damaged, {where}; run `whilst prepare --overwrite`")
+        return source, target
+
+    def _require(self, name: str) -> None:
+        there = [split for split in SPLITS if split in self.manifest["splits"]]
+        if name not in there:
+            raise UserError(f"{self.path}: there is no split {name!r}, only {', '.join(there)}")
+
+
+def read_manifest(path: Path) -> dict[str, Any]:
+    """The manifest of a dataset folder, of a format that this version can read."""
+    if not path.is_dir():
+        raise UserError(f"{path}: no such dataset; make it with `whilst prepare`")
+    if not (path / MANIFEST).is_file():
+        raise UserError(f"{path}: not a dataset (no manifest.json); make one with `whilst prepare`")
+    manifest = read_json(path / MANIFEST)
+    if not isinstance(manifest, dict):
+        raise UserError(DAMAGED.format(path))
+    if manifest.get("format") != FORMAT:
+        raise UserError(
+            f"{path}: dataset format {manifest.get('format')}, but this version reads {FORMAT}; "
+            "run `whilst prepare --overwrite`"
+        )
+    if not {"splits", "settings"} <= manifest.keys():
+        raise UserError(DAMAGED.format(path))
+    return manifest
+
+
+def pace_of(manifest: dict[str, Any]) -> tuple[int, int]:
+    """J and I of a dataset's whole training text, end marks counted as search counts them."""
+    train = manifest["splits"]["train"]
+    source, target = (train[side]["units"] + train["pairs"] for side in ("source", "target"))
+    return source, target

@@ -1,0 +1,298 @@
+"""From text to a dataset folder: clean, skip and count, learn the units, write arrays and a manifest.
+
+The folder appears whole or not at all: it is built beside its place and renamed at the end.
+"""
+
+import dataclasses
+import json
+import os
+import shutil
+from array import array
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.table import Table
+
+from whilst import __version__
+from whilst.core.config import to_table
+from whilst.core.console import console, track
+from whilst.core.errors import UserError
+from whilst.core.files import sha256, sha256_lines, write_json, writing_text
+from whilst.core.settings import Data
+from whilst.data.corpora import Files, folder_of, is_tokenised, locate
+from whilst.data.dataset import FORMAT, MANIFEST, SPLITS, Dataset, Ragged, read_manifest
+from whilst.data.text import Pairs, cleaner, read_pairs
+from whilst.data.vocabulary import EOS, UNK, BPESegmenter, Language, PieceSegmenter, Segmenter, WordSegmenter
+
+SIDES = ("source", "target")
+
+
+@dataclasses.dataclass
+class Cleaned:
+    """A split's cleaned lines, and how many pairs were skipped for which reason."""
+
+    source: list[str]
+    target: list[str]
+    read: int
+    skipped: Counter[str]
+
+
+def prepare(settings: Data, overwrite: bool = False) -> Path:
+    """Make the dataset folder of these settings, or find that it is there already."""
+    if settings.codes and settings.units != "bpe":
+        raise UserError(f'data.codes: merges are for data.units = "bpe", not {settings.units!r}')
+    path = Path(settings.dataset)
+    files = locate(settings)
+    inputs = _checksums(files, settings)
+    if path.exists() and any(path.iterdir() if path.is_dir() else [path]):
+        if not (path / MANIFEST).is_file():  # not ours to delete, whatever was asked
+            raise UserError(f"{path}: exists and is not a dataset; give data.dataset another name")
+        if not overwrite and _same(path, settings, inputs):
+            _say(f"{path}: already prepared from these files with these settings, used as it is")
+            return path
+        if not overwrite:
+            raise UserError(
+                f"{path}: holds a dataset made from other files or settings; "
+                "give data.dataset another name, or add --overwrite"
+            )
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    shutil.rmtree(temporary, ignore_errors=True)  # of a killed process with our number
+    temporary.mkdir(parents=True)
+    try:
+        manifest = _build(temporary, files, settings, inputs)
+        _replace(temporary, path)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    console.print(_table(manifest))
+    _say(f"dataset: {path}")
+    _say(f"checksum: {Dataset.open(path).checksum}")
+    return path
+
+
+def _say(line: str) -> None:
+    console.print(line, soft_wrap=True, markup=False)  # a path is printed as it is, never broken
+
+
+def _content(settings: Data) -> dict[str, Any]:
+    """The settings that decide what is in the dataset. Where files lie does not; their checksums do."""
+    places = ("dataset", "folder", "train", "valid", "test", "codes")
+    table: dict[str, Any] = json.loads(json.dumps(to_table(settings)))  # lists for tuples, as in a manifest
+    return {name: value for name, value in table.items() if name not in places}
+
+
+def _same(path: Path, settings: Data, inputs: dict[str, Any]) -> bool:
+    manifest = read_manifest(path)
+    sums = {name: entry["sha256"] for name, entry in inputs.items()}
+    return (
+        # a setting that is newer than the dataset has its default there
+        _content(Data()) | manifest["settings"] == _content(settings)
+        and {name: entry["sha256"] for name, entry in manifest["inputs"].items()} == sums
+    )
+
+
+def _replace(temporary: Path, path: Path) -> None:
+    """Give the finished folder its name; an old dataset leaves only once the new one can take its place."""
+    old = path.with_name(f".{path.name}.{os.getpid()}.old")
+    if path.exists():
+        path.rename(old)
+    temporary.rename(path)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _checksums(files: Files, settings: Data) -> dict[str, Any]:
+    inputs = {}
+    for split in SPLITS:
+        paths: tuple[Path, ...] = getattr(files, split)
+        for number, file in enumerate(paths):
+            side = "pairs" if len(paths) == 1 else SIDES[number % 2]
+            which = f".{number // 2 + 1}" if number > 1 else ""  # of several pairs of files, from the second on
+            inputs[f"{split}{which}.{side}"] = file
+    if settings.codes:
+        inputs["codes"] = folder_of(settings) / settings.codes
+    for file in inputs.values():
+        if not file.is_file():
+            raise UserError(f"{file}: no such file")
+    return {name: {"file": file.name, "sha256": sha256(file)} for name, file in inputs.items()}
+
+
+def _build(folder: Path, files: Files, settings: Data, inputs: dict[str, Any]) -> dict[str, Any]:
+    splits = {split: _read(split, getattr(files, split), settings) for split in SPLITS if getattr(files, split)}
+    source, target = _languages(splits["train"], settings)
+    manifest: dict[str, Any] = {
+        "format": FORMAT,
+        "whilst": __version__,
+        "source": settings.source,
+        "target": settings.target,
+        "vocabulary": {"source": len(source), "target": len(target)},
+        "splits": {},
+        "inputs": inputs,
+        "settings": _content(settings),
+    }
+    for split, cleaned in splits.items():
+        manifest["splits"][split] = _write(folder, split, cleaned, source, target, settings)
+    source.save(folder, "source")
+    target.save(folder, "target")
+    write_json(folder / MANIFEST, manifest)
+    return manifest
+
+
+def _read(split: str, paths: tuple[Path, ...], settings: Data) -> Cleaned:
+    """Read and clean the files of a split, one after the other."""
+    cleaned = Cleaned([], [], 0, Counter())
+    for files in [paths] if len(paths) == 1 else zip(paths[::2], paths[1::2], strict=True):
+        _read_pairs(cleaned, split, files, settings)
+    if not cleaned.source:
+        reasons = ", ".join(f"{count} {why}" for why, count in sorted(cleaned.skipped.items()))
+        raise UserError(f"{paths[0]}: no pair is left of {cleaned.read} ({reasons})")
+    return cleaned
+
+
+def _read_pairs(cleaned: Cleaned, split: str, files: tuple[Path, ...], settings: Data) -> None:
+    """Add the pairs of these files. Training pairs that are no use are left out, elsewhere they are errors."""
+    pairs = read_pairs(files)
+    cleaned.read += len(pairs)
+    source, target = (
+        cleaner(
+            dataclasses.replace(settings, moses=settings.moses and not is_tokenised(settings, file)), language, True
+        )
+        for file, language in zip(pairs.files, (settings.source, settings.target), strict=True)
+    )
+    lines = zip(pairs.source, pairs.target, strict=True)
+    for number, (left, right) in enumerate(track(lines, f"read {split}", "pair", len(pairs)), start=1):
+        left, right = source(left), target(right)
+        reason = _unfit(left, right, settings.max_ratio)
+        if split == "train" and reason:
+            cleaned.skipped[reason] += 1
+            continue
+        if reason == "empty":
+            _refuse_empty(pairs, number, left)
+        cleaned.source.append(left)
+        cleaned.target.append(right)
+
+
+def _unfit(source: str, target: str, max_ratio: float) -> str:
+    if not source or not target:
+        return "empty"
+    if max_ratio:
+        left, right = source.count(" ") + 1, target.count(" ") + 1
+        if max(left, right) > max_ratio * min(left, right):
+            return "ratio"
+    return ""
+
+
+def _refuse_empty(pairs: Pairs, number: int, source: str) -> None:
+    file = pairs.files[1 if source else 0]
+    raise UserError(
+        f"{file}:{number}: an empty {'target' if source else 'source'}; "
+        "a development or test pair needs both sides, so remove the line from both"
+    )
+
+
+def _languages(train: Cleaned, settings: Data) -> tuple[Language, Language]:
+    """Learn how words split and count the units, on all pairs that are neither empty nor too uneven."""
+    both = _segmenters(train, settings)
+    source, target = (
+        Language.count(
+            name,
+            segmenter,
+            Counter(word for line in lines for word in line.split(" ")),
+            settings.minimum_frequency,
+        )
+        for name, segmenter, lines in zip(
+            (settings.source, settings.target), both, (train.source, train.target), strict=True
+        )
+    )
+    return source, target
+
+
+def _segmenters(train: Cleaned, settings: Data) -> tuple[Segmenter, Segmenter]:
+    if settings.units == "word":
+        return WordSegmenter(), WordSegmenter()
+    if settings.codes:
+        codes = BPESegmenter.from_codes(folder_of(settings) / settings.codes)
+        return codes, codes
+    learn = BPESegmenter.learn if settings.units == "bpe" else PieceSegmenter.learn
+    if settings.joint:
+        shared = learn(train.source + train.target, settings.size)
+        return shared, shared
+    return learn(train.source, settings.size), learn(train.target, settings.size)
+
+
+class _Growing:
+    """Sentences while they are being collected: four bytes a unit instead of a list for each sentence."""
+
+    def __init__(self) -> None:
+        self.tokens = array("i")
+        self.ends = array("q")
+
+    def append(self, sentence: list[int]) -> None:
+        self.tokens.extend(sentence)
+        self.tokens.append(EOS)
+        self.ends.append(len(self.tokens))
+
+    def ragged(self, vocabulary: int) -> Ragged:
+        kind = np.uint16 if vocabulary <= 1 << 16 else np.int32
+        return Ragged(np.array(self.tokens, dtype=kind), np.array([0, *self.ends], dtype=np.int64))
+
+
+def _write(
+    folder: Path, split: str, cleaned: Cleaned, source: Language, target: Language, settings: Data
+) -> dict[str, Any]:
+    """Number a split's units, write its arrays (and text), return what the manifest says of it."""
+    sides = (source, _Growing()), (target, _Growing())
+    long = 0
+    lines = zip(cleaned.source, cleaned.target, strict=True)
+    for pair in track(lines, f"number {split}", "pair", len(cleaned.source)):
+        ids = [language.encode(line.split(" "))[0] for (language, _), line in zip(sides, pair, strict=True)]
+        if max(map(len, ids)) > settings.max_length:
+            long += 1
+            if split == "train":
+                continue
+        for (_, growing), sentence in zip(sides, ids, strict=True):
+            growing.append(sentence)
+    if not sides[0][1].ends:
+        raise UserError(f"data.max_length: every {split} pair has more than {settings.max_length} units")
+    entry: dict[str, Any] = {"pairs": len(sides[0][1].ends), "read": cleaned.read}
+    if split == "train":
+        skipped = {"empty": cleaned.skipped["empty"], "too_long": long, "ratio": cleaned.skipped["ratio"]}
+        entry["skipped"] = skipped
+    else:
+        entry["too_long_kept"] = long
+    for side, (language, growing) in zip(SIDES, sides, strict=True):
+        ragged = growing.ragged(len(language))
+        ragged.save(folder, f"{split}.{side}")
+        units = len(ragged.tokens) - len(ragged)
+        entry[side] = {
+            "units": units,
+            "longest": int(ragged.lengths.max()) - 1,
+            "unknown": int((ragged.tokens == UNK).sum()) / units,
+        }
+        if split != "train":
+            text: list[str] = getattr(cleaned, side)
+            with writing_text(folder / f"{split}.{side}.txt") as file:
+                file.writelines(f"{line}\n" for line in text)
+            entry[side]["text_sha256"] = sha256_lines(text)
+    return entry
+
+
+def _table(manifest: dict[str, Any]) -> Table:
+    names = f"{manifest['source']} / {manifest['target']}"
+    sizes = " / ".join(f"{size:,}" for size in manifest["vocabulary"].values())
+    table = Table(title=f"{names}, vocabulary {sizes}")
+    table.add_column("split")
+    for name in ("pairs", "skipped", f"units {names}", "unknown"):
+        table.add_column(name, justify="right")
+    for split, entry in manifest["splits"].items():
+        reasons = [f"{count:,} {why}" for why, count in entry.get("skipped", {}).items() if count]
+        if entry.get("too_long_kept"):
+            reasons = [f"({entry['too_long_kept']:,} too long, kept)"]
+        table.add_row(
+            split,
+            f"{entry['pairs']:,}",
+            "\n".join(reasons).replace("_", " ") or "0",
+            " / ".join(f"{entry[side]['units']:,}" for side in SIDES),
+            " / ".join(f"{entry[side]['unknown']:.2%}" for side in SIDES),
+        )
+    return table

@@ -1,0 +1,154 @@
+"""Parallel text: read it, check it, clean it. Every complaint names the file and the line.
+
+Knows files and characters; nothing of units, vocabularies or which pairs are worth training on.
+"""
+
+import html
+import html.entities
+import lzma
+import re
+import unicodedata
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from whilst.core.errors import UserError
+from whilst.core.files import open_binary
+from whilst.core.settings import Data
+
+# A whole name and its semicolon are demanded: html.unescape would also see signs in "&copy2" and "&nothing;".
+_ENTITY = re.compile(r"&(?:#[0-9]+|#[xX][0-9a-fA-F]+|[A-Za-z][A-Za-z0-9]*);")
+_MARK = b"\xef\xbb\xbf"  # a byte order mark is no part of the first word
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Aligned lines as they stand in the files; line i of both is the pair number i + 1."""
+
+    source: list[str]
+    target: list[str]
+    files: tuple[Path, Path]  # the same file twice for a TSV
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+
+def read_lines(path: Path) -> list[str]:
+    """The lines of a plain, .gz or .xz file. Only "\\n" ends a line, so that counts agree with `wc -l`."""
+    try:
+        with open_binary(path) as file:
+            content = file.read()
+    except (lzma.LZMAError, zlib.error, EOFError, OSError) as error:
+        raise UserError(f"{path}: cannot be read, damaged or not what its name says ({error})") from None
+    if not content.removeprefix(_MARK).strip():
+        raise UserError(f"{path}: the file is empty; give a file with one sentence a line")
+    return split_lines(content, str(path))
+
+
+def split_lines(content: bytes, name: str) -> list[str]:
+    """The lines of what was read from the file or stream of this name."""
+    while content.startswith(_MARK):  # or a second one would be taken off when it is read again
+        content = content.removeprefix(_MARK)
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        found = f"byte 0x{content[error.start]:02x}"
+        raise UserError(
+            f"{name}:{line}: not valid UTF-8 ({found}); convert it, for example with iconv -t UTF-8"
+        ) from None
+    lines = text.split("\n")
+    if lines[-1] == "":
+        lines.pop()
+    return lines
+
+
+def read_pairs(files: tuple[Path, ...]) -> Pairs:
+    """Read two aligned files (source, target), or one TSV with the source in the first column."""
+    if len(files) == 1:
+        return _read_tsv(files[0])
+    source, target = (read_lines(path) for path in files)
+    if len(source) != len(target):
+        raise UserError(
+            f"{files[0]} has {len(source)} lines but {files[1]} has {len(target)}; "
+            "line i of one must be the translation of line i of the other"
+        )
+    return Pairs(source, target, (files[0], files[1]))
+
+
+def _read_tsv(path: Path) -> Pairs:
+    source, target = [], []
+    for number, line in enumerate(read_lines(path), start=1):
+        columns = line.split("\t")
+        if len(columns) != 2:
+            raise UserError(
+                f"{path}:{number}: {len(columns)} column{'s' * (len(columns) != 1)} instead of 2; "
+                "write source, one tab, target"
+            )
+        source.append(columns[0])
+        target.append(columns[1])
+    return Pairs(source, target, (path, path))
+
+
+def unescape(text: str) -> str:
+    """Entities to characters: &apos; &quot; &amp; &#91; and all others that HTML knows."""
+    return _ENTITY.sub(_character, text)
+
+
+def _character(match: re.Match[str]) -> str:
+    entity = match[0]
+    return html.unescape(entity) if entity[1] == "#" else html.entities.html5.get(entity[1:], entity)
+
+
+def cleaner(settings: Data, language: str, of_corpus: bool = False) -> Callable[[str], str]:
+    """The function that makes a cleaned line of a raw one: words joined by one space.
+
+    Training text, test text and live input all go through it, so that a model meets what it was trained on.
+    `of_corpus`: the lines are of the recipe's files, which may have to be detokenised; what people say need not.
+    """
+    tokenise = moses(language) if settings.moses else None
+    restore = detokeniser(language) if settings.detokenise and of_corpus else None
+
+    def clean(line: str) -> str:
+        if settings.unescape:
+            line = unescape(line)
+        line = unicodedata.normalize("NFC", line)
+        if restore is not None:
+            line = restore(line)
+        if tokenise is not None:
+            line = tokenise(line)
+        if settings.lowercase:
+            line = unicodedata.normalize("NFC", line.lower())  # lower-casing can take letters apart
+        return " ".join(line.split())
+
+    return clean
+
+
+def moses(language: str, escape: bool = False) -> Callable[[str], str]:
+    """The Moses tokeniser. With `escape` it writes entities, as the original script does."""
+    tokeniser = _sacremoses().MosesTokenizer(lang=language)
+
+    def tokenise(line: str) -> str:
+        return str(tokeniser.tokenize(line, return_str=True, escape=escape))
+
+    return tokenise
+
+
+def detokeniser(language: str) -> Callable[[str], str]:
+    """Moses backwards: tokens become text as people write it."""
+    detokeniser = _sacremoses().MosesDetokenizer(lang=language)
+
+    def restore(line: str) -> str:
+        return str(detokeniser.detokenize(line.split(), unescape=False))
+
+    return restore
+
+
+def _sacremoses() -> Any:
+    try:
+        import sacremoses
+    except ImportError:
+        raise UserError("Moses needs the package sacremoses: pip install 'whilst[moses]'") from None
+    return sacremoses

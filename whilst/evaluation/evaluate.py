@@ -1,0 +1,294 @@
+"""From a trained model and a text to a trace and its record: what was written, when, and how good it is."""
+
+import dataclasses
+import functools
+import itertools
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from whilst.core.console import console, track
+from whilst.core.distributed import circumstances, pick_device
+from whilst.core.errors import UserError
+from whilst.core.files import sha256_lines
+from whilst.core.settings import Evaluate, Recipe
+from whilst.core.workers import all_done, helpers
+from whilst.data.dataset import Dataset, Split
+from whilst.data.vocabulary import EOS
+from whilst.decoding.batched import translate
+from whilst.decoding.beam import beam_search
+from whilst.decoding.loop import Output
+from whilst.decoding.monotonic_heads import find_heads, heads_table, write_heads
+from whilst.evaluation.identity import agent_checksum, origin, pair_name, policy_name, settings_table, system_name
+from whilst.evaluation.record import Record, record_path, require_same_runs, require_same_text, write_up
+from whilst.evaluation.trace import Sentence
+from whilst.model.checkpoint import Trained, load_run
+from whilst.model.names import agent_names, can_end_early, oracle_names, place_of, tokens_of, with_threshold
+from whilst.model.run_folder import SEARCH, has_agent, home, overridden, pace_in
+from whilst.policy import Policy, policy
+from whilst.policy.agent import Learnt
+from whilst.policy.diagonal import Diagonal
+from whilst.policy.mma import NO_HEADS, Stopped
+from whilst.policy.oracle import Oracle
+from whilst.policy.patient import Patient
+from whilst.search.labels import find_labels
+
+NO_AGENT = 'policy {}: {} has no agent; train one with stages = [… "agent"]'
+
+
+def words_with_times(source: Sequence[str], output: Output, trained: Trained) -> Iterator[tuple[str, int, float]]:
+    """The words of a translation, each with the reads and the time at which it was whole."""
+    buffer = trained.target.word_buffer(trained.recipe.evaluate.copies)
+    waiting = deque(trained.source.names(source))
+    # One entry more in reads and times than in units: the end mark's.
+    for unit, reads, ms in zip(output.units, output.reads, output.times, strict=False):
+        while waiting and waiting[0][0] <= reads:
+            buffer.hear(waiting.popleft()[1])
+        for word in buffer.feed(unit):
+            yield word, reads, ms
+    # A word whose end only the end mark shows is whole when that is written.
+    for word in buffer.flush():
+        yield word, output.reads[-1], output.times[-1]
+
+
+def to_sentence(index: int, source: str, reference: str, output: Output, trained: Trained) -> Sentence:
+    """What happened in one sentence, in words and in units."""
+    words = source.split()
+    units, word_of_unit = trained.source.encode(words)
+    written = list(words_with_times(words, output, trained))
+    return Sentence(
+        index=index,
+        prediction=" ".join(word for word, _, _ in written),
+        delays=tuple(word_of_unit[min(reads, len(units)) - 1] for _, reads, _ in written),
+        elapsed=tuple(ms for _, _, ms in written),
+        reads=tuple(min(reads, len(units)) for reads, _ in zip(output.reads, output.units, strict=False)),
+        source_length=len(words),
+        source_units=len(units),
+        reference_length=len(reference.split()),
+        source=source,
+        reference=reference,
+    )
+
+
+def to_units(trained: Trained, lines: Sequence[str]) -> list[list[int]]:
+    """Cleaned lines as the model reads them."""
+    return [[*trained.source.encode(line.split())[0], EOS] for line in lines]
+
+
+def translate_lines(trained: Trained, lines: Sequence[str], policy: Policy, settings: Evaluate) -> list[Output]:
+    """Translate cleaned lines; beam search where the settings ask for it."""
+    limits = settings.limits
+    sources = to_units(trained, lines)
+    if settings.beam == 1:
+        return translate(trained.model, sources, policy, limits, settings.batch)
+    check_beam(policy.name, settings)
+    size = max(1, settings.batch // settings.beam)
+    outputs: list[Output] = []
+    for start in track(range(0, len(sources), size), "translating", "batches"):
+        outputs += beam_search(trained.model, sources[start : start + size], settings.beam, limits)
+    return outputs
+
+
+def evaluate(
+    trained: Trained, dataset: Dataset, chosen: Policy, settings: Evaluate, folder: Path, with_text: bool
+) -> Callable[[], Record]:
+    """Translate a split. What is left to do needs no model, so that another process may do it: to score it, and to
+    write `folder/SPLIT.NAME.jsonl.xz` and its record beside it (see `policy_name`)."""
+    sources, references = dataset.text(settings.split)
+    began = time.perf_counter()
+    outputs = translate_lines(trained, sources, chosen, settings)
+    seconds = time.perf_counter() - began
+    sentences = [
+        to_sentence(index, source, reference, output, trained)
+        for index, (source, reference, output) in enumerate(zip(sources, references, outputs, strict=True))
+    ]
+    name = policy_name(chosen.name, settings)
+    trace = trace_path(folder, chosen.name, settings)
+    record_path(trace).unlink(missing_ok=True)  # killed now, it must not leave a new trace beside an old record
+    if isinstance(chosen, Stopped):
+        heads = find_heads(trained.model, to_units(trained, sources), outputs, settings.batch)
+        write_heads(folder / f"{settings.split}.{name}.heads.json", heads)
+        console.print(heads_table(heads))
+    recipe = trained.recipe
+    about = {
+        "system": system_name(recipe, chosen.name, trained.path),
+        "policy": name,
+        "pair": pair_name(recipe),
+        "split": settings.split,
+        "source_sha256": sha256_lines(sources),
+        "reference_sha256": sha256_lines(references),
+        "settings": settings_table(recipe, settings, dataset, chosen.name),
+        "model_sha256": trained.checksum,
+        "agent_sha256": agent_checksum(trained, chosen.name),
+        "origin": origin(trained.path, recipe),
+        "seconds": round(seconds, 2),
+        **circumstances(trained.model.target_embedding.weight.device),
+    }
+    return functools.partial(write_up, about, trace, sentences, references, with_text)
+
+
+def trace_path(folder: Path, name: str, settings: Evaluate) -> Path:
+    return folder / f"{settings.split}.{policy_name(name, settings)}.jsonl.xz"
+
+
+def choose(
+    name: str, trained: Trained, settings: Evaluate, split: Split | None, output: nn.Module | None = None
+) -> Policy:
+    """The policy of this name: full, wait-3, diagonal-3, agent-1, oracle-1; an agent's 1 is an interval's first.
+
+    `output` makes logits, if not the model itself.
+    """
+    chosen = _choose(name, trained, settings, split)
+    if settings.ending == "free" or not can_end_early(chosen.name):
+        return chosen
+    return Patient(chosen, output or trained.model.logits)
+
+
+def _choose(name: str, trained: Trained, settings: Evaluate, split: Split | None) -> Policy:
+    kind, _, argument = name.partition("-")
+    if kind == "mma" and trained.recipe.model.cross != "monotone":
+        raise UserError(NO_HEADS)
+    if kind == "diagonal":
+        return Diagonal.parse(argument, pace_in(trained.path, trained.recipe))
+    if kind not in ("agent", "oracle"):
+        return policy(name)
+    if kind == "oracle" and settings.precision != "single":
+        raise UserError(f"policy {name}: its reads are searched for in single precision; leave evaluate.precision")
+    if kind == "oracle":
+        number = place_of(name, oracle_names(trained.recipe.search))
+        if split is None:
+            raise UserError(f"policy {name}: an oracle needs the reference; use it with `whilst evaluate`")
+        return Oracle(name, oracle_reads(trained, split, number))
+    if trained.agent is None:
+        raise UserError(NO_AGENT.format(name, trained.path))
+    if trained.taught is not None and trained.recipe.search.deciding != trained.taught.deciding:
+        raise UserError(f"--set search.…: the agent of {trained.path} has learnt by other settings; leave them")
+    name, threshold = with_threshold(name, settings.threshold)
+    return Learnt(name, trained.agent, trained.model, place_of(name, trained.agents), threshold)
+
+
+def oracle_reads(trained: Trained, split: Split, number: int) -> list[list[int]]:
+    """The reads that search finds for each pair of a split, in its order."""
+    settings = trained.recipe.search
+    one = dataclasses.replace(settings, intervals=(settings.intervals[number],))
+    reads = find_labels(trained.model, one, split, 8192).reads[0].tolist()
+    return [reads[begin:end] for begin, end in itertools.pairwise(split.target.offsets.tolist())]
+
+
+def with_settings(trained: Trained, overrides: list[str]) -> Trained:
+    """The run with some settings changed, of those that can still be changed after training."""
+    return dataclasses.replace(trained, recipe=overridden(trained.recipe, overrides, trained.path))
+
+
+def check_precision(settings: Evaluate, device: torch.device) -> None:
+    if settings.precision == "half" and device.type != "cuda":
+        raise UserError('evaluate.precision: "half" makes GPUs faster, but a CPU slower; write "single"')
+
+
+def check_beam(name: str, settings: Evaluate) -> None:
+    if settings.beam != 1 and name != "full":
+        raise UserError(f"evaluate.beam: a beam takes words back, so it is for full only, not {name}")
+
+
+def check_evaluation(recipe: Recipe, dataset: Dataset, device: torch.device) -> None:
+    """What can be known to be wrong before anything is trained."""
+    settings = recipe.evaluate
+    check_precision(settings, device)
+    dataset.text(settings.split)
+    for named in settings.policies if len(recipe.stages) > 1 else ():  # nobody waits long for the others
+        name, _ = with_threshold(named, settings.threshold)
+        kind, _, argument = name.partition("-")
+        check_beam(name, settings)
+        if recipe.model.encoder == "bidirectional" and kind != "full":
+            raise UserError(f"policy {name}: the encoder needs the whole source; evaluate it under full only")
+        if kind == "mma" and recipe.model.cross != "monotone":
+            raise UserError(NO_HEADS)
+        if kind == "oracle":
+            place_of(name, oracle_names(recipe.search))
+        elif kind == "diagonal":
+            tokens_of(kind, argument)
+        elif kind != "agent":
+            policy(name)
+        elif "agent" in recipe.stages:
+            place_of(name, agent_names(recipe.search, recipe.agent.labels))
+        elif not has_agent(home(Path(recipe.run), name)):
+            raise UserError(NO_AGENT.format(name, recipe.run))
+
+
+def with_precision(trained: Trained, settings: Evaluate) -> Trained:
+    """The run with model and agent in the precision that is wanted; single stays what it is."""
+    check_precision(settings, trained.model.target_embedding.weight.device)
+    if settings.precision == "half":
+        for part in filter(None, (trained.model, trained.agent)):
+            part.half()  # in place: there is one model, and policies know it
+    return trained
+
+
+def loader(overrides: list[str], device: str, settings: Evaluate | None = None) -> Callable[[Path], Trained]:
+    """Loads run folders, each of them once: several policies share a model. `settings` instead of the run's own."""
+
+    def load(folder: Path) -> Trained:
+        trained = load_run(folder, pick_device(device))
+        if settings is not None:
+            trained = dataclasses.replace(trained, recipe=dataclasses.replace(trained.recipe, evaluate=settings))
+        return with_settings(trained, overrides)
+
+    return functools.cache(load)
+
+
+@dataclasses.dataclass(frozen=True)
+class Asked:
+    """A policy, the model that it is for, and how to evaluate it."""
+
+    name: str  # without a threshold
+    trained: Trained
+    settings: Evaluate
+
+
+def find_asked(run: Path, policies: Sequence[str], load: Callable[[Path], Trained]) -> tuple[Recipe, list[Asked]]:
+    """A run's recipe and the policies, or those of that recipe if none is named."""
+    # Of a run whose translator is another's there is only the fine-tuned one.
+    run = run if (run / "recipe.json").is_file() or not (run / SEARCH).is_dir() else run / SEARCH
+    recipe = load(run).recipe
+    asked: dict[tuple[str, float], Asked] = {}  # one that is named twice, once
+    for named in policies or recipe.evaluate.policies:
+        name, _ = with_threshold(named, 0.0)
+        trained = load(home(run, name))  # whose recipe says at which probability its agent WRITEs
+        threshold = with_threshold(named, trained.recipe.evaluate.threshold)[1]
+        settings = dataclasses.replace(recipe.evaluate, threshold=threshold)
+        asked.setdefault((name, threshold), Asked(name, trained, settings))
+    return recipe, list(asked.values())
+
+
+def evaluate_run(
+    run: Path,
+    policies: Sequence[str],
+    out: Path | None,
+    with_text: bool,
+    overrides: list[str],
+    device: str,
+    settings: Evaluate | None = None,
+) -> list[Record]:
+    """Evaluate a run under each policy; the run's own recipe says what is not given."""
+    recipe, asked = find_asked(run, policies, loader(overrides, device, settings))
+    dataset = Dataset.open(Path(recipe.data.dataset))
+    dataset.require_languages("data.dataset", run, recipe.data)
+    chosen = []  # all of them first: a mistyped name must not cost the time of those before it
+    for one in asked:
+        check_beam(one.name, one.settings)
+        trained = with_precision(one.trained, one.settings)
+        split = dataset.split(one.settings.split)
+        if one.name.startswith("oracle-"):
+            dataset.require_units("data.dataset", trained.path)  # its reads are found on the dataset's own numbers
+        chosen.append((trained, choose(one.name, trained, one.settings, split), one.settings))
+    folder = out or run / "evaluations"
+    traces = [trace_path(folder, one.name, one.settings) for one in asked]
+    require_same_text(traces, dataset, recipe.evaluate.split)
+    if out is not None or overrides:  # else they are the run's own, and what was trained anew is measured anew
+        require_same_runs((trace, one.name, one.trained.recipe) for trace, one in zip(traces, asked, strict=True))
+    works = (evaluate(trained, dataset, one, settings, folder, with_text) for trained, one, settings in chosen)
+    return all_done(works, helpers() if len(chosen) > 1 and pick_device(device).type == "cuda" else 0)

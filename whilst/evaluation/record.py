@@ -1,0 +1,255 @@
+"""The record of an evaluation, `NAME.json` beside the trace `NAME.jsonl.xz`, and scoring a trace again.
+
+A record says what was measured, on which text (by checksum) and how to get it again. Scoring again needs
+no model: latency comes from the trace alone, quality from the trace and the reference text.
+"""
+
+import dataclasses
+import json
+import typing
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from whilst.core.config import build
+from whilst.core.errors import UserError
+from whilst.core.files import read_json, sha256_lines, write_json
+from whilst.core.settings import Data, Recipe
+from whilst.data.dataset import Dataset
+from whilst.data.text import cleaner, read_lines
+from whilst.evaluation.metrics import Scores, score
+from whilst.evaluation.trace import Sentence, find_problem, read_trace, write_trace
+
+FORMAT = 1
+_SUFFIXES = (".jsonl", ".jsonl.gz", ".jsonl.xz")
+
+
+@dataclass(frozen=True)
+class Record:
+    """One evaluation."""
+
+    system: str  # label; one that the paper uses (multi-path, wait-k, bs-simt, ...) is set beside its numbers
+    policy: str  # such as wait-3 or full
+    pair: str  # such as iwslt15.en-vi
+    split: str
+    scores: Scores
+    trace: str  # file name, in the same folder
+    source_sha256: str  # of the cleaned lines
+    reference_sha256: str
+    settings: dict[str, Any]  # the whole recipe
+    model_sha256: str
+    command: str
+    seconds: float  # decoding
+    device: str
+    versions: dict[str, str]
+    agent_sha256: str = ""  # of an agent's policy; older records do not have it
+    # What the settings do not tell: dataset_sha256, of what it was trained on, and began_with, the objective of the
+    # model that it started from. Older records have none.
+    origin: dict[str, str] = field(default_factory=dict)
+
+
+def record_path(trace: Path) -> Path:
+    """NAME.json for NAME.jsonl, NAME.jsonl.gz or NAME.jsonl.xz."""
+    for suffix in _SUFFIXES:
+        if trace.name.endswith(suffix):
+            return trace.with_name(trace.name.removesuffix(suffix) + ".json")
+    raise UserError(f"{trace}: a trace's name ends in {', '.join(_SUFFIXES)}")
+
+
+def write_up(
+    about: dict[str, Any], trace: Path, sentences: list[Sentence], references: list[str], text: bool
+) -> Record:
+    """Write a trace, score it, and write the record, of which `about` is what sentences do not tell."""
+    write_trace(trace, sentences, text)
+    record = Record(**about, trace=trace.name, scores=score(sentences, references))
+    write_record(record_path(trace), record)  # last: whoever finds it finds the others
+    return record
+
+
+def write_record(path: Path, record: Record) -> None:
+    table = {item.name: getattr(record, item.name) for item in dataclasses.fields(record)}
+    for name in ("agent_sha256", "origin"):
+        if not table[name]:
+            del table[name]
+    scores = {"scores": record.scores.to_table(), "signatures": dict(record.scores.signatures)}
+    write_json(path, {"format": FORMAT, **table, **scores})
+
+
+def read_record(path: Path) -> Record:
+    table = read_json(path)
+    if not isinstance(table, dict) or table.pop("format", None) != FORMAT:
+        raise UserError(f"{path}: not an evaluation's record (format {FORMAT}); run `whilst evaluate` again")
+    kinds = {name: _KINDS.get(hint, dict) for name, hint in typing.get_type_hints(Record).items()}
+    kinds["signatures"] = dict
+    table.setdefault("agent_sha256", "")
+    table.setdefault("origin", {})
+    if set(table) != set(kinds):
+        raise UserError(f"{path}: missing or unknown {', '.join(sorted(set(table) ^ set(kinds)))}")
+    for name, kind in kinds.items():
+        if not isinstance(table[name], kind):
+            raise UserError(f"{path}: {name!r} is of the wrong kind, {table[name]!r}")
+    try:
+        scores = Scores.from_table(table.pop("scores"), table.pop("signatures"))
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
+    return Record(**table, scores=scores)
+
+
+ELSEWHERE = "choose another folder with --out, or remove it"
+_KINDS: dict[Any, Any] = {str: str, float: (float, int)}  # all else is a table
+
+
+def require_same_text(traces: Iterable[Path], dataset: Dataset, split: str) -> None:
+    """Evaluations of some other text that lie where these are to lie must not be replaced."""
+    wanted = sha256_lines(dataset.text(split)[1])
+    for trace in traces:
+        found = _in_the_way(trace)
+        if found is not None and found.reference_sha256 != wanted:
+            raise UserError(f"{record_path(trace)}: is an evaluation of another text; {ELSEWHERE}")
+
+
+def require_same_runs(wanted: Iterable[tuple[Path, str, Recipe]]) -> None:
+    """Nor must those of some other run, or of an oracle that was searched for otherwise.
+
+    `wanted`: where a trace is to lie, of which policy, by which recipe.
+    """
+    for trace, policy, recipe in wanted:
+        record = _in_the_way(trace)
+        if record is None:
+            continue
+        run, search = record.settings.get("run"), record.settings.get("search", {})
+        if run != recipe.run:
+            raise UserError(f"{record_path(trace)}: is an evaluation of {run}; {ELSEWHERE}")
+        now = json.loads(json.dumps(recipe.search.deciding))  # lists for tuples, as in a record
+        if policy.startswith("oracle-") and any(search.get(name) != value for name, value in now.items()):
+            raise UserError(f"{record_path(trace)}: is an oracle of another search; {ELSEWHERE}")
+
+
+def _in_the_way(trace: Path) -> Record | None:
+    """The record of what lies where a trace is to lie; one that cannot be read is no loss."""
+    path = record_path(trace)
+    try:
+        return read_record(path) if path.is_file() else None
+    except UserError:  # damaged, or of another version
+        return None
+
+
+def find_records(folder: Path) -> list[Path]:
+    """The record of every trace under a folder that has one."""
+    traces = sorted(path for suffix in _SUFFIXES for path in folder.rglob(f"*{suffix}"))
+    return [path for path in dict.fromkeys(map(record_path, traces)) if path.is_file()]
+
+
+def read_records(places: list[Path]) -> list[Record]:
+    """Records from files (a record or its trace) and folders (every trace in them that has a record)."""
+    records: list[tuple[Path, Path]] = []
+    for place in places:
+        if place.is_dir():
+            files = find_records(place)
+            if not files:
+                raise UserError(f"{place}: no evaluation in this folder; run `whilst evaluate` first")
+        elif not place.exists():
+            raise UserError(f"{place}: no such file or folder; `whilst evaluate` makes them")
+        else:
+            files = [place if place.suffix == ".json" else record_path(place)]
+        records += [(path.resolve(), path) for path in files]
+    return [read_record(path) for path in dict(records).values()]  # one that is named twice, once
+
+
+@dataclass(frozen=True)
+class Rescored:
+    """What scoring a trace again gave."""
+
+    scores: Scores
+    sentences: list[Sentence]  # with the text that was joined
+    record: Record | None  # what the evaluation itself had measured
+    notes: list[str]  # what could not be measured or checked, and what to do about it
+
+    @property
+    def early(self) -> int:
+        """Sentences whose last word was written before the whole source had been read."""
+        return sum(bool(one.delays) and one.delays[-1] < one.source_length for one in self.sentences)
+
+    @property
+    def length(self) -> float | None:
+        """Words written for each of the references', if they have any."""
+        wanted = sum(one.reference_length for one in self.sentences)
+        return sum(len(one.delays) for one in self.sentences) / wanted if wanted else None
+
+    @property
+    def differences(self) -> dict[str, tuple[float | None, float | None]]:
+        """Figures that are not as recorded: (recorded, now). Those that need absent text are left out."""
+        if self.record is None:
+            return {}
+        now, then = self.scores.to_table(), self.record.scores.to_table()
+        return {name: (then[name], now[name]) for name in now if now[name] not in (None, then[name])}
+
+
+def rescore(trace: Path, source: Path | None = None, reference: Path | None = None) -> Rescored:
+    """Score a trace without the model, joining text by line and checking that it is the recorded one."""
+    if trace.suffix == ".json" and trace.is_file():
+        raise UserError(f"{trace}: is a record; name its trace, such as {trace.stem}{_SUFFIXES[-1]}")
+    sentences = read_trace(trace)
+    notes = []
+    record = None
+    path = record_path(trace)
+    if path.is_file():
+        record = read_record(path)
+    else:
+        notes.append(f"no record {path.name} beside the trace: text is checked by its word counts only")
+    data = _data(record, path)
+    if source is not None:
+        lines = _lines(source, data, data.source, sentences, record.source_sha256 if record else None)
+        sentences = _join(sentences, "source", lines, source)
+    if reference is not None:
+        lines = _lines(reference, data, data.target, sentences, record.reference_sha256 if record else None)
+        sentences = _join(sentences, "reference", lines, reference)
+    texts = [item.reference for item in sorted(sentences, key=lambda item: item.index)]
+    references = [text for text in texts if text is not None]
+    if len(references) < len(sentences):
+        notes.append("no reference text: BLEU, sacreBLEU and chrF are left out; give --reference FILE")
+    has_all = len(references) == len(sentences)
+    return Rescored(score(sentences, references if has_all else None), sentences, record, notes)
+
+
+def _data(record: Record | None, path: Path) -> Data:
+    """How the text was cleaned. Without a record, only Unicode and spaces are made regular."""
+    if record is None:
+        return Data()
+    try:
+        return build(Data, record.settings.get("data", {}), "data.")
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
+
+
+def _lines(file: Path, data: Data, language: str, sentences: list[Sentence], expected: str | None) -> list[str]:
+    raw = read_lines(file)
+    if len(raw) != len(sentences):
+        raise UserError(f"{file}: has {len(raw)} lines, the trace has {len(sentences)} sentences")
+    lines = list(map(cleaner(replace(data, moses=data.moses and not data.tokenised), language, True), raw))
+    if data.moses and data.tokenised and sha256_lines(lines) != expected:  # this file was not one of the tokenised
+        lines = list(map(cleaner(data, language, True), raw))
+    actual = sha256_lines(lines)
+    if expected is not None and actual != expected:
+        raise UserError(
+            f"{file}: not the evaluated text (checksum {actual[:12]}, the record says {expected[:12]}); "
+            "give the file that was evaluated"
+        )
+    return lines
+
+
+def _join(
+    sentences: list[Sentence], side: Literal["source", "reference"], lines: list[str], file: Path
+) -> list[Sentence]:
+    joined = []
+    for sentence in sentences:
+        if sentence.index >= len(lines):
+            raise UserError(f"{file}: has no line {sentence.index + 1}, which the trace translates")
+        text = lines[sentence.index]
+        with_text = replace(sentence, source=text) if side == "source" else replace(sentence, reference=text)
+        problem = find_problem(with_text)
+        if problem:
+            raise UserError(f"{file}:{sentence.index + 1}: {problem}; give the file that was evaluated")
+        joined.append(with_text)
+    return joined

@@ -1,0 +1,138 @@
+"""The tables of a report as headings and cells, and the two ways to show them: Markdown and the terminal.
+
+Decides how figures are written; what they are is seeds.py's and compare.py's business.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich import box
+from rich.console import JustifyMethod
+from rich.markup import escape
+from rich.table import Table
+
+from whilst.evaluation import paper_numbers as paper
+from whilst.evaluation.compare import AtLatency, Comparison, Gap, compare, has_diagonal, paper_system
+from whilst.evaluation.seeds import Result
+from whilst.model.names import point_name
+
+NONE = "—"
+MARK = "†"  # a gap between two points of different latency
+# heading, figure, digits
+COLUMNS = (
+    ("AL", "al", 2),
+    ("AL word", "al_word", 2),
+    ("LAAL", "laal", 2),
+    ("AP", "ap", 3),
+    ("DAL", "dal", 2),
+    ("CW", "cw", 2),
+    ("BLEU", "bleu", 2),
+    ("sacreBLEU", "sacrebleu", 2),
+    ("chrF", "chrf", 2),
+)
+NAMES = tuple(name for _, name, _ in COLUMNS)
+
+
+@dataclass(frozen=True)
+class Column:
+    heading: str  # a new line where a terminal may break it
+    is_text: bool = False  # text stands left, figures right
+    style: str = ""  # in a terminal
+
+
+SYSTEM = Column("system", is_text=True)
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table before it is known where it will be shown."""
+
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[str]]
+
+    def to_markdown(self) -> list[str]:
+        headings = [column.heading.replace("-\n", "-").replace("\n", " ") for column in self.columns]
+        rules = ["---" if column.is_text else "---:" for column in self.columns]
+        return [f"| {' | '.join(row)} |" for row in (headings, rules, *self.rows)]
+
+    def to_terminal(self, title: str = "", is_tight: bool = False) -> Table:
+        """Only a system's name may be broken into lines; figures, policies and intervals stay whole."""
+        table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, int(not is_tight), 0, 0))
+        table.title, table.title_justify = title or None, "left"
+        for column in self.columns:
+            justify: JustifyMethod = "left" if column.is_text else "right"
+            if column is SYSTEM:
+                table.add_column(column.heading, justify=justify, style=column.style, overflow="fold")
+            else:  # where it must be cut after all it shows
+                table.add_column(column.heading, justify=justify, style=column.style, no_wrap=True)
+        for row in self.rows:
+            table.add_row(*map(escape, row))
+        return table
+
+
+def figure(value: float | None, digits: int = 2, deviation: float | None = None) -> str:
+    """A figure, with its deviation where it is a mean over seeds."""
+    if value is None:
+        return NONE
+    return f"{value:.{digits}f}" + ("" if deviation is None else f" ± {deviation:.{digits}f}")
+
+
+def signed(value: float | None) -> str:
+    return NONE if value is None else f"{value:+.2f}"
+
+
+def all_results(results: Sequence[Result], names: Sequence[str], is_short: bool = False) -> Grid:
+    """One row a result, with the figures of these names; in short without the paper's best system."""
+    chosen = [column for column in COLUMNS if column[1] in names]
+    has_seeds = any(len(result.records) > 1 for result in results)
+    columns = [SYSTEM, Column("policy", is_text=True), *([Column("seeds")] if has_seeds else [])]
+    columns += [Column(heading, style="bold" if name in ("al", "bleu") else "") for heading, name, _ in chosen]
+    versus = ("paper (diff)",) if is_short else ("paper, same system", f"paper, {paper.BEST}")
+    has_paper = any(paper.systems(result.records[0].pair) for result in results)
+    columns += [Column(heading, style="dim") for heading in versus if has_paper]
+    rows = []
+    for result in results:
+        scores, deviations = result.scores, result.deviations
+        cells = [*result.cells, *([str(len(result.records))] if has_seeds else [])]
+        cells += [figure(scores[name], digits, deviations[name]) for _, name, digits in chosen]
+        theirs = [compare(result, system) for system in (paper_system(result), paper.BEST)]
+        rows.append(cells + [_versus(item) for item in theirs[: len(versus)] if has_paper])
+    return Grid(columns, rows)
+
+
+def _versus(comparison: Comparison | None) -> str:
+    return NONE if comparison is None else f"{comparison.bleu:.2f} ({comparison.difference:+.2f})"
+
+
+def equal_latency(rows: Sequence[AtLatency]) -> Grid:
+    diagonal = ["over\ndiagonal"] if has_diagonal(rows) else []
+    headings = ["AL", "paper", "ours", "over\npaper", "multi-\npath", "over\nit", *diagonal]
+    headings += ["paper\nover\nits", "oracle"]
+    bold = ("over\npaper", "over\nit")
+    columns = [SYSTEM, Column("interval", is_text=True)]
+    columns += [Column(heading, style="bold" if heading in bold else "") for heading in headings]
+    cells = []
+    for row in rows:
+        ours = [figure(row.ours), signed(row.over_paper)]
+        base = [figure(row.multi_path), signed(row.over_multi_path)]
+        base += [signed(row.over_diagonal)] * len(diagonal) + [signed(row.paper_over_multi_path)]
+        cells.append([row.system, row.label, figure(row.al), figure(row.paper), *ours, *base, figure(row.oracle)])
+    return Grid(columns, cells)
+
+
+def agent_and_oracle(rows: Sequence[Gap]) -> Grid:
+    headings = ("agent\nAL", "agent\nBLEU", "oracle\nAL", "oracle\nBLEU")
+    columns = [SYSTEM, Column("interval", is_text=True), *map(Column, headings), Column("gap", style="bold")]
+    cells = []
+    for row in rows:
+        agent, oracle = row.agent, row.oracle
+        theirs = [figure(oracle.al), figure(oracle.bleu)] if oracle else [NONE] * 2
+        mark = MARK if row.bleu is not None and not row.is_at_equal_latency else ""
+        gap = signed(row.bleu) + mark
+        cells.append([agent.name, point_label(agent), figure(agent.al), figure(agent.bleu), *theirs, gap])
+    return Grid(columns, cells)
+
+
+def point_label(result: Result) -> str:
+    intervals = result.records[0].settings.get("search", {}).get("intervals", [])
+    return point_name(result.policy, intervals, result.weight)

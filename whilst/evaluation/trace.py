@@ -1,0 +1,167 @@
+"""Traces: what happened when sentences were translated, one JSON object a line, with SimulEval's keys.
+
+A trace is enough to measure latency again without the model; quality needs the reference text as well,
+which a trace may carry or leave out. Knows neither models nor metrics.
+
+`reference_words` is our `reference_length`: SimulEval's LogInstance owns an attribute of that name and
+refuses lines that try to set it.
+"""
+
+import itertools
+import json
+import lzma
+import math
+import zlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from whilst.core.errors import UserError
+from whilst.core.files import read_text, writing_text
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """One translated sentence."""
+
+    index: int  # line in the corpus, from 0
+    prediction: str  # whole words joined by one space
+    delays: tuple[int, ...]  # per word: source words read when the word was complete
+    elapsed: tuple[float, ...]  # per word: ms since the decoding of its batch began
+    reads: tuple[int, ...]  # per target unit (no eos): source units read, eos not counted
+    source_length: int  # words
+    source_units: int  # model units, eos not counted
+    reference_length: int  # words
+    source: str | None = None
+    reference: str | None = None
+
+    @property
+    def words(self) -> list[str]:
+        return self.prediction.split()
+
+
+def write_trace(path: Path, sentences: Iterable[Sentence], with_text: bool) -> None:
+    """Write a .jsonl, .jsonl.gz or .jsonl.xz; without text, the corpus's own words are left out."""
+    with writing_text(path) as file:
+        for sentence in sentences:
+            problem = find_problem(sentence)
+            if problem:
+                raise ValueError(f"sentence {sentence.index}: {problem}")
+            file.write(_to_line(sentence, with_text) + "\n")
+
+
+def _to_line(sentence: Sentence, with_text: bool) -> str:
+    row = {
+        "index": sentence.index,
+        "prediction": sentence.prediction,
+        "delays": sentence.delays,
+        "elapsed": [round(ms, 1) for ms in sentence.elapsed],
+        "prediction_length": len(sentence.delays),
+        # null, not absent: SimulEval takes an absent reference for an empty one, which has one word
+        "reference": sentence.reference if with_text else None,
+        "source": sentence.source if with_text else None,
+        "source_length": sentence.source_length,
+        "reads": sentence.reads,
+        "source_units": sentence.source_units,
+        "reference_words": sentence.reference_length,
+    }
+    return json.dumps(row, ensure_ascii=False, separators=(",", ":"))
+
+
+def read_trace(path: Path) -> list[Sentence]:
+    """Read and check a trace; an error names the file and the line."""
+    try:
+        lines = read_text(path).split("\n")
+    except (UnicodeDecodeError, OSError, EOFError, lzma.LZMAError, zlib.error) as error:
+        raise UserError(f"{path}: cannot be read ({error})") from None
+    if lines[-1] == "":
+        lines.pop()
+    if not lines:
+        raise UserError(f"{path}: is empty; a trace has one JSON object a line")
+    sentences: list[Sentence] = []
+    first_seen: dict[int, int] = {}
+    for number, line in enumerate(lines, start=1):
+        where = f"{path}:{number}"
+        sentence = _from_line(line, where)
+        problem = find_problem(sentence)
+        if problem:
+            raise UserError(f"{where}: {problem}")
+        earlier = first_seen.setdefault(sentence.index, number)
+        if earlier != number:
+            raise UserError(f"{where}: index {sentence.index} stands in line {earlier} already")
+        sentences.append(sentence)
+    return sentences
+
+
+def _from_line(line: str, where: str) -> Sentence:
+    try:
+        row = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise UserError(f"{where}: not valid JSON ({error})") from None
+    if not isinstance(row, dict):
+        raise UserError(f"{where}: must be a JSON object")
+
+    def take(key: str, *kinds: type) -> Any:
+        if key not in row and type(None) not in kinds:
+            raise UserError(f"{where}: {key!r} is missing")
+        value = row.get(key)
+        if type(value) not in kinds:
+            raise UserError(f"{where}: {key!r} must be {' or '.join(_NAMES[kind] for kind in kinds)}")
+        return value
+
+    def take_list(key: str, *kinds: type) -> tuple[Any, ...]:
+        values = take(key, list)
+        if any(type(value) not in kinds for value in values):
+            raise UserError(f"{where}: {key!r} must hold only {_NAMES[kinds[0]]}s")
+        return tuple(values)
+
+    sentence = Sentence(
+        index=take("index", int),
+        prediction=take("prediction", str),
+        delays=take_list("delays", int),
+        elapsed=tuple(float(ms) for ms in take_list("elapsed", float, int)),
+        reads=take_list("reads", int),
+        source_length=take("source_length", int),
+        source_units=take("source_units", int),
+        reference_length=take("reference_words", int),
+        source=take("source", str, type(None)),
+        reference=take("reference", str, type(None)),
+    )
+    if take("prediction_length", int) != len(sentence.delays):
+        raise UserError(f"{where}: 'prediction_length' differs from the number of delays")
+    return sentence
+
+
+_NAMES = {int: "whole number", float: "number", str: "text", list: "list", type(None): "null"}
+
+
+def find_problem(sentence: Sentence) -> str:
+    """What cannot be true of a translated sentence, in words; empty if all is well."""
+    words = sentence.words
+    counts = (sentence.index, sentence.source_length, sentence.source_units, sentence.reference_length)
+    if min(counts) < 0:
+        return "index and lengths must not be negative"
+    if sentence.prediction != " ".join(words):
+        return "prediction must be words joined by one space"
+    if len(sentence.delays) != len(words):
+        return f"{len(words)} words in the prediction but {len(sentence.delays)} delays"
+    if len(sentence.elapsed) != len(words):
+        return f"{len(words)} words in the prediction but {len(sentence.elapsed)} elapsed times"
+    if not _is_rising(sentence.delays, sentence.source_length):
+        return f"delays must rise from 0 to at most the source's {sentence.source_length} words"
+    if not _is_rising(sentence.reads, sentence.source_units):
+        return f"reads must rise from 0 to at most the source's {sentence.source_units} units"
+    if not all(map(math.isfinite, sentence.elapsed)) or not _is_rising(sentence.elapsed, math.inf):
+        return "elapsed times must be finite and must not fall"
+    for name, text, length in (
+        ("source", sentence.source, sentence.source_length),
+        ("reference", sentence.reference, sentence.reference_length),
+    ):
+        if text is not None and len(text.split()) != length:
+            return f"the {name} has {len(text.split())} words, its stated length is {length}"
+    return ""
+
+
+def _is_rising(values: Sequence[float], limit: float) -> bool:
+    return all(a <= b for a, b in itertools.pairwise((0, *values, limit)))

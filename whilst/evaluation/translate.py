@@ -1,0 +1,49 @@
+"""The `translate` command: lines in, translations out, or every READ and WRITE of them."""
+
+import sys
+from pathlib import Path
+
+from rich.text import Text
+
+from whilst.core.action_rows import in_rows
+from whilst.core.console import console
+from whilst.core.distributed import pick_device
+from whilst.data.text import cleaner, read_lines, split_lines
+from whilst.decoding.loop import Output
+from whilst.evaluation.evaluate import choose, translate_lines, with_precision, with_settings, words_with_times
+from whilst.model.checkpoint import Trained, load_run
+from whilst.model.run_folder import home
+
+
+def translate_text(
+    run: Path, file: Path | None, policy_name: str, show: bool, overrides: list[str], device: str
+) -> None:
+    trained = with_settings(load_run(home(run, policy_name), pick_device(device)), overrides)
+    recipe = with_precision(trained, trained.recipe.evaluate).recipe
+    chosen = choose(policy_name, trained, recipe.evaluate, None)
+    clean = cleaner(recipe.data, recipe.data.source)
+    raw = read_lines(file) if file else split_lines(sys.stdin.buffer.read(), "standard input")
+    lines = [clean(line) for line in raw]
+    filled = [number for number, line in enumerate(lines) if line]
+    outputs = translate_lines(trained, [lines[number] for number in filled], chosen, recipe.evaluate)
+    done = dict(zip(filled, outputs, strict=True))
+    for number, line in enumerate(lines):  # an empty line stays one, so that files stay aligned
+        if not show:
+            print(text_of(trained, line, done[number]) if number in done else "")
+        elif number in done:
+            width = console.width if console.is_terminal else 100
+            console.print(walk(trained, line, done[number], width), soft_wrap=True)
+
+
+def text_of(trained: Trained, line: str, output: Output) -> str:
+    return " ".join(word for word, _, _ in words_with_times(line.split(), output, trained))
+
+
+def walk(trained: Trained, line: str, output: Output, width: int) -> Text:
+    """One sentence as it happened: under each source word, what was written before the next was read."""
+    words = line.split()
+    _, word_of_unit = trained.source.encode(words)
+    columns: list[list[str]] = [[] for _ in words]
+    for word, reads, _ in words_with_times(words, output, trained):
+        columns[word_of_unit[min(reads, len(word_of_unit)) - 1] - 1].append(word)
+    return in_rows(words, columns, width)

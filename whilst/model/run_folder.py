@@ -1,0 +1,120 @@
+"""What can be known of a run folder without its weights: settings, what else lies in it, which policies it has."""
+
+from pathlib import Path
+
+from whilst.core.config import build, override, to_table
+from whilst.core.errors import UserError
+from whilst.core.files import read_json, sha256
+from whilst.core.settings import Evaluate, Recipe
+from whilst.data.dataset import MANIFEST, pace_of, read_manifest
+from whilst.model.names import LATENCIES, TRANSLATION_BASED, agent_names, by_latency, with_threshold
+
+FORMAT = 1
+WEIGHTS = "model.safetensors"
+SEARCH = "search"  # folder of the fine-tuned translator in that of the one that it comes from
+BUNDLE = "bundle.json"  # what a bundle (bundle.py) says about itself
+BUNDLE_FORMAT = 1
+BEGAN = "began_with"
+AGENT = "agent"  # folder of the agent in that of its translator
+
+
+def read_recipe(folder: Path) -> Recipe:
+    if not (folder / "recipe.json").is_file():
+        raise UserError(f"{folder}: not a run folder (no recipe.json); `whilst train` makes one")
+    record = read_json(folder / "recipe.json")
+    if not isinstance(record, dict) or not isinstance(record.get("recipe"), dict):
+        raise UserError(f"{folder}: recipe.json is damaged; begin the run anew with `whilst train --restart`")
+    if record.get("format") != FORMAT:
+        raise UserError(f"{folder}: written by another version of whilst (format {record.get('format')})")
+    try:
+        return build(Recipe, record["recipe"])
+    except UserError as error:
+        raise UserError(f"{folder}: recipe.json: {error}") from None
+
+
+def began_with(recipe: Recipe, folder: Path | None = None) -> str:
+    """The objective of the model that a run started from; nothing where there is none, or it is not known.
+
+    A run folder says it, since what it started from may be gone, or lie elsewhere from here.
+    """
+    if folder is not None and (folder / "recipe.json").is_file():
+        table = read_json(folder / "recipe.json")
+        if table.get(BEGAN) and table["recipe"]["start"] == recipe.start:
+            return str(table[BEGAN])
+    start = Path(recipe.start)
+    return read_recipe(start).objective.name if recipe.start and (start / "recipe.json").is_file() else ""
+
+
+def weights_of(folder: Path) -> Path:
+    """The file with the best weights of a run."""
+    weights = folder / WEIGHTS
+    if not weights.is_file():
+        raise UserError(f"{folder}: no {WEIGHTS} yet; let `whilst train` reach its first validation")
+    return weights
+
+
+def overridden(recipe: Recipe, overrides: list[str], folder: Path, *fixed: str) -> Recipe:
+    """Some settings changed, of those that can still be changed after training and are not in these sections."""
+    changed = override(recipe, overrides)
+    for section in ("model", "objective", "train", "agent", *fixed):
+        if to_table(changed)[section] != to_table(recipe)[section]:
+            raise UserError(f"--set {section}.…: {folder} was trained with it; change it in `whilst train`")
+    return changed
+
+
+def has_agent(folder: Path) -> bool:
+    return (folder / AGENT / WEIGHTS).is_file()
+
+
+def how_to_evaluate(folder: Path) -> Evaluate:
+    """As the recipe says that came last: the agent's, if there is one."""
+    return read_recipe(folder / AGENT if has_agent(folder) else folder).evaluate
+
+
+def agents_of(folder: Path) -> list[str]:
+    """The policies of a run's agent, in the order of its latencies; none without one."""
+    if not has_agent(folder):
+        return []
+    recipe = read_recipe(folder / AGENT)  # what the agent has learnt: it may have come later than its translator
+    return agent_names(recipe.search, recipe.agent.labels)
+
+
+def home(run: Path, policy_name: str) -> Path:
+    """The folder whose model a policy is for: agents and oracles belong to the fine-tuned one, if there is one."""
+    tuned = run / SEARCH
+    if policy_name.startswith(TRANSLATION_BASED) and has_agent(run):  # with a threshold, maybe
+        return run  # it needs no search
+    searched = policy_name.partition("-")[0] in ("agent", "oracle")
+    return tuned if searched and (tuned / WEIGHTS).is_file() else run
+
+
+def choose_live(run: Path, latency: str) -> tuple[Path, str, str]:
+    """For a latency or a policy's name: the folder with the model, the policy's name, and what to say about it."""
+    if latency not in LATENCIES:
+        return home(run, with_threshold(latency, 0.0)[0]), latency, ""
+    if read_recipe(run).model.cross == "monotone":
+        return run, "mma", "the heads of this run decide: it has one latency, mma"
+    folder = next((folder for folder in (home(run, "agent"), run) if has_agent(folder)), run)
+    return folder, *by_latency(latency, agents_of(folder))
+
+
+def pace_in(folder: Path, recipe: Recipe) -> tuple[int, int]:
+    """J and I of the training data, which diagonal-K keeps: a bundle says them, else the dataset must be there.
+
+    It may have moved (`--set data.dataset=…`); but where it is not gone, one to be evaluated on is another.
+    """
+    said = read_json(folder / BUNDLE)["pace"] if (folder / BUNDLE).is_file() else None
+    if said is not None:
+        return int(said[0]), int(said[1])
+    own = Path(read_recipe(folder).data.dataset) if (folder / "recipe.json").is_file() else Path()
+    return pace_of(read_manifest(own if (own / MANIFEST).is_file() else Path(recipe.data.dataset)))
+
+
+def check_bundle(folder: Path) -> None:
+    """A bundle comes from elsewhere: are its files those that it speaks of?"""
+    about = read_json(folder / BUNDLE)
+    if not isinstance(about, dict) or about.get("format") != BUNDLE_FORMAT or not about.keys() >= {"pace", "files"}:
+        raise UserError(f"{folder}: {BUNDLE} is damaged or of another version of whilst; get or make it again")
+    for name, checksum in about["files"].items():
+        if not (folder / name).is_file() or sha256(folder / name) != checksum:
+            raise UserError(f"{folder}: {name} is missing or damaged; get or make the bundle again")

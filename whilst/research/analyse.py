@@ -1,0 +1,174 @@
+"""The `analyse` command, the paper's preliminary analysis: what does reading more of the source do for each token?
+
+The chance of the reference token after the share q of the source, p(y_i | the first ceil(q J) tokens, y_<i), is
+averaged over sentences of one target length, token by token, and over all sentences by quarters of the target. The
+source's end mark is part of J; the target's is no token here.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from matplotlib import colormaps
+from matplotlib.colors import to_hex
+from rich.table import Table
+
+from whilst.core.console import console, track
+from whilst.core.distributed import circumstances, pick_device
+from whilst.core.errors import UserError
+from whilst.core.files import write_json
+from whilst.data.batches import cut_padded, padded
+from whilst.data.dataset import Dataset, Split
+from whilst.evaluation.chart import Curve, Panel, chart
+from whilst.evaluation.identity import pair_name, system_name
+from whilst.model.checkpoint import load_run
+from whilst.model.transformer import Translator
+from whilst.search.binary_search import Reader
+
+Floats = npt.NDArray[np.float64]
+QUARTERS = ("first quarter", "second quarter", "third quarter", "last quarter")
+SHORTEST = 8  # a shorter bucket is only taken if there is no other
+
+
+@dataclass(frozen=True)
+class Analysis:
+    shares: list[float]  # of the source
+    mean: Floats  # (shares) over all tokens
+    quarters: Floats  # (4, shares) by the token's place in its sentence
+    sentences: int
+    tokens: int
+    length: int  # of the targets in the bucket
+    bucket: Floats  # (length, shares) of each token of the bucket
+    bucket_sentences: int
+
+
+def usual_length(lengths: Sequence[int]) -> int:
+    """The commonest target length that is long enough to show something; of equals, the longest."""
+    counts = Counter(length for length in lengths if length >= SHORTEST) or Counter(lengths)
+    return max(counts, key=lambda length: (counts[length], length))
+
+
+@torch.inference_mode()
+def analyse(model: Translator, split: Split, shares: Sequence[float], length: int | None, tokens: int) -> Analysis:
+    """One decoder pass for each share of the source; the model must be in eval mode."""
+    device = model.target_embedding.weight.device
+    lengths = split.target.lengths - 1  # without the end mark
+    chosen_length = usual_length(lengths.tolist()) if length is None else length
+    inside = int((lengths == chosen_length).sum())
+    if not inside:
+        raise UserError(f"--length {chosen_length}: no sentence has so many target units")
+    totals = np.zeros((len(QUARTERS), len(shares)))
+    counts = np.zeros((len(QUARTERS), 1))
+    bucket = np.zeros((chosen_length, len(shares)))
+    order = split.target.lengths.argsort(kind="stable")
+    for chosen in track(cut_padded(split, order, tokens), "analysing", "batches"):
+        batch = padded(split, chosen).to(device)
+        reader, position = Reader(model, batch), batch.target_at.position
+        real = position < batch.target_lengths - 1
+        quarter = (position * len(QUARTERS) // (batch.target_lengths - 1).clamp(min=1))[real]
+        counts[:, 0] += torch.bincount(quarter, minlength=len(QUARTERS)).cpu().numpy()
+        same = torch.from_numpy(lengths[chosen] == chosen_length).to(device)
+        for number, share in enumerate(shares):
+            chances = reader.find(read_at(share, batch.source_lengths)).chance.double()
+            sums = torch.bincount(quarter, chances[real], minlength=len(QUARTERS))
+            totals[:, number] += sums.cpu().numpy()
+            if bool(same.any()):
+                bucket[:, number] += chances[same][:, :chosen_length].sum(0).cpu().numpy()
+    return Analysis(
+        shares=list(shares),
+        mean=totals.sum(0) / counts.sum(),
+        quarters=totals / counts.clip(min=1),
+        sentences=len(split.target),
+        tokens=int(counts.sum()),
+        length=chosen_length,
+        bucket=bucket / inside,
+        bucket_sentences=inside,
+    )
+
+
+def read_at(share: float, lengths: torch.Tensor) -> torch.Tensor:
+    """The share of each length, rounded up; a hair less, or 0.3 of 10 would be 4."""
+    return (share * lengths.double() - 1e-9).ceil().long().clamp(min=1).minimum(lengths)
+
+
+def analyse_run(
+    run: Path, split: str | None, length: int | None, points: int, out: Path | None, device: str
+) -> Analysis:
+    """Analyse a run on a split of its dataset; write analysis.json, .png and .svg."""
+    trained = load_run(run, pick_device(device))
+    trained.require_parts()
+    name = split or trained.recipe.evaluate.split
+    shares = [number / points for number in range(1, points + 1)]
+    dataset = Dataset.open(Path(trained.recipe.data.dataset))
+    dataset.require_units("data.dataset", run)
+    found = analyse(trained.model, dataset.split(name), shares, length, trained.recipe.train.batch_tokens)
+    about: dict[str, Any] = {
+        "system": system_name(trained.recipe, "full", trained.path),
+        "pair": pair_name(trained.recipe),
+        "split": name,
+        "sentences": found.sentences,
+        "tokens": found.tokens,
+        "shares": found.shares,
+        "mean": _rounded(found.mean),
+        "quarters": {name: _rounded(row) for name, row in zip(QUARTERS, found.quarters, strict=True)},
+        "bucket": {
+            "target_length": found.length,
+            "sentences": found.bucket_sentences,
+            "chances": [_rounded(row) for row in found.bucket],
+        },
+        "model_sha256": trained.checksum,
+        **circumstances(trained.model.target_embedding.weight.device),
+    }
+    folder = out or run
+    write_json(folder / "analysis.json", about)
+    chart(_panels(found, f"{pair_name(trained.recipe)}, {name}"), folder / "analysis")
+    print_analysis(found, f"{about['system']}, {about['pair']}, {name}: {found.sentences:,} sentences")
+    return found
+
+
+def _rounded(values: Floats) -> list[float]:
+    return [round(float(value), 5) for value in values]
+
+
+def _panels(found: Analysis, where: str) -> list[Panel]:
+    x, y = "share of the source read", "probability of the reference token"
+    shades = colormaps["viridis"]
+    named = {0, found.length // 2, found.length - 1}
+    each = [
+        Curve(
+            f"token {number + 1}" if number in named else "",
+            found.shares,
+            row.tolist(),
+            to_hex(shades(number / max(1, found.length - 1) * 0.9)),
+        )
+        for number, row in enumerate(found.bucket)
+    ]
+    every = [Curve(name, found.shares, row.tolist()) for name, row in zip(QUARTERS, found.quarters, strict=True)]
+    every.append(Curve("all", found.shares, found.mean.tolist(), "#333333"))
+    return [
+        Panel(f"{where}: {found.bucket_sentences} targets of {found.length} units", x, y, each),
+        Panel(f"all {found.sentences:,} sentences", x, y, every),
+    ]
+
+
+def print_analysis(found: Analysis, title: str) -> None:
+    """Five shares at most, so that it fits 80 columns."""
+    step = math.ceil(len(found.shares) / 5)
+    columns = range(len(found.shares) - 1, -1, -step)
+    shown = list(reversed(columns))
+    table = Table(title=f"probability of the reference token after a share of the source\n{title}")
+    table.add_column("target", no_wrap=True)
+    for number in shown:
+        table.add_column(f"{found.shares[number]:.0%}", justify="right")
+    for name, row in zip((*QUARTERS, "all"), (*found.quarters, found.mean), strict=True):
+        table.add_row(name, *(f"{row[number]:.3f}" for number in shown))
+    bucket = found.bucket.mean(0)
+    name = f"{found.bucket_sentences} of {found.length} units"
+    table.add_row(name, *(f"{bucket[number]:.3f}" for number in shown))
+    console.print(table)

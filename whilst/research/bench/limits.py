@@ -1,0 +1,63 @@
+"""What the machine itself can do: what figures of training and decoding are to be held against."""
+
+import statistics
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from whilst.core.console import track
+from whilst.core.distributed import pick_device
+from whilst.research.bench.train_decode import Figures, clock, show
+
+REPEATS = 10
+LAUNCHES = 1000  # of a kernel that does next to nothing
+# tokens x in x out: a large product; then what a batch of the paper's model is made of
+LARGE = (8192, 8192, 8192)
+OWN = {"feed-forward": (16384, 512, 1024), "attention": (16384, 512, 1536), "output": (16384, 512, 7712)}
+
+
+def seconds(work: Callable[[], object], device: torch.device) -> float:
+    """The median of several times; libraries choose their algorithms before."""
+    work()
+    times = []
+    for _ in range(REPEATS):
+        began = clock(device)
+        work()
+        times.append(clock(device) - began)
+    return statistics.median(times)
+
+
+def products(shape: tuple[int, int, int], device: torch.device, kind: torch.dtype) -> float:
+    """TFLOP/s of a product of matrices, several of them in a row so that the launch does not count."""
+    rows, inner, columns = shape
+    left, right = (torch.randn(size, device=device, dtype=kind) for size in ((rows, inner), (inner, columns)))
+    count = max(1, 8192**3 // (rows * inner * columns)) if device.type == "cuda" else 1
+
+    def work() -> None:
+        for _ in range(count):
+            left @ right
+
+    return 2 * rows * inner * columns * count / seconds(work, device) / 1e12
+
+
+def limits_bench(name: str, scale: int, out: Path | None) -> None:
+    """`scale` divides the sizes, for machines that are slow."""
+    device = pick_device(name)
+    kind = torch.bfloat16 if device.type == "cuda" else torch.float32
+    figures: Figures = {"type": str(kind).removeprefix("torch.")}
+    for what, shape in track({"large": LARGE, **OWN}.items(), "measuring", "products"):
+        rows, inner, columns = (max(1, size // scale) for size in shape)
+        title = f"{what} product, {rows:,} x {inner:,} x {columns:,}: TFLOP/s"
+        figures[title] = products((rows, inner, columns), device, kind)
+    block = torch.zeros(2**30 // scale, device=device, dtype=torch.uint8)
+    other = torch.empty_like(block)
+    figures["copy: GB/s, read and written"] = 2 * len(block) / seconds(lambda: other.copy_(block), device) / 1e9
+    one = torch.zeros(1, device=device)
+
+    def launches() -> None:
+        for _ in range(LAUNCHES):
+            one.add_(1)
+
+    figures["launch of a kernel: µs"] = seconds(launches, device) / LAUNCHES * 1e6
+    show("limits", figures, device, out)

@@ -1,0 +1,281 @@
+"""How many live streams does a server carry? Real WebSocket clients on loopback; the server is another process.
+
+Every stream speaks at its own steady pace, whatever the server does: a word's delay counts from the moment when it
+was due, until the commit that acknowledges it.
+"""
+
+import asyncio
+import contextlib
+import json
+import math
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from whilst.core.console import console, notes
+from whilst.core.distributed import command, versions
+from whilst.core.errors import UserError
+from whilst.core.files import write_json
+from whilst.data import toy
+from whilst.data.vocabulary import UNK, Language
+from whilst.live.loading import resolve
+from whilst.research.bench.engine import processor
+
+WARM = 2.0  # seconds at the beginning of a probe that do not count
+SENTENCES = """
+The boats came back late in the evening .
+She asked me whether the road to the village was still open .
+We had planted three rows of beans , but only one of them grew .
+When the rain stopped , the children ran out into the street and counted the snails .
+My brother repairs clocks .
+Nobody knew who had painted the door green , and after a while nobody cared .
+If you listen for long enough , you can hear the ice moving on the lake .
+The first thing that I learned from her was how to wait .
+It takes about two hours to walk around the island , if you do not stop to look at the birds .
+They have built a library where the old market was .
+"""
+
+
+@dataclass(frozen=True)
+class Load:
+    """What one probe asks of the server."""
+
+    streams: int
+    rate: float = 3.0  # words a second, of each stream
+    seconds: float = 10.0
+    latency: str = "medium"
+
+
+@dataclass
+class Heard:
+    """What came back to one stream."""
+
+    due: list[float] = field(default_factory=list)  # of each word
+    delays: list[float] = field(default_factory=list)  # of those that count
+    acked: int = 0
+    seq: int = 0
+    words: int = 0
+    wrong: list[str] = field(default_factory=list)  # what must not happen
+
+    def take(self, message: dict[str, Any], now: float, since: float) -> None:
+        if message["seq"] != self.seq + 1:
+            self.wrong.append(f"seq {message['seq']} after {self.seq}")
+        self.seq = message["seq"]
+        if message["type"] == "error":
+            self.wrong.append(message["message"])
+        if message["type"] != "commit":
+            return
+        self.words += len(message["words"])
+        if message["ack"] < self.acked:
+            self.wrong.append(f"ack {message['ack']} after {self.acked}")
+        for due in self.due[self.acked : message["ack"]]:
+            if due >= since:
+                self.delays.append(now - due)
+        self.acked = min(message["ack"], len(self.due))
+
+
+@dataclass(frozen=True)
+class Result:
+    streams: int
+    words: int  # that were fed and count
+    p50: float  # ms
+    p95: float
+    p99: float
+    most: float
+    lost: int
+    wrong: int  # out of order, errors
+    batch: float  # sessions in one call of the model, on average
+    megabytes: float  # of the server
+
+    def holds(self, limit: float) -> bool:
+        return self.p99 < limit and not self.lost and not self.wrong
+
+
+def talk(language: Language) -> list[str]:
+    """Words that the model knows: of the toy language, or plain English with the punctuation that it is used to."""
+
+    def units(words: Sequence[str]) -> float:
+        """For each letter; an unknown word is as bad as a letter by letter one."""
+        ids, _ = language.encode(words)
+        letters = sum(map(len, words))
+        return (len(ids) + letters * sum(unit == UNK for unit in ids) / len(ids)) / letters
+
+    toys = [word for pair in toy.pairs(200, 7) for word in pair.source]
+    plain = re.sub(r" ([.,])", r"\1", SENTENCES)
+    return min((toys, SENTENCES.split(), plain.split()), key=units)
+
+
+async def stream(url: str, load: Load, words: Sequence[str], began: float, phase: float) -> Heard:
+    """One client: speaks on time, listens all the while, and says when it has finished."""
+    from websockets.asyncio.client import connect
+
+    heard, since = Heard(), began + WARM
+    async with connect(url, compression=None, max_queue=None, open_timeout=60) as client:
+        await client.send(json.dumps({"type": "start", "latency": load.latency}))
+        heard.take(json.loads(await client.recv()), 0.0, since)
+
+        async def listen() -> None:
+            async for frame in client:
+                message = json.loads(frame)
+                heard.take(message, time.monotonic(), since)
+                if message["type"] == "final" and message["source_words"] != len(heard.due):
+                    heard.wrong.append(f"{message['source_words']} of {len(heard.due)} words")
+                if message["type"] in ("final", "error"):
+                    return
+
+        listening = asyncio.create_task(listen())
+        for number in range(int((WARM + load.seconds) * load.rate)):
+            due = began + (number + phase) / load.rate
+            await asyncio.sleep(max(0.0, due - time.monotonic()))
+            heard.due.append(due)
+            word = words[number % len(words)]
+            await client.send(json.dumps({"type": "words", "seq": number + 1, "text": word}))
+        await client.send(json.dumps({"type": "finish", "seq": len(heard.due) + 1}))
+        try:
+            await asyncio.wait_for(listening, 60)
+        except TimeoutError:
+            heard.wrong.append("no final")
+    return heard
+
+
+async def probe(url: str, load: Load, words: Sequence[str]) -> list[Heard]:
+    """All streams, evenly out of step, each somewhere else in the text."""
+    began = time.monotonic() + 0.5 + load.streams / 200  # connecting takes a moment
+    step = len(words) // load.streams or 1
+    tasks = []
+    for number in range(load.streams):
+        mine = [*words[number * step :], *words[: number * step]]
+        tasks.append(stream(url, load, mine, began, number / load.streams))
+    return await asyncio.gather(*tasks)
+
+
+class Serving:
+    """A server in a process of its own."""
+
+    def __init__(self, model: str, sessions: int, options: Sequence[str]) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        self.host = f"127.0.0.1:{port}"
+        command = [sys.executable, "-m", "whilst", "serve", "--model", model, "--port", str(port)]
+        self.process = subprocess.Popen([*command, "--sessions", str(sessions), *options])
+        for _ in range(1200):
+            with contextlib.suppress(OSError):
+                self.get("/healthz")
+                return
+            if self.process.poll() is not None:
+                raise UserError("the server did not start; it says why above")
+            time.sleep(0.1)
+        self.stop()
+        raise UserError("the server does not answer")
+
+    def get(self, path: str) -> str:
+        with urllib.request.urlopen(f"http://{self.host}{path}", timeout=10) as answer:
+            text: str = answer.read().decode()
+        return text
+
+    def sum(self, name: str) -> float:
+        """Of a metric, over all labels and workers."""
+        found = re.findall(rf"^{name}{{[^}}]*}} (\S+)$", self.get("/metrics"), re.MULTILINE)
+        return sum(map(float, found))
+
+    def stop(self) -> int:
+        self.process.terminate()
+        return self.process.wait(60)
+
+
+@contextlib.contextmanager
+def serving(model: str, sessions: int, options: Sequence[str] = ()) -> Iterator[Serving]:
+    server = Serving(model, sessions, options)
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+def measure(server: Serving, load: Load, words: Sequence[str]) -> Result:
+    calls, rows = server.sum("whilst_steps_total"), server.sum("whilst_step_rows_total")
+    found = asyncio.run(probe(f"ws://{server.host}/v1/stream", load, words))
+    delays = sorted(1000 * delay for heard in found for delay in heard.delays)
+    if not delays:
+        raise UserError(f"not one word came back: {found[0].wrong[:1]}")
+    for line in {text for heard in found for text in heard.wrong}:
+        notes.print(f"wrong: {line}")
+    calls, rows = server.sum("whilst_steps_total") - calls, server.sum("whilst_step_rows_total") - rows
+    p50, p95, p99 = (delays[math.ceil(share * len(delays)) - 1] for share in (0.5, 0.95, 0.99))
+    lost = sum(len(heard.due) - heard.acked for heard in found)
+    wrong = sum(len(heard.wrong) for heard in found)
+    memory = server.sum("whilst_resident_bytes") / 2**20
+    return Result(load.streams, len(delays), p50, p95, p99, delays[-1], lost, wrong, rows / max(1, calls), memory)
+
+
+def largest(attempt: Callable[[int], bool], first: int, most: int) -> int:
+    """The largest number, to about a tenth, for which `attempt` is true; 0 if `first` is too many."""
+    good, bad = 0, most + 1
+    number = first
+    while good < number <= most:
+        if not attempt(number):
+            bad = number
+            break
+        good, number = number, min(2 * number, most)
+    while good and bad - good > max(1, good // 10):
+        middle = (good + bad) // 2
+        good, bad = (middle, bad) if attempt(middle) else (good, middle)
+    return good
+
+
+def print_results(results: Sequence[Result], title: str) -> None:
+    names = ("streams", "words", "p50", "p95", "p99", "max", "lost", "wrong", "batch", "MiB")
+    table = Table(*names, title=title, caption="delays in ms; batch: sessions in a call of the model")
+    for column in table.columns:
+        column.justify = "right"
+    for result in results:
+        values = asdict(result).values()
+        table.add_row(*(f"{value:.1f}" if isinstance(value, float) else str(value) for value in values))
+    console.print(table)
+
+
+def source_language(model: str) -> Language:
+    return Language.load(resolve(model), "source")
+
+
+def serve_bench(
+    model: str, streams: int | None, load: Load, limit: float, most: int, options: Sequence[str], out: Path | None
+) -> None:
+    """Measure so many streams, or search for how many stay below the limit (ms, 99 of 100 words)."""
+    words = talk(source_language(model))
+    results: list[Result] = []
+    with serving(model, max(most, streams or 0), options) as server:
+        asyncio.run(probe(f"ws://{server.host}/v1/stream", Load(2, seconds=1), words))  # the first calls are slow
+        idle = server.sum("whilst_resident_bytes") / 2**20
+        precision = json.loads(server.get("/healthz"))["precision"]  # what the machine can do if none was asked for
+
+        def attempt(number: int) -> bool:
+            result = measure(server, Load(number, load.rate, load.seconds, load.latency), words)
+            notes.print(f"{number} streams: p99 {result.p99:.0f} ms")
+            results.append(result)
+            return result.holds(limit)
+
+        found = largest(attempt, min(8, most) if streams is None else streams, streams or most)
+    top = max(results, key=lambda result: result.streams)
+    each = (top.megabytes - idle) / top.streams
+    how = f"{load.rate:g} words/s a stream, {load.latency}, {precision}"
+    title = f"{Path(model).name}: {how}; {os.cpu_count()} cores"
+    print_results(sorted(results, key=lambda result: result.streams), title)
+    console.print(f"p99 below {limit:g} ms, nothing lost: {found} streams; {each:.2f} MiB a session")
+    if out is not None:
+        about = {"bench": "serve", "model": Path(model).name, "precision": precision}
+        about |= {"rate": load.rate, "latency": load.latency}
+        about |= {"seconds": load.seconds, "limit_ms": limit, "options": list(options), "streams": found}
+        memory = {"idle MiB": idle, "MiB a session": each}
+        machine = {"command": command(), "cores": os.cpu_count(), "processor": processor(), "versions": versions()}
+        write_json(out, about | memory | {"probes": [asdict(result) for result in results]} | machine)

@@ -1,0 +1,248 @@
+"""The `sufficiency` command: policies led along the reference of an aligned text, and what they had read by then.
+
+The alignment joins source words to the reference's words, so the reads must be those of the reference's words too:
+the model is given them, and the policy only says when. AL is that of the same reads.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from statistics import fmean
+
+import numpy as np
+
+from whilst.core.console import console, track
+from whilst.core.distributed import circumstances, pick_device
+from whilst.core.errors import UserError
+from whilst.core.files import sha256, write_json
+from whilst.core.settings import Evaluate
+from whilst.data.dataset import Ragged, Split
+from whilst.data.text import cleaner, read_pairs
+from whilst.data.vocabulary import EOS
+from whilst.decoding.forced import walk_along
+from whilst.evaluation.evaluate import choose, find_asked, loader, with_precision
+from whilst.evaluation.figure import draw
+from whilst.evaluation.identity import pair_name, policy_name, system_name
+from whilst.evaluation.lines import Line
+from whilst.evaluation.metrics import average_lagging
+from whilst.evaluation.tables import SYSTEM, Column, Grid
+from whilst.model.checkpoint import Trained
+from whilst.model.names import point_name
+from whilst.research.alignment import encode, farthest, needs, read_alignment, sufficient
+
+FIXED = "wait-", "diagonal-"  # policies that ask no model
+NAMES = "average lagging along the reference (source units)", "aligned words whose source was read (%)"
+
+
+@dataclass(frozen=True)
+class Aligned:
+    """A text with its gold alignment. Links are by the words of the files, whatever a model's units are."""
+
+    source: list[str]
+    target: list[str]
+    needs: list[dict[int, int]]  # of each sentence: the farthest source word of each aligned target word
+
+    @classmethod
+    def read(cls, source: Path, target: Path, alignment: Path, possible: bool, reverse: bool) -> "Aligned":
+        pairs = read_pairs((source, target))
+        links = read_alignment(alignment, reverse)
+        if len(links) != len(pairs):
+            raise UserError(f"{alignment}: has {len(links)} lines, but {source} has {len(pairs)}")
+        for number, (left, right, line) in enumerate(zip(pairs.source, pairs.target, links, strict=True), start=1):
+            words = len(left.split()), len(right.split())
+            for link in line:
+                if link.source > words[0] or link.target > words[1]:
+                    raise UserError(
+                        f"{alignment}:{number}: a link from source word {link.source} to target word {link.target},"
+                        f" but they have {words[0]} and {words[1]} words; --reverse if the target comes first"
+                    )
+        return cls(pairs.source, pairs.target, [farthest(line, possible) for line in links])
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """Such a text in the units of a run, end marks included."""
+
+    sources: list[list[int]]
+    targets: list[list[int]]
+    needs: list[list[tuple[int, int]]]  # of each sentence: first unit of an aligned word, and the reads it needs
+
+    @classmethod
+    def of(cls, text: Aligned, trained: Trained) -> "Encoded":
+        data = trained.recipe.data
+        clean = cleaner(data, data.source), cleaner(data, data.target)
+        made = cls([], [], [])
+        for source, target, links in zip(text.source, text.target, text.needs, strict=True):
+            left, right = encode(source, clean[0], trained.source), encode(target, clean[1], trained.target)
+            if left.ids and right.ids:  # a side may be nothing but words that cleaning takes away
+                made.sources.append([*left.ids, EOS])
+                made.targets.append([*right.ids, EOS])
+                made.needs.append(needs(left, right, links))
+        if not any(made.needs):
+            raise UserError("not one word is aligned: there is no sufficiency to measure")
+        return made
+
+    @property
+    def sample(self) -> "Encoded":
+        return Encoded(self.sources[:1], self.targets[:1], self.needs[:1])
+
+
+@dataclass(frozen=True)
+class Point:
+    """One policy of one run."""
+
+    system: str
+    policy: str
+    label: str  # what tells it apart on its curve: k, the search interval, or MMA's weight of latency
+    run: str
+    pair: str
+    sufficiency: float  # share of all aligned words
+    sentence_mean: float  # of the share in each sentence that has one
+    al: float  # units, along the reference
+    words: int
+    sentences: int
+    model_sha256: str
+
+    @property
+    def variant(self) -> str:
+        """Such as threshold-0.9: what makes points of one policy belong to another curve."""
+        return self.policy.partition(".")[2]
+
+
+@dataclass(frozen=True)
+class Led:
+    """One policy of one run, before it is measured."""
+
+    run: Path
+    trained: Trained
+    policy: str
+    settings: Evaluate
+
+    def walk(self, text: Encoded) -> list[list[int]]:
+        """Its reads along the references, sentences of similar length together; the order stays."""
+        split = Split(Ragged.of(text.sources), Ragged.of(text.targets))
+        # Who is led does not end before the reference, whatever the model would say.
+        chosen = choose(self.policy, self.trained, replace(self.settings, ending="free"), split)
+        order = np.argsort(split.target.lengths, kind="stable").tolist()
+        reads: dict[int, list[int]] = {}
+        for start in track(range(0, len(order), self.settings.batch), self.policy, "batches"):
+            numbers = order[start : start + self.settings.batch]
+            sources, targets = ([side[n] for n in numbers] for side in (text.sources, text.targets))
+            reads |= zip(numbers, walk_along(self.trained.model, sources, targets, chosen, numbers), strict=True)
+        return [reads[number] for number in range(len(order))]
+
+    def measure(self, text: Encoded) -> Point:
+        """Lead it along the references."""
+        lags, met, recipe = [], [], self.trained.recipe
+        for source, needed, row in zip(text.sources, text.needs, self.walk(text), strict=True):
+            met.append(sufficient(row, needed))
+            length = len(source) - 1  # without end marks, as everywhere
+            lags.append(average_lagging([min(g, length) for g in row[:-1]], length, len(row) - 1))
+        wanted = list(map(len, text.needs))
+        shares = [part / whole for part, whole in zip(met, wanted, strict=True) if whole]
+        # Of the other settings none matters: no word is chosen here.
+        deciding = Evaluate(threshold=self.settings.threshold, precision=self.settings.precision)
+        policy = policy_name(self.policy, deciding)
+        return Point(
+            system=system_name(recipe, self.policy, self.trained.path),
+            policy=policy,
+            label=point_name(policy, recipe.search.intervals, recipe.objective.latency_average),
+            run=str(self.run),
+            pair=pair_name(recipe),
+            sufficiency=round(sum(met) / sum(wanted), 4),
+            sentence_mean=round(fmean(shares), 4),
+            al=round(fmean(lags), 4),
+            words=sum(wanted),
+            sentences=len(shares),
+            model_sha256=self.trained.checksum,
+        )
+
+
+def resolve(runs: Sequence[Path], policies: Sequence[str], overrides: list[str], device: str) -> list[Led]:
+    """Every policy of every run, each with the model that it is for."""
+    load = loader(overrides, device)
+    asked = [(run, one) for run in runs for one in find_asked(run, policies, load)[1]]
+    found = {f"{one.trained.source.name} to {one.trained.target.name}": run for run, one in asked}
+    if len(found) > 1:
+        each = ", ".join(f"{run} translates {languages}" for languages, run in found.items())
+        raise UserError(f"these runs do not compare: {each}")
+    return [Led(run, with_precision(one.trained, one.settings), one.name, one.settings) for run, one in asked]
+
+
+def measure_all(asked: Sequence[Led], text: Aligned) -> list[Point]:
+    """All of them along one sentence first: a mistake in the last must not cost the time of those before it."""
+    texts = {one.trained.path: one.trained for one in asked}
+    encoded = {path: Encoded.of(text, trained) for path, trained in texts.items()}
+    for one in asked:
+        one.walk(encoded[one.trained.path].sample)
+    return [one.measure(encoded[one.trained.path]) for one in asked]
+
+
+def sufficiency(
+    runs: Sequence[Path],
+    files: tuple[Path, Path, Path],  # source, reference, alignment
+    policies: Sequence[str],
+    possible: bool,
+    reverse: bool,
+    out: Path,
+    overrides: list[str],
+    device: str,
+) -> list[Point]:
+    """Measure each policy of each run; write `out`/sufficiency.json, .png and .svg."""
+    text = Aligned.read(*files, possible, reverse)
+    asked = resolve(runs, policies, overrides, device)
+    if all(one.policy == "full" for one in asked):
+        raise UserError("policy full: whoever has read everything has read enough; name another one with --policy")
+    points = measure_all(asked, text)
+    links = "sure and possible" if possible else "sure"
+    table = {
+        "links": links,
+        "files": {str(path): sha256(path) for path in files},  # two may have the same name
+        "points": [asdict(point) for point in points],
+        **circumstances(pick_device(device)),
+    }
+    write_json(out / "sufficiency.json", table)
+    title = f"Sufficiency by {links} links, {points[0].sentences} sentences"
+    draw(curves(points), [], title, "", out / "sufficiency", NAMES)
+    return points
+
+
+def systems(points: Sequence[Point]) -> list[str]:
+    """What each point's curve is of: its system, and its run where several have more than a point each."""
+    names = []
+    for point in points:
+        own = [p for p in points if (p.system, p.variant) == (point.system, point.variant)]
+        runs, labels = {p.run for p in own}, {p.label for p in own}
+        is_one = len(runs) == 1 or len(runs) == len(labels) == len(own)
+        names.append(point.system if is_one else f"{point.system}, {point.run}")
+    return names
+
+
+def curves(points: Sequence[Point]) -> list[Line]:
+    """Not with the whole source: its AL is the length of the source, and the share is 1.
+
+    Under wait-k and the diagonal all models read alike: a second curve on top of the first would show nothing.
+    """
+    reading, seen = [], set()
+    for point in points:
+        is_fixed = point.policy.startswith(FIXED)
+        found = point.policy, point.al, point.sufficiency
+        if not (point.policy.startswith("full") or (is_fixed and found in seen)):
+            reading.append(point)
+        seen.add(found)
+    groups: dict[str, list[tuple[str, float | None, float]]] = {}
+    for name, point in zip(systems(reading), reading, strict=True):
+        key = f"{name}, {point.variant}" if point.variant else name
+        groups.setdefault(key, []).append((point.label, point.al, 100 * point.sufficiency))
+    return [Line(name, own) for name, own in groups.items()]
+
+
+def print_points(points: Sequence[Point]) -> None:
+    texts = [SYSTEM, *(Column(name, is_text=True) for name in ("policy", "point"))]
+    columns = [Column(name) for name in ("suffi-\nciency", "sentence\nmean", "AL", "words", "sen-\ntences")]
+    rows = []
+    for name, point in zip(systems(points), points, strict=True):
+        shares = f"{point.sufficiency:.3f}", f"{point.sentence_mean:.3f}"
+        sizes = f"{point.words:,}", f"{point.sentences:,}"
+        rows.append([name, point.policy, point.label, *shares, f"{point.al:.2f}", *sizes])
+    console.print(Grid([*texts, *columns], rows).to_terminal())

@@ -1,0 +1,71 @@
+"""Labels of the translation-based policy: how much must be read before a token is what it will be in the end?
+
+The translator first says what it makes of every whole source; that, not the reference, is the target side. Then it
+translates whilst it reads, and is held against that. A token needs the fewest reads, not fewer than the one before
+it, after which it is written as in the whole translation (agreement "token": the minimum of Alinejad et al. 2021);
+or those from which on the translations of all longer prefixes agree up to and with that token ("lasting"). A token
+may be said otherwise until the very end, and both then wait for that end. "within" has bounds: a binary search
+along the paths of an interval looks for one where the token is that of the whole translation, and takes the last
+if it meets none (`agreeing`).
+
+For the first two no prefix is really translated: as long as a greedy translation agrees, its past is that of the
+whole translation, so one forced decoder pass for each prefix length shows what comes next. `reference.needed` does
+it by hand.
+"""
+
+from dataclasses import replace
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from whilst.core.console import track
+from whilst.core.settings import Search
+from whilst.data.batches import Batch, cut_padded, padded
+from whilst.data.dataset import Split
+from whilst.data.vocabulary import PAD
+from whilst.model.transformer import Translator, likeliest
+from whilst.search.binary_search import Reader
+from whilst.search.labels import Labels
+
+Agreement = Literal["token", "lasting"]
+
+
+@torch.no_grad()
+def needed(model: Translator, batch: Batch, agreement: Agreement) -> Tensor:
+    """(rows, target) reads of a padded batch whose targets are the model's own translations: never falling."""
+    reader = Reader(model, batch)
+    lengths, real = batch.source_lengths, batch.labels != PAD
+    needs, known = lengths.expand_as(batch.labels), torch.zeros_like(real)
+    for count in range(1, int(lengths.max())):
+        logits = reader.logits(lengths.clamp(max=count))
+        right = likeliest(logits.flatten(0, 1)).view_as(batch.labels) == batch.labels
+        if agreement == "token":
+            right |= known  # what was written stays
+        known = (right | ~real).long().cumprod(1).bool()
+        # What is not known, or no longer, waits for more.
+        needs = torch.where(count < lengths, torch.where(known, needs.clamp(max=count), lengths), needs)
+    return needs
+
+
+def agreeing(search: Search) -> Search:
+    """The search of agreement "within", on the model's own translations: where is each token the likeliest?
+
+    It halves the interval, so a place that it finds agrees, but need not be the first that does; and on a GPU it
+    runs in bfloat16, where near ties may fall otherwise than they did in translating.
+    """
+    return replace(search, condition="ground-truth", target="reference", tolerance=0.0)
+
+
+def find_agreement(model: Translator, agreement: Agreement, split: Split, tokens: int) -> Labels:
+    """The labels of a whole split of the model's own translations; the model must be in eval mode."""
+    device = model.target_embedding.weight.device
+    labels = Labels.empty(split, 1, device)
+    # By the source's length, since that is the number of passes.
+    order = split.source.lengths.argsort(kind="stable")
+    # In the precision of translating, or near ties would tell the two apart.
+    with torch.autocast(device.type, enabled=False):
+        for chosen in track(cut_padded(split, order, tokens), "comparing prefixes", "batches"):
+            batch = padded(split, chosen).to(device)
+            labels.keep(batch, needed(model, batch, agreement)[None])
+    return labels

@@ -1,0 +1,79 @@
+"""How good the model is whilst it trains: loss and BLEU on the development set."""
+
+import math
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import torch
+
+from whilst.core.settings import Recipe
+from whilst.data.batches import in_order
+from whilst.data.dataset import Dataset
+from whilst.decoding.batched import translate
+from whilst.evaluation.metrics import paper_bleu
+from whilst.model import objectives
+from whilst.model.monotonic_attention import Delays
+from whilst.model.transformer import Translator
+from whilst.policy import Policy
+from whilst.policy.full import Full
+from whilst.policy.mma import Stopped
+from whilst.policy.wait_k import WaitK
+from whilst.search.sampling import draw_reads
+
+
+@dataclass(frozen=True)
+class Validation:
+    loss: float  # per token or decision, without label smoothing
+    bleu: float | None = None
+    figures: dict[str, float] = field(default_factory=dict)  # whatever else was measured
+
+    def better(self, other: "Validation | None", keep: str) -> bool:
+        if other is None:
+            return True
+        if math.isnan(self.loss) or math.isnan(other.loss):
+            return not math.isnan(self.loss)
+        if keep == "bleu" and self.bleu is not None and other.bleu is not None and self.bleu != other.bleu:
+            return self.bleu > other.bleu
+        return self.loss < other.loss
+
+    def to_table(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def choose(recipe: Recipe) -> Policy:
+    """The policy of the validation BLEU."""
+    if recipe.model.cross == "monotone":
+        return Stopped()
+    k = recipe.train.validate_k
+    return WaitK(k) if k and recipe.model.encoder == "causal" else Full()
+
+
+@torch.inference_mode()
+def validate(model: Translator, recipe: Recipe, dataset: Dataset) -> Validation:
+    """The training objective without smoothing and with the same draws every time, and greedy BLEU.
+
+    Monotone heads make the walk here that they make live: what they learn on all walks at once may not hold there.
+    """
+    model.eval()
+    device = model.target_embedding.weight.device
+    split = dataset.split("valid")
+    random = torch.Generator().manual_seed(0)
+    total, tokens = torch.zeros((), device=device, dtype=torch.float64), 0
+    for batch in in_order(split, recipe.train.batch_tokens):
+        batch = batch.to(device)
+        seen = draw_reads(model, recipe, batch, random)
+        walk = Delays(live=True)
+        states = objectives.decoded(model, batch, seen, walk)
+        total += objectives.cross_entropy(model, states, batch.labels, 0.0)
+        if walk.layers:
+            total += objectives.waiting(recipe.objective, batch, walk)
+        tokens += batch.target_tokens
+    bleu = None
+    if recipe.train.validate_bleu:
+        policy = choose(recipe)
+        sources = [split.source[i].tolist() for i in range(len(split.source))]
+        limits = recipe.evaluate.limits
+        outputs = translate(model, sources, policy, limits, recipe.evaluate.batch, "validating")
+        words = [" ".join(dataset.target.decode(output.units)) for output in outputs]
+        bleu = paper_bleu(words, dataset.text("valid")[1]).score
+    return Validation(total.item() / tokens, bleu)
