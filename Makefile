@@ -2,7 +2,8 @@
 #
 #   make demo    a short talk, translated into Vietnamese whilst it is spoken (CPU, a minute)
 #   make toy     toy corpus, translator, search, agent, quality/latency curve, sentences word by word (CPU, 5 minutes)
-#   make test    ruff, mypy and the tests
+#   make test    ruff, mypy and the tests, without the slow ones (5 minutes)
+#   make test-all  every test; also scores every kept trace again (CI runs this)
 #   make clean   remove .venv and every cache; data/ and runs/ stay
 #
 # Variables, as in `make demo PYTHON=python3.12`:
@@ -24,7 +25,9 @@ READY := $(VENV)/.ready-$(HASH)
 # Compiling all of torch takes longer than compiling what is imported, when it is.
 PIP := $(VENV)/bin/python -m pip install -qq --no-compile --disable-pip-version-check
 
-.PHONY: help demo toy test clean python
+PYTEST := OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -n 2
+
+.PHONY: help demo toy test test-all check clean python
 .DELETE_ON_ERROR:
 
 help:
@@ -37,10 +40,16 @@ toy: $(READY)
 	@$(VENV)/bin/whilst toy
 
 # SimulEval is only compared with, and pins an old tqdm: it has a folder of its own, which tests that want it name.
-test: $(READY) $(SIMULEVAL_PINS:requirements/simuleval.txt=$(VENV)/simuleval/.ready)
+test: check
+	$(PYTEST) -m "not slow"
+
+test-all: check
+	$(PYTEST)
+
+check: $(READY) $(SIMULEVAL_PINS:requirements/simuleval.txt=$(VENV)/simuleval/.ready)
 	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
-	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -n 2
 
 clean:
 	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -66,6 +66,7 @@ def write_pairs(folder: Path, names: dict[str, tuple[str, str]]) -> None:
         (folder / target).write_text("".join(f"{' '.join(p.target)}\n" for p in pairs), encoding="utf-8")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(3))
 def test_commands_of_the_readme_run(number: int, tmp_path: Path) -> None:
     commands = blocks("sh")

@@ -91,6 +91,7 @@ def test_the_folder_translates_by_itself(run: Path, exported: Path, precision: s
     assert read_json(exported / ABOUT)["weights"] == trained.checksum
 
 
+@pytest.mark.slow
 def test_the_command_says_where_it_lies_and_may_be_repeated(run: Path, tmp_path: Path) -> None:
     for _ in range(2):
         done = call("export", run, tmp_path / "out")

@@ -18,6 +18,7 @@ RECIPES = read_recipes(ROOT / "recipes")
 TRACES = sorted((ROOT / "results").rglob("*.jsonl.xz"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trace", TRACES, ids=lambda path: f"{path.parts[-3]}-{path.parts[-2]}-{path.name}")
 def test_latency_is_scored_again_from_the_trace(trace: Path) -> None:
     rescored = rescore(trace)

@@ -202,6 +202,7 @@ def holdings(root: object, shared: tuple[object, ...]) -> tuple[int, int, set[in
     return len(seen), numbers, places
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "sentences", "longest"), [("wait-3", 2000, 4), ("ahead", 100, 20)])
 def test_thousands_of_sentences_leave_nothing_behind(
     model: Translator, policies: dict[str, Policy], name: str, sentences: int, longest: int

@@ -50,6 +50,7 @@ def simuleval(run: Path, out: Path, *arguments: str) -> subprocess.CompletedProc
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("policy", "engine"), [("agent-1", "onnx"), ("wait-2", "torch")])
 def test_simuleval_finds_what_evaluate_finds(run: Path, tmp_path: Path, policy: str, engine: str) -> None:
     agent = (

@@ -141,6 +141,7 @@ def test_it_says_what_it_is_and_ends_in_order(run: Path, toy_dataset: Dataset, n
         assert served.wait() == (0, "")
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_killed_takes_only_its_own_sessions_along(run: Path, toy_dataset: Dataset) -> None:
     words = " ".join(toy_dataset.text("test")[0][:3]).split()
     with serving("--model", run, "--workers", "2", "--sessions", "30") as served, contextlib.ExitStack() as left:
@@ -338,6 +339,7 @@ def test_the_search_finds_about_how_many(wanted: int) -> None:
     assert len(tried) == len(set(tried)) <= 12
 
 
+@pytest.mark.slow
 def test_the_bench_speaks_and_counts(run: Path, tmp_path: Path) -> None:
     assert len(talk(source_language(str(run)))) > 50
     out = tmp_path / "serve.json"

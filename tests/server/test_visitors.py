@@ -34,6 +34,7 @@ class Sockets:
             self.ready.set()
 
 
+@pytest.mark.slow
 def test_ten_thousand_come_and_go(model: Translator) -> None:
     """In every state that a session can be left in; nothing of them stays."""
     start = '{"type":"start"}'

@@ -100,6 +100,7 @@ def test_a_second_control_c_stops_at_once(recipe: Recipe, monkeypatch: pytest.Mo
     assert signal.getsignal(signal.SIGINT) is before
 
 
+@pytest.mark.slow
 def test_control_c_saves_and_the_same_command_goes_on(recipe: Recipe, tmp_path: Path) -> None:
     recipe = changed(recipe, steps=100_000, validate_every=100_000, save_every=100_000)
     path, run = write_toml(recipe, tmp_path / "recipe.toml"), Path(recipe.run)
@@ -139,6 +140,7 @@ runpy.run_module("whilst", run_name="__main__")
 """
 
 
+@pytest.mark.slow
 def test_killed_at_any_moment_it_ends_with_the_same_bits(recipe: Recipe, tmp_path: Path) -> None:
     recipe = changed(recipe, steps=40, validate_every=4, save_every=2, patience=9)
     whole = train(recipe, CPU)

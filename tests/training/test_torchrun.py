@@ -75,6 +75,7 @@ def test_two_processes_do_what_one_does(toy_data: Data, toy_folder: Path, tmp_pa
     assert about(one)["place"] == about(two)["place"]
 
 
+@pytest.mark.slow
 def test_several_recipes_and_a_teacher(toy_data: Data, toy_folder: Path, tmp_path: Path) -> None:
     """The first process translates for the pupils and evaluates, whilst the other waits."""
     assert toy_folder == Path(toy_data.dataset)
@@ -93,6 +94,7 @@ def test_several_recipes_and_a_teacher(toy_data: Data, toy_folder: Path, tmp_pat
     assert [again.stderr.count(said) for said in ("measured already", "nothing left to do")] == [2, 2]
 
 
+@pytest.mark.slow
 def test_both_stop_where_one_is_asked_to(toy_data: Data, toy_folder: Path, tmp_path: Path) -> None:
     """Else one would wait for ever for the other's gradients."""
     assert toy_folder == Path(toy_data.dataset)
