@@ -5,6 +5,8 @@ import gc
 import json
 from typing import Any
 
+import pytest
+
 from tests.helpers.sites import make_served
 from whilst.model.transformer import Translator
 from whilst.server.app import make_app
