@@ -1,4 +1,4 @@
-"""Ctrl-C whilst modules are being imported, and at any other time."""
+"""Ctrl-C while modules are being imported, and at any other time."""
 
 import os
 import signal
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.runs import ENVIRONMENT
-from whilst.core.signals import handled, interrupt
+from whilst.core.signals import handle_signals, interrupt_handler
 
 MODULE = """
 import os, signal
@@ -17,18 +17,16 @@ try:
     os.kill(os.getpid(), signal.SIGINT)
     for _ in range(10**7):  # until the handler is called
         pass
-except BaseException:  # as some do
+except BaseException:
     pass
 """
 
 
-def test_an_import_cannot_swallow_it(tmp_path: Path) -> None:
+def test_an_import_cannot_suppress_an_interrupt(tmp_path: Path) -> None:
     (tmp_path / "greedy.py").write_text(MODULE)
-    code = (
-        "import signal; from whilst.core.signals import interrupt; signal.signal(signal.SIGINT, {}); import greedy"
-    )
-    for handler, wanted in (("interrupt", (130, "")), ("signal.default_int_handler", (0, "went on\n"))):
-        program = f"{code.format(handler)}; print('went on')"
+    code = "import signal; from whilst.core.signals import *; signal.signal(signal.SIGINT, {}); import greedy"
+    for handler, wanted in (("interrupt_handler", (130, "")), ("signal.default_int_handler", (0, "continued\n"))):
+        program = f"{code.format(handler)}; print('continued')"
         path = os.pathsep.join([str(tmp_path), *sys.path])
         done = subprocess.run(
             [sys.executable, "-c", program], env=ENVIRONMENT | {"PYTHONPATH": path}, capture_output=True, text=True
@@ -37,6 +35,6 @@ def test_an_import_cannot_swallow_it(tmp_path: Path) -> None:
         assert not done.stderr
 
 
-def test_at_any_other_time_it_is_an_exception() -> None:
-    with handled((signal.SIGINT,), interrupt), pytest.raises(KeyboardInterrupt):
+def test_otherwise_an_interrupt_raises() -> None:
+    with handle_signals((signal.SIGINT,), interrupt_handler), pytest.raises(KeyboardInterrupt):
         signal.raise_signal(signal.SIGINT)

@@ -139,7 +139,7 @@ def test_recorded_updates_are_the_plain_ones(recipe: Recipe, monkeypatch: pytest
     """Also where a shape comes first in the midst of an update, and random numbers were used up."""
     plain = train(recipe, CPU)
     Recorded.made = []
-    monkeypatch.setattr(trainer, "Captured", Recorded)
+    monkeypatch.setattr(trainer, "CapturedGraph", Recorded)
     begin = trainer.Trainer.__init__
 
     def begin_capturing(self: trainer.Trainer, recipe: Recipe, task: Task) -> None:

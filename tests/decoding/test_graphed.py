@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_leaves
 
 from tests.conftest import UNITS, make_model
 from tests.helpers.decoding import BySentence, written
-from whilst.core.cuda_graphs import Repeated
+from whilst.core.cuda_graphs import RepeatedStep
 from whilst.core.distributed import pick_device
 from whilst.core.settings import Agent as Settings
 from whilst.core.settings import Limits, Model
@@ -115,7 +115,7 @@ def texts(count: int, seed: int, longest: int = 30) -> list[list[int]]:
 LIMITS = Limits(1.5, 4)
 
 
-class Recorded(Repeated):
+class Recorded(RepeatedStep):
     """As on a GPU, but for the graph: recording does the step twice, the second time without effect."""
 
     def __init__(self, step: Any, get: Any, put: Any, beside: Any) -> None:
@@ -126,14 +126,14 @@ class Recorded(Repeated):
         torch._foreach_copy_(get(), before)
 
 
-@pytest.mark.parametrize("repeated", [Repeated, Recorded])
+@pytest.mark.parametrize("repeated", [RepeatedStep, Recorded])
 @pytest.mark.parametrize("share", [0.0, 0.25, 1.0])
 @pytest.mark.parametrize("batch", [1, 9, 100])
 def test_rows_are_filled_again(
-    model: Translator, monkeypatch: pytest.MonkeyPatch, batch: int, share: float, repeated: type[Repeated]
+    model: Translator, monkeypatch: pytest.MonkeyPatch, batch: int, share: float, repeated: type[RepeatedStep]
 ) -> None:
     """One by one, in groups, or all together; recordings of several sizes serve them, and the next text too."""
-    monkeypatch.setattr(steady, "Repeated", repeated)
+    monkeypatch.setattr(steady, "RepeatedStep", repeated)
     monkeypatch.setattr(steady, "COLUMNS", 8)
     monkeypatch.setattr(steady, "REFILL", share)
     for chosen in (BySentence(), Learnt("agent", undecided(model, "lstm", "ahead", 1), model, 0, 0.6)):
@@ -236,7 +236,7 @@ def test_a_step_is_the_same_whatever_rows_do(
     else:
         chosen = policy(name)
     chosen = Patient(chosen, translator.logits) if patient else chosen
-    monkeypatch.setattr(steady, "Repeated", Recorded)
+    monkeypatch.setattr(steady, "RepeatedStep", Recorded)
     decoding = Steady(translator, chosen, 3, 8, LIMITS)
     tensors = decoding.moving()
     calls: list[Any] = []

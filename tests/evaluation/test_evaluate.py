@@ -15,7 +15,7 @@ from tests.helpers.runs import CPU, short_recipe
 from whilst.core.config import build
 from whilst.core.errors import UserError
 from whilst.core.settings import Data, Evaluate, Limits, Model, Objective, Recipe
-from whilst.core.workers import all_done
+from whilst.core.workers import run_in_workers
 from whilst.data.dataset import Dataset
 from whilst.data.prepare import prepare
 from whilst.data.vocabulary import BPESegmenter, Language, PieceSegmenter, Vocabulary, WordSegmenter
@@ -221,7 +221,7 @@ def test_other_processes_write_the_same(run: tuple[Trained, Dataset], tmp_path: 
     for count in (0, 2):
         folder = tmp_path / str(count)
         works = (evaluate(trained, dataset, policy(name), settings, folder, True) for name in ("wait-1", "full"))
-        records = all_done(works, count)
+        records = run_in_workers(works, count)
         assert [record.policy for record in records] == ["wait-1", "full"]
         for record in records:
             written = read_record(folder / f"test.{record.policy}.json")
@@ -236,7 +236,7 @@ def test_what_was_decoded_is_written_before_a_mistake_ends_it(tmp_path: Path) ->
         raise UserError("the next one")
 
     with pytest.raises(UserError, match="the next one"):
-        all_done(works(), 1)
+        run_in_workers(works(), 1)
     assert (tmp_path / "written").is_dir()
 
 

@@ -12,7 +12,7 @@ from tests.helpers.runs import CPU, whole_recipe, write_toml
 from whilst.cli.main import main
 from whilst.core.files import read_json, sha256, write_json
 from whilst.core.settings import Data, Evaluate, Recipe
-from whilst.core.stage_times import note_time, stage_times
+from whilst.core.stage_times import add_stage_time, read_stage_times
 from whilst.data.dataset import Dataset
 from whilst.evaluation import evaluate
 from whilst.evaluation import record as scoring
@@ -73,7 +73,7 @@ def test_what_is_measured_is_not_measured_again(
     run = Path(recipe.run)
     report = (run / "report/report.md").read_text(encoding="utf-8")
     (run / "report/report.md").unlink()
-    took = stage_times(run)["evaluate"]
+    took = read_stage_times(run)["evaluate"]
     train(recipe, CPU)
     assert decoded == []
     said = capsys.readouterr().err.splitlines()
@@ -81,7 +81,7 @@ def test_what_is_measured_is_not_measured_again(
         f"{policy}: measured already" for policy in POLICIES
     ]
     assert (run / "report/report.md").read_text(encoding="utf-8") == report
-    assert stage_times(run)["evaluate"] == took, "nothing was measured: its time stays"
+    assert read_stage_times(run)["evaluate"] == took, "nothing was measured: its time stays"
 
 
 def test_a_killed_evaluation_goes_on(recipe: Recipe, monkeypatch: pytest.MonkeyPatch, decoded: list[str]) -> None:
@@ -101,11 +101,11 @@ def test_a_killed_evaluation_goes_on(recipe: Recipe, monkeypatch: pytest.MonkeyP
     assert of(recipe, "agent-1", "jsonl.xz").is_file(), "killed between trace and record"
     monkeypatch.setattr(scoring, "write_record", write_record)
     decoded.clear()
-    note_time(Path(recipe.run), "evaluate", 1000.0)
+    add_stage_time(Path(recipe.run), "evaluate", 1000.0)
     train(recipe, CPU)
     assert decoded == list(POLICIES[2:])
     assert {policy: read_record(of(recipe, policy)).scores.to_table() for policy in POLICIES} == whole
-    assert stage_times(Path(recipe.run))["evaluate"] > 1000, "the times add up"
+    assert read_stage_times(Path(recipe.run))["evaluate"] > 1000, "the times add up"
 
 
 def test_records_older_than_a_setting_are_as_its_default(recipe: Recipe, decoded: list[str]) -> None:

@@ -13,7 +13,7 @@ from tests.helpers.runs import CPU, elsewhere, short_recipe, whole_recipe
 from whilst.cli.studies import paper
 from whilst.core.errors import UserError
 from whilst.core.settings import MAX_POSITIONS, Data, Evaluate, Objective, Recipe
-from whilst.core.stage_times import FILE, stage_times
+from whilst.core.stage_times import FILE, read_stage_times
 from whilst.data.dataset import Dataset, pace_of, read_manifest
 from whilst.data.prepare import prepare
 from whilst.evaluation.evaluate import check_evaluation, evaluate_run, find_asked, loader
@@ -238,7 +238,7 @@ def test_files_of_the_wrong_shape_are_told(whole: Recipe, tmp_path: Path) -> Non
     with pytest.raises(UserError, match=r"manifest\.json is damaged"):
         read_manifest(tmp_path)
     (tmp_path / FILE).write_text("[]")
-    assert stage_times(tmp_path) == {}
+    assert read_stage_times(tmp_path) == {}
     (tmp_path / "summary.json").write_text("[]")
     assert origin(tmp_path, whole) == {}
     with pytest.raises(UserError, match=r"--recipes .*nowhere: no such folder"):

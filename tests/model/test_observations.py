@@ -127,7 +127,7 @@ def test_a_recorded_look_gives_the_same_loss(
     task = tasks.Deciding(recipe, toy_dataset, model, agent, CPU)
     split = toy_dataset.split("train")
     task.labels = {"train": Labels(torch.ones(1, len(split.target.tokens)), torch.from_numpy(split.target.offsets))}
-    monkeypatch.setattr(tasks, "Captured", Replayed)
+    monkeypatch.setattr(tasks, "CapturedGraph", Replayed)
     monkeypatch.setattr(Looks, "slim", lambda shown: shown)
     for chosen in (np.arange(30), np.arange(30, 40)):  # two shapes, one recording
         batch = padded(split, chosen)

@@ -9,7 +9,7 @@ import pytest
 from tests.helpers.runs import CPU, about, history
 from whilst.core.errors import UserError
 from whilst.core.settings import Agent, Data, Evaluate, Model, Recipe, Search, Train
-from whilst.core.stage_times import stage_times
+from whilst.core.stage_times import read_stage_times
 from whilst.data import toy
 from whilst.data.dataset import Dataset
 from whilst.data.prepare import prepare
@@ -170,7 +170,7 @@ def test_evaluating_may_be_a_stage_of_the_recipe(recipe: Recipe) -> None:
     """Wait-k is for the multi-path model, the agent for the fine-tuned one."""
     settings = Evaluate(policies=("wait-1", "agent-1", "agent-1.threshold-0.9"))
     train(dataclasses.replace(recipe, stages=("evaluate",), evaluate=settings), CPU)
-    times = stage_times(Path(recipe.run))
+    times = read_stage_times(Path(recipe.run))
     assert list(times) == ["translate", "search", "agent", "evaluate"]
     assert all(seconds > 0 for seconds in times.values())
     assert f"| agent | {times['agent']:,.1f} |" in (Path(recipe.run) / "report" / "report.md").read_text()

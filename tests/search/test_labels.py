@@ -59,7 +59,7 @@ def test_packed_batches_find_the_same(
         recorded.append(Replayed(work, inputs))
         return recorded[-1]
 
-    monkeypatch.setattr(tasks, "Captured", record)
+    monkeypatch.setattr(tasks, "CapturedGraph", record)
     monkeypatch.setattr(beginnings, "STEP", BLOCK)
     wanted = task.find(split)
     task.compiled = model

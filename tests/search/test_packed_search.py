@@ -96,7 +96,7 @@ def test_a_recorded_search_finds_the_same(
     torch.manual_seed(3)
     model = Translator(recipe.model, len(toy_dataset.source), len(toy_dataset.target)).double().eval()
     task = tasks.Translating(recipe, toy_dataset, model, CPU)
-    monkeypatch.setattr(tasks, "Captured", Replayed)
+    monkeypatch.setattr(tasks, "CapturedGraph", Replayed)
     recorded = []
     for count in (10, 9, 30):
         batch = packed(toy_dataset.split("train"), np.arange(count) + count, 4 * BLOCK, 4 * BLOCK)

@@ -8,7 +8,7 @@ import torch
 from torch._inductor.async_compile import AsyncCompile
 from torch.fx import GraphModule
 
-from whilst.core.distributed import wake_compilers
+from whilst.core.distributed import start_compile_workers
 from whilst.core.settings import Model, Search
 from whilst.data.batches import padded
 from whilst.data.dataset import Split
@@ -58,7 +58,7 @@ def test_layers_of_a_kind_are_compiled_once(
 def test_compilers_wait_for_a_gpu_to_train_on(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
     monkeypatch.setattr(AsyncCompile, "use_process_pool", lambda: calls.append("woken"))
-    wake_compilers(torch.device("cpu"))
+    start_compile_workers(torch.device("cpu"))
     assert not calls
-    wake_compilers(torch.device("cuda"))
+    start_compile_workers(torch.device("cuda"))
     assert calls

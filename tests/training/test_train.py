@@ -328,7 +328,7 @@ def test_only_the_first_process_validates_and_writes(
     for name in ("sum_gradients", "leave"):
         monkeypatch.setattr(Processes, name, lambda *_: None)
     monkeypatch.setattr(Processes, "sum", lambda self, value: value)  # noqa: ARG005
-    for name in ("agree", "any"):
+    for name in ("broadcast", "any_rank"):
         monkeypatch.setattr(Processes, name, lambda self, value, device: value)  # noqa: ARG005
     asked = script()
     run = train(changed(recipe, accumulate=2, average=2), CPU)

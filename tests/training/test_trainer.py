@@ -17,7 +17,7 @@ def test_a_recorded_update_is_an_update(
 ) -> None:
     """Bit by bit: dropout is the same, and gradients are summed over two micro-batches."""
     recipe = changed(short_recipe(toy_data, tmp_path), accumulate=2)
-    monkeypatch.setattr(trainers, "Captured", Replayed)
+    monkeypatch.setattr(trainers, "CapturedGraph", Replayed)
     weights = []
     for record in (False, True):
         trainer = trainers.Trainer(recipe, make_task(recipe, toy_dataset, CPU))

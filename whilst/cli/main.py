@@ -11,7 +11,7 @@ import typer
 from whilst.cli import benches, deploy, streams, studies
 from whilst.cli.options import Device, Policies, RecipeFile, Run, Set
 from whilst.core.errors import UserError
-from whilst.core.signals import interrupt
+from whilst.core.signals import interrupt_handler
 
 app = typer.Typer(
     add_completion=False,
@@ -277,7 +277,7 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         speak_any_language(stream)
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # and not ignored, as under nohup
-        signal.signal(signal.SIGINT, interrupt)
+        signal.signal(signal.SIGINT, interrupt_handler)
     try:
         code = app(standalone_mode=False)
     except (UserError, OSError) as error:  # OSError: a full disk, a folder that may not be written to

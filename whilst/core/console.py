@@ -1,7 +1,7 @@
-"""What a person sees: one console for messages and tables, one kind of progress bar."""
+"""Terminal output: one console for results, one for messages, and progress bars."""
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import TypeVar
 
 from rich.console import Console
@@ -9,18 +9,15 @@ from tqdm import tqdm
 
 T = TypeVar("T")
 
-console = Console(highlight=False)  # results: stdout
-# What is going on: stderr. Paths are printed as they are, never broken or taken for markup.
+console = Console(highlight=False)  # results, on stdout
+# Messages, on stderr. Paths are printed literally: no line breaks, no markup.
 notes = Console(stderr=True, highlight=False, soft_wrap=True, markup=False)
 
 
-def track(items: Iterable[T], what: str, unit: str, total: int | None = None, start: int = 0) -> Iterator[T]:
-    """Iterate with a bar that shows throughput and time left; silent when stderr is no terminal."""
-    yield from bar(items, what, unit, total, start)
-
-
-def bar(items: Iterable[T] | None, what: str, unit: str, total: int | None = None, start: int = 0) -> "tqdm[T]":
-    """The bar itself, for loops that set their own progress and figures."""
+def progress_bar(
+    items: Iterable[T] | None, what: str, unit: str, total: int | None = None, start: int = 0
+) -> "tqdm[T]":
+    """A bar with throughput and time left, silent unless stderr is a terminal. Iterate over it, or update it."""
     return tqdm(
         items,
         desc=what,
@@ -31,12 +28,12 @@ def bar(items: Iterable[T] | None, what: str, unit: str, total: int | None = Non
         unit_scale=total is not None and total >= 100_000,
         disable=not sys.stderr.isatty(),
         smoothing=0.05,
-        delay=1,  # what is over in a moment needs no bar
-        leave=False,  # and what is over needs none any more
+        delay=1,  # no bar for what takes less than a second
+        leave=False,
     )
 
 
-def say(line: str) -> None:
-    """A note that goes above the bars, not through them."""
+def log(line: str) -> None:
+    """Print a message above any progress bar."""
     with tqdm.external_write_mode(file=sys.stderr):
         notes.print(line)

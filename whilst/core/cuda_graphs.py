@@ -1,7 +1,7 @@
 """Work on tensors of fixed shapes as a CUDA graph: hundreds of kernels, one launch.
 
-Without it the GPU waits for the host: the packed layout has one shape, so one recording serves every batch. Padded
-batches can have few shapes (shapes.py), with a recording for each.
+Otherwise the GPU waits for the host to launch kernels. Packed batches have one shape, so one graph serves them all;
+padded batches in buckets (data/buckets.py) have few shapes, with a graph for each.
 """
 
 import contextlib
@@ -15,45 +15,45 @@ from torch import Tensor
 
 
 def warm_up(work: Callable[[], object]) -> None:
-    """Run it aside: that compiles, and lets every library choose its algorithms."""
-    aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-    aside.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(aside):
+    """Run it on a side stream, so that kernels are compiled and libraries have chosen their algorithms."""
+    side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
         for _ in range(2):
             work()
-    torch.cuda.current_stream().wait_stream(aside)
+    torch.cuda.current_stream().wait_stream(side)
 
 
 @contextlib.contextmanager
-def uncollected() -> Iterator[None]:
-    """No garbage is collected meanwhile: a recording that is let go ends one that is being made."""
-    collecting = gc.isenabled()
+def no_garbage_collection() -> Iterator[None]:
+    """Freeing a graph while another is being captured would end that capture."""
+    enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        if collecting:
+        if enabled:
             gc.enable()
 
 
-class Captured:
-    """Records `work` once, on tensors of its own; a call copies new values into them and replays.
+class CapturedGraph:
+    """Captures `work` on copies of `inputs`; a call copies new values into them and replays the graph.
 
-    The next call overwrites what a call returns. So does the next call of another one that shares its memory:
-    with `beside` it does, which suits recordings of the same work in several shapes.
+    A call overwrites the result of the previous one, and of calls of other graphs that share its memory pool.
+    `share`: a graph whose pool to use, for the same work in several shapes.
     """
 
     def __init__(
-        self, work: Callable[..., Tensor], inputs: Sequence[Tensor], beside: "Captured | None" = None
+        self, work: Callable[..., Tensor], inputs: Sequence[Tensor], share: "CapturedGraph | None" = None
     ) -> None:
         self.inputs = [tensor.clone() for tensor in inputs]
         warm_up(lambda: work(*self.inputs))
-        if beside is None:
-            gc.collect()  # recordings of an earlier stage hold memory
+        if share is None:
+            gc.collect()  # graphs of an earlier stage hold memory
         self.graph = torch.cuda.CUDAGraph()
-        pool = beside.graph.pool() if beside else None
-        # Only this thread must not wait for the GPU meanwhile; another may be at work on the next batch.
-        with uncollected(), torch.cuda.graph(self.graph, pool=pool, capture_error_mode="thread_local"):
+        pool = share.graph.pool() if share else None
+        # thread_local: another thread may use the GPU meanwhile, to prepare the next batch.
+        with no_garbage_collection(), torch.cuda.graph(self.graph, pool=pool, capture_error_mode="thread_local"):
             self.result = work(*self.inputs)
 
     def __call__(self, inputs: Sequence[Tensor]) -> Tensor:
@@ -63,23 +63,23 @@ class Captured:
 
 
 @functools.cache
-def recording_stream() -> torch.cuda.Stream:
-    """One for all: every stream that multiplies matrices keeps a workspace of its own."""
+def capture_stream() -> torch.cuda.Stream:
+    """One stream for all captures: cuBLAS allocates a workspace for every stream."""
     return torch.cuda.Stream()  # type: ignore[no-untyped-call]
 
 
-def record(work: Callable[[], None], beside: torch.cuda.CUDAGraph | None) -> torch.cuda.CUDAGraph:
-    """`work` as a graph, for recordings that are made often; `beside`: one whose memory it may share.
+def record_graph(work: Callable[[], None], share: torch.cuda.CUDAGraph | None) -> torch.cuda.CUDAGraph:
+    """`work` as a graph, for graphs that are captured often; `share`: one whose memory pool to use.
 
-    `torch.cuda.graph` empties the allocator's cache first, which takes longer than all the rest.
+    `torch.cuda.graph` empties the allocator's cache first, which takes longer than the capture.
     """
-    graph, stream = torch.cuda.CUDAGraph(), recording_stream()
+    graph, stream = torch.cuda.CUDAGraph(), capture_stream()
     stream.wait_stream(torch.cuda.current_stream())
-    with uncollected(), torch.cuda.stream(stream):
-        work()  # compiles, and lets every library choose its algorithms
+    with no_garbage_collection(), torch.cuda.stream(stream):
+        work()  # compiles kernels and lets libraries choose their algorithms
         torch.cuda.synchronize()
-        # As in `Captured`: a thread that prepares batches may pin memory meanwhile.
-        graph.capture_begin(beside.pool() if beside else None, capture_error_mode="thread_local")
+        # thread_local: a thread that prepares batches may pin memory meanwhile.
+        graph.capture_begin(share.pool() if share else None, capture_error_mode="thread_local")
         try:
             work()
         finally:
@@ -88,7 +88,7 @@ def record(work: Callable[[], None], beside: torch.cuda.CUDAGraph | None) -> tor
     return graph
 
 
-def place_of(tensor: Tensor) -> int:
+def storage_address(tensor: Tensor) -> int:
     return tensor.untyped_storage().data_ptr()
 
 
@@ -96,38 +96,40 @@ Get = Callable[[], list[Tensor]]
 Put = Callable[[list[Tensor]], None]
 
 
-def move_on(step: Callable[[], None], get: Get, put: Put, state: list[Tensor]) -> None:
-    """Do the step; `state` stays the tensors in use, with what came of it."""
+def advance(step: Callable[[], None], get: Get, put: Put, state: list[Tensor]) -> None:
+    """Run the step and copy the new state into the tensors of `state`, which stay in use."""
     step()
-    old = {place_of(tensor) for tensor in state}
+    old = {storage_address(tensor) for tensor in state}
     by_type: defaultdict[torch.dtype, list[tuple[Tensor, Tensor]]] = defaultdict(list)
     for mine, new in zip(state, get(), strict=True):
         if new is not mine:
-            # What is new may be an old part of the state under another name.
-            by_type[mine.dtype].append((mine, new.clone() if place_of(new) in old else new))
-    for pairs in by_type.values():  # in one kernel each
+            # Clone what is a view of the old state, which is about to be overwritten.
+            by_type[mine.dtype].append((mine, new.clone() if storage_address(new) in old else new))
+    for pairs in by_type.values():  # one kernel for each type
         torch._foreach_copy_([mine for mine, _ in pairs], [new for _, new in pairs])
     put(state)
 
 
-class Repeated:
-    """A step that moves some state on, recorded; every call moves it on once more. On a CPU it is just done again.
+class RepeatedStep:
+    """A step that advances some state, as a CUDA graph that is replayed by every call. On a CPU it just runs.
 
-    `get` and `put` give and take the tensors that a step replaces. Between two calls they are always the same ones,
-    since what came of the step is copied into them: others may change them in place, and several recordings may
-    share them, and with `beside` what lies between. What the step itself changes in place it must change to the
-    same when it is repeated from the same state.
+    `get` and `put` return and set the tensors that the step replaces. Between calls they are always the same
+    tensors, into which the new state is copied, so they may be changed in place and several steps may share them;
+    with `share` also their temporary memory. What the step changes in place must not depend on how often it has
+    run: it runs once more when it is captured.
     """
 
-    def __init__(self, step: Callable[[], None], get: Get, put: Put, beside: "Repeated | None" = None) -> None:
+    def __init__(self, step: Callable[[], None], get: Get, put: Put, share: "RepeatedStep | None" = None) -> None:
         state = get()
-        self.again: Callable[[], None] = functools.partial(move_on, step, get, put, state)
+        self.again: Callable[[], None] = functools.partial(advance, step, get, put, state)
         self.graph: torch.cuda.CUDAGraph | None = None
         if state[0].device.type == "cuda":
             before = [tensor.clone() for tensor in state]
-            self.graph = record(self.again, beside.graph if beside else None)
-            torch._foreach_copy_(state, before)  # recording does the step once
-            self.again = self.graph.replay  # and no more of whose step it was: its memory is to go when it does
+            self.graph = record_graph(self.again, share.graph if share else None)
+            torch._foreach_copy_(state, before)  # capturing ran the step
+            self.again = (
+                self.graph.replay
+            )  # drops the reference to the step, whose owner's memory can then be freed
 
     def __call__(self) -> None:
         self.again()

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 import whilst
 from whilst.core.errors import UserError
 
-# How long the others wait while the first validates, evaluates or translates; if one dies, torchrun ends them all.
-PATIENCE = timedelta(days=7)
+# Rank 0 validates, evaluates and translates while the others wait; if one dies, torchrun ends them all.
+TIMEOUT = timedelta(days=7)
 
 
 @dataclass(frozen=True)
@@ -26,25 +26,24 @@ class Processes:
 
     @classmethod
     def join(cls, device: torch.device) -> "Processes":
-        """Meet the others, if torchrun started us."""
+        """The process group, if torchrun started this process."""
         count = int(os.environ.get("WORLD_SIZE", "1"))
         if count == 1:
             return cls()
         if not dist.is_initialized():
-            dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=PATIENCE)
+            dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=TIMEOUT)
         return cls(dist.get_rank(), count)
 
     @staticmethod
     def leave() -> None:
-        """For good: whoever has left cannot join again."""
+        """A process cannot join again afterwards."""
         if dist.is_initialized():
             dist.destroy_process_group()
 
-    def end(self) -> None:
-        """End this process, if it is one of several, with all its work done.
+    def exit(self) -> None:
+        """End this process, if it is one of several, without Python's clean-up.
 
-        Without what Python does at its end: now and then, under load, a thread of gloo's was still there then, and
-        the process aborted, which torchrun takes for a failure of all.
+        A thread of gloo can still be running then and abort the process, which torchrun reports as a failure.
         """
         if self.count > 1:
             sys.stdout.flush()
@@ -56,7 +55,7 @@ class Processes:
         return self.rank == 0
 
     def sum_gradients(self, model: nn.Module) -> None:
-        """Add up the gradients of all processes, as one flat tensor: one message in place of hundreds."""
+        """Add up the gradients of all processes, as one flat tensor: one message instead of hundreds."""
         if self.count == 1:
             return
         gradients = [p.grad for p in model.parameters() if p.grad is not None]
@@ -71,21 +70,21 @@ class Processes:
             dist.all_reduce(value)
         return value
 
-    def any(self, value: bool, device: torch.device) -> bool:
-        """Whether one of them says so."""
+    def any_rank(self, value: bool, device: torch.device) -> bool:
+        """Whether the value is true in any process."""
         if self.count == 1:
             return value
-        said = torch.tensor([int(value)], device=device)
-        dist.all_reduce(said, op=dist.ReduceOp.MAX)
-        return bool(said.item())
+        flag = torch.tensor([int(value)], device=device)
+        dist.all_reduce(flag, op=dist.ReduceOp.MAX)
+        return bool(flag.item())
 
-    def agree(self, value: bool, device: torch.device) -> bool:
-        """What rank 0 says."""
+    def broadcast(self, value: bool, device: torch.device) -> bool:
+        """The value of rank 0. Also a barrier."""
         if self.count == 1:
             return value
-        said = torch.tensor([int(value)], device=device)
-        dist.broadcast(said, src=0)
-        return bool(said.item())
+        flag = torch.tensor([int(value)], device=device)
+        dist.broadcast(flag, src=0)
+        return bool(flag.item())
 
 
 def pick_device(name: str = "auto") -> torch.device:
@@ -103,18 +102,18 @@ def pick_device(name: str = "auto") -> torch.device:
     if device.type == "cuda" and device.index is None:
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
     if device.type == "cuda" and device.index >= (count := torch.cuda.device_count()):
-        raise UserError(f"--device {name}: {device} is not here, there are only {count} GPUs, counted from 0")
+        raise UserError(f"--device {name}: no {device}, there are only {count} GPUs, counted from 0")
     if device.type == "cuda":
-        torch.cuda.set_device(device)  # where streams are made and graphs are recorded
-        # cuDNN's attention plans each new shape anew, which takes longer than the attention itself.
+        torch.cuda.set_device(device)  # for streams and CUDA graphs
+        # cuDNN attention makes a plan for each new shape, which takes longer than the attention itself.
         torch.backends.cuda.enable_cudnn_sdp(False)
     return device
 
 
-def wake_compilers(device: torch.device) -> None:
-    """Start the processes that compile kernels for a GPU, which takes seconds, before there is anything to compile.
+def start_compile_workers(device: torch.device) -> None:
+    """Start the processes that compile kernels for a GPU ahead of time, which takes seconds.
 
-    Until they are there, kernels are compiled one after the other.
+    Until they are ready, kernels are compiled one after the other.
     """
     if device.type == "cuda":
         from torch._inductor.async_compile import AsyncCompile
@@ -122,22 +121,22 @@ def wake_compilers(device: torch.device) -> None:
         AsyncCompile.use_process_pool()  # type: ignore[no-untyped-call]
 
 
-def describe(device: torch.device) -> str:
+def device_name(device: torch.device) -> str:
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     return f"CPU ({torch.get_num_threads()} threads)"
 
 
-def command() -> str:
-    """How this was called: what a figure needs to be made again."""
+def command_line() -> str:
+    """How this process was started, for reproducing a figure."""
     return shlex.join(["whilst", *sys.argv[1:]])
 
 
 def versions() -> dict[str, str]:
-    """What a figure depends on besides our own code."""
+    """Versions of whilst, PyTorch and Python."""
     return {"whilst": whilst.__version__, "torch": str(torch.__version__), "python": platform.python_version()}
 
 
-def circumstances(device: torch.device) -> dict[str, Any]:
-    """Under which a figure was made: what every file of figures says of itself."""
-    return {"command": command(), "device": describe(device), "versions": versions()}
+def provenance(device: torch.device) -> dict[str, Any]:
+    """Command, device and versions, for files of figures."""
+    return {"command": command_line(), "device": device_name(device), "versions": versions()}

@@ -1,4 +1,4 @@
-"""The one exception that a person causes: its message says what is wrong, where, and what to do."""
+"""The exception for mistakes of the user: its message says what is wrong, where, and what to do."""
 
 
 class UserError(Exception):

@@ -1,4 +1,4 @@
-"""Files: transparent decompression, atomic writes, checksums. Knows nothing of translation."""
+"""Files: transparent decompression, atomic writes, checksums."""
 
 import contextlib
 import gzip
@@ -34,7 +34,7 @@ def read_text(path: Path) -> str:
 
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[Path]:
-    """Yield a temporary path beside `path`; on success it takes the name, on failure it is removed."""
+    """Yield a temporary path, renamed to `path` on success and removed on failure."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
@@ -46,7 +46,7 @@ def writing(path: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def writing_text(path: Path) -> Iterator[TextIO]:
-    """Write UTF-8 text atomically, compressed if the name ends in .gz or .xz (same bytes every time)."""
+    """Write UTF-8 text atomically, compressed if the name ends in .gz or .xz. The bytes are reproducible."""
     with writing(path) as temporary, temporary.open("wb") as raw:
         if path.suffix == ".gz":
             binary = cast(BinaryIO, gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0))
@@ -77,5 +77,5 @@ def sha256(path: Path) -> str:
 
 
 def sha256_lines(lines: list[str]) -> str:
-    """Checksum of a text as its lines, so that compression and a missing last newline do not matter."""
+    """Checksum of the lines of a text, whatever its compression and its last newline."""
     return hashlib.sha256("".join(f"{line}\n" for line in lines).encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""Signals that are handled in another way for a while."""
+"""Temporary signal handlers, and a Ctrl-C that also works during imports."""
 
 import os
 import signal
@@ -6,25 +6,28 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-STOP = signal.SIGINT, signal.SIGTERM
+STOP_SIGNALS = signal.SIGINT, signal.SIGTERM
 
 
 @contextmanager
-def handled(numbers: tuple[int, ...], handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
-    before = {number: signal.signal(number, handler) for number in numbers}
+def handle_signals(numbers: tuple[int, ...], handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
+    """Install a handler for these signals and restore the previous ones afterwards."""
+    previous = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield
     finally:
-        for number, earlier in before.items():
-            signal.signal(number, earlier)
+        for number, old in previous.items():
+            signal.signal(number, old)
 
 
-def interrupt(number: int, frame: FrameType | None) -> None:
-    """Ctrl-C as Python has it, but for modules that are being imported, which takes seconds: some of them swallow
-    the exception, and the command goes on; others make it another. Nothing has begun then, so it ends at once."""
-    above = frame
-    while above is not None:
-        if above.f_code.co_filename == "<frozen importlib._bootstrap>":
+def interrupt_handler(number: int, frame: FrameType | None) -> None:
+    """Raise KeyboardInterrupt, but exit at once while a module is being imported.
+
+    Imports take seconds, and some modules catch or replace the exception while they are imported.
+    """
+    caller = frame
+    while caller is not None:
+        if caller.f_code.co_filename == "<frozen importlib._bootstrap>":
             os._exit(128 + number)
-        above = above.f_back
+        caller = caller.f_back
     signal.default_int_handler(number, frame)

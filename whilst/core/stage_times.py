@@ -1,4 +1,4 @@
-"""How long each stage of a run took, from its data to its end: RUN/times.json."""
+"""Duration of each stage of a run, in RUN/times.json."""
 
 from pathlib import Path
 
@@ -7,14 +7,14 @@ from whilst.core.files import read_json, write_json
 FILE = "times.json"
 
 
-def stage_times(run: Path) -> dict[str, float]:
-    """Seconds by stage, in the order in which they were done; none for a run that never noted any."""
+def read_stage_times(run: Path) -> dict[str, float]:
+    """Seconds by stage, in the order in which the stages ran; empty if none were recorded."""
     found = read_json(run / FILE) if (run / FILE).is_file() else {}
     return {str(name): float(seconds) for name, seconds in found.items()} if isinstance(found, dict) else {}
 
 
-def note_time(run: Path, stage: str, seconds: float, goes_on: bool = False) -> None:
-    """Seconds of a stage, which add up if it goes on where it was stopped."""
-    times = stage_times(run)
-    times[stage] = round(seconds + (times.get(stage, 0.0) if goes_on else 0.0), 1)
+def add_stage_time(run: Path, stage: str, seconds: float, resumed: bool = False) -> None:
+    """Record the duration of a stage; of a resumed stage the durations add up."""
+    times = read_stage_times(run)
+    times[stage] = round(seconds + (times.get(stage, 0.0) if resumed else 0.0), 1)
     write_json(run / FILE, times)

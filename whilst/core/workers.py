@@ -1,4 +1,4 @@
-"""Work for other processes whilst this one, which has the GPU, goes on with the next."""
+"""Run jobs in worker processes while the main process uses the GPU."""
 
 import multiprocessing
 import os
@@ -8,22 +8,21 @@ from concurrent.futures import ProcessPoolExecutor
 from typing import TypeVar
 
 T = TypeVar("T")
-MOST = 4  # more than keep up with one GPU have nothing to do
+MAX_WORKERS = 4  # enough to keep up with one GPU
 
 
-def helpers() -> int:
-    """How many other processes this machine has room for."""
-    return min(MOST, (os.cpu_count() or 1) - 1)
+def worker_count() -> int:
+    return min(MAX_WORKERS, (os.cpu_count() or 1) - 1)
 
 
-def all_done(works: Iterable[Callable[[], T]], count: int) -> list[T]:
-    """What each gives, in order; with a count by so many other processes, as soon as it is there to be done.
+def run_in_workers(jobs: Iterable[Callable[[], T]], workers: int) -> list[T]:
+    """The results of all jobs, in order. With no workers they run here, else each starts as soon as it is yielded.
 
-    Then what it is made of must be plain data. If making the next one fails, those before it are still done.
+    Jobs and results must then be picklable. If `jobs` raises, those already submitted are still completed.
     """
-    if not count:
-        return [work() for work in works]
-    # A fresh process: a copy of this one would hold half of a GPU's driver.
-    fresh = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(count, fresh, signal.signal, (signal.SIGINT, signal.SIG_IGN)) as pool:
-        return [future.result() for future in [pool.submit(work) for work in works]]
+    if not workers:
+        return [job() for job in jobs]
+    # Spawned, not forked: a fork would inherit part of the GPU driver's state.
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(workers, context, signal.signal, (signal.SIGINT, signal.SIG_IGN)) as pool:
+        return [future.result() for future in [pool.submit(job) for job in jobs]]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
 
-from whilst.core.console import bar, notes, track
+from whilst.core.console import notes, progress_bar
 from whilst.core.errors import UserError
 from whilst.core.files import sha256, writing, writing_text
 from whilst.core.settings import Data
@@ -153,7 +153,7 @@ def download(url: str, path: Path) -> None:
     try:
         with urllib.request.urlopen(url, timeout=30) as answer, writing(path) as temporary:
             length = int(answer.headers.get("Content-Length") or 0)
-            with temporary.open("wb") as file, bar(None, path.name, "B", length or None) as progress:
+            with temporary.open("wb") as file, progress_bar(None, path.name, "B", length or None) as progress:
                 while chunk := answer.read(_CHUNK):
                     file.write(chunk)
                     progress.update(len(chunk))
@@ -215,7 +215,7 @@ def _member(tar: tarfile.TarFile, members: dict[str, tarfile.TarInfo], archive: 
 
 
 def _tokens(lines: list[str], tokenise: Callable[[str], str], what: str) -> list[str]:
-    return [" ".join(tokenise(line).lower().split()) for line in track(lines, what, "line", len(lines))]
+    return [" ".join(tokenise(line).lower().split()) for line in progress_bar(lines, what, "line", len(lines))]
 
 
 def talk_lines(lines: list[str]) -> list[str]:

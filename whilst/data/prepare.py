@@ -17,7 +17,7 @@ from rich.table import Table
 
 from whilst import __version__
 from whilst.core.config import to_table
-from whilst.core.console import console, track
+from whilst.core.console import console, progress_bar
 from whilst.core.errors import UserError
 from whilst.core.files import sha256, sha256_lines, write_json, writing_text
 from whilst.core.settings import Data
@@ -160,7 +160,7 @@ def _read_pairs(cleaned: Cleaned, split: str, files: tuple[Path, ...], settings:
         for file, language in zip(pairs.files, (settings.source, settings.target), strict=True)
     )
     lines = zip(pairs.source, pairs.target, strict=True)
-    for number, (left, right) in enumerate(track(lines, f"read {split}", "pair", len(pairs)), start=1):
+    for number, (left, right) in enumerate(progress_bar(lines, f"read {split}", "pair", len(pairs)), start=1):
         left, right = source(left), target(right)
         reason = _unfit(left, right, settings.max_ratio)
         if split == "train" and reason:
@@ -244,7 +244,7 @@ def _write(
     sides = (source, _Growing()), (target, _Growing())
     long = 0
     lines = zip(cleaned.source, cleaned.target, strict=True)
-    for pair in track(lines, f"number {split}", "pair", len(cleaned.source)):
+    for pair in progress_bar(lines, f"number {split}", "pair", len(cleaned.source)):
         ids = [language.encode(line.split(" "))[0] for (language, _), line in zip(sides, pair, strict=True)]
         if max(map(len, ids)) > settings.max_length:
             long += 1

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from whilst.core.console import bar
+from whilst.core.console import progress_bar
 from whilst.core.errors import UserError
 from whilst.core.settings import MAX_POSITIONS, Limits
 from whilst.decoding.graphed import COLUMNS, Steady
@@ -84,7 +84,7 @@ class Decoding:
 
     def translate(self, sources: Sequence[Sequence[int]], what: str = "translating") -> list[Output]:
         """The order stays."""
-        with bar(None, what, "sentences", len(sources)) as progress:
+        with progress_bar(None, what, "sentences", len(sources)) as progress:
             return (self._steadily if self.steady else self._in_batches)(sources, progress.update)
 
     def _in_batches(self, sources: Sequence[Sequence[int]], note: Callable[[int], object]) -> list[Output]:

@@ -15,7 +15,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from whilst.core.cuda_graphs import Repeated
+from whilst.core.cuda_graphs import RepeatedStep
 from whilst.core.settings import Limits
 from whilst.data.vocabulary import BOS
 from whilst.decoding.loop import Loop, Output, pad, to_outputs
@@ -102,7 +102,7 @@ class Steady:
         self.loop.output = model.wide_output().detach()
         self.limits, self.width = limits, width
         self.further = torch.arange(self.looks, device=self.loop.row.device)
-        self.recorded: dict[tuple[int, int], Repeated] = {}  # by the columns of source and target
+        self.recorded: dict[tuple[int, int], RepeatedStep] = {}  # by the columns of source and target
         self.busy: dict[int, Row] = {}
         self.times: list[float] = []  # of each step
 
@@ -179,7 +179,7 @@ class Steady:
         target = columns(written + self.queries, self.loop.cache.decoder[0].shape[3])
         if (source, target) not in self.recorded:
             step, beside = partial(self.step, source, target), next(iter(self.recorded.values()), None)
-            self.recorded[source, target] = Repeated(step, self.moving, self.move, beside)
+            self.recorded[source, target] = RepeatedStep(step, self.moving, self.move, beside)
         for _ in range(CHECK):
             self.recorded[source, target]()
 

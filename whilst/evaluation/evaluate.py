@@ -11,12 +11,12 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from whilst.core.console import console, track
-from whilst.core.distributed import circumstances, pick_device
+from whilst.core.console import console, progress_bar
+from whilst.core.distributed import pick_device, provenance
 from whilst.core.errors import UserError
 from whilst.core.files import sha256_lines
 from whilst.core.settings import Evaluate, Recipe
-from whilst.core.workers import all_done, helpers
+from whilst.core.workers import run_in_workers, worker_count
 from whilst.data.dataset import Dataset, Split
 from whilst.data.vocabulary import EOS
 from whilst.decoding.batched import translate
@@ -88,7 +88,7 @@ def translate_lines(trained: Trained, lines: Sequence[str], policy: Policy, sett
     check_beam(policy.name, settings)
     size = max(1, settings.batch // settings.beam)
     outputs: list[Output] = []
-    for start in track(range(0, len(sources), size), "translating", "batches"):
+    for start in progress_bar(range(0, len(sources), size), "translating", "batches"):
         outputs += beam_search(trained.model, sources[start : start + size], settings.beam, limits)
     return outputs
 
@@ -126,7 +126,7 @@ def evaluate(
         "agent_sha256": agent_checksum(trained, chosen.name),
         "origin": origin(trained.path, recipe),
         "seconds": round(seconds, 2),
-        **circumstances(trained.model.target_embedding.weight.device),
+        **provenance(trained.model.target_embedding.weight.device),
     }
     return functools.partial(write_up, about, trace, sentences, references, with_text)
 
@@ -291,4 +291,4 @@ def evaluate_run(
     if out is not None or overrides:  # else they are the run's own, and what was trained anew is measured anew
         require_same_runs((trace, one.name, one.trained.recipe) for trace, one in zip(traces, asked, strict=True))
     works = (evaluate(trained, dataset, one, settings, folder, with_text) for trained, one, settings in chosen)
-    return all_done(works, helpers() if len(chosen) > 1 and pick_device(device).type == "cuda" else 0)
+    return run_in_workers(works, worker_count() if len(chosen) > 1 and pick_device(device).type == "cuda" else 0)

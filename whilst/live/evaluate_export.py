@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from whilst.core.console import track
-from whilst.core.distributed import command, versions
+from whilst.core.console import progress_bar
+from whilst.core.distributed import command_line, versions
 from whilst.core.files import sha256_lines
 from whilst.core.settings import Recipe
 from whilst.data.dataset import Dataset
@@ -136,7 +136,7 @@ def evaluate_live(
     sources, references = dataset.text(split)
     began = time.perf_counter()
     found = translate_live(opened, sources, references)
-    sentences = list(track(found, "translating", "sentences", len(sources)))
+    sentences = list(progress_bar(found, "translating", "sentences", len(sources)))
     seconds = time.perf_counter() - began
     about = {
         "system": system_name(recipe, opened.policy, exported.path),
@@ -147,7 +147,7 @@ def evaluate_live(
         "reference_sha256": sha256_lines(references),
         "settings": settings_table(recipe, recipe.evaluate, dataset, opened.policy),
         "model_sha256": exported.weights,
-        "command": command(),
+        "command": command_line(),
         "seconds": round(seconds, 2),
         "device": f"CPU ({opened.engine}, 1 thread, one by one)",
         "versions": versions(),

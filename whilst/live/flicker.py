@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rich.table import Table
 
-from whilst.core.console import console, say, track
+from whilst.core.console import console, log, progress_bar
 from whilst.core.errors import UserError
 from whilst.core.files import write_json
 from whilst.data.text import read_lines
@@ -53,7 +53,7 @@ def shown(model: Opened, line: str, anew: bool) -> Iterator[list[str]]:
 
 def measure(model: Opened, lines: Sequence[str], way: str, anew: bool) -> Flicker:
     words = erased = 0
-    for line in track(lines, way, "sentences"):
+    for line in progress_bar(lines, way, "sentences"):
         seen = list(shown(model, line, anew))
         words += len(seen[-1])
         erased += taken_back(seen)
@@ -65,8 +65,8 @@ def flicker(wanted: Wanted, file: Path, out: Path | None) -> None:
     lines = [line for line in read_lines(file) if line.split()]
     if not lines:
         raise UserError(f"{file}: is empty; give sentences, one a line")
-    policy = open_model(wanted, say)
-    full = open_model(Wanted(wanted.model, "full", wanted.engine, wanted.precision, by_lines=True), say)
+    policy = open_model(wanted, log)
+    full = open_model(Wanted(wanted.model, "full", wanted.engine, wanted.precision, by_lines=True), log)
     found = [measure(policy, lines, policy.policy, anew=False), measure(full, lines, ANEW, anew=True)]
     table = Table("", "words", "taken back", "for each word", title=f"{len(lines)} sentences")
     for one in found:

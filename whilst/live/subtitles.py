@@ -85,7 +85,7 @@ class Subtitles(Sink, abc.ABC):
 
     head = ""
 
-    def __init__(self, path: Path, say: Callable[[str], None] = console.say) -> None:
+    def __init__(self, path: Path, say: Callable[[str], None] = console.log) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._path, self._say = path, say
         self._file = path.open("wb", buffering=0)

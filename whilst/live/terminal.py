@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 from whilst.core.console import console
 from whilst.core.errors import UserError
-from whilst.core.signals import STOP, handled
+from whilst.core.signals import STOP_SIGNALS, handle_signals
 from whilst.live.displays import Sink, pick, teller
 from whilst.live.incoming import BREAK, KEEP, Decoder, Hypotheses, Parser, Words
 from whilst.live.loading import Wanted, open_model
@@ -62,7 +62,7 @@ class Patience:
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[None]:
-        with handled(STOP, self.handle):
+        with handle_signals(STOP_SIGNALS, self.handle):
             yield
 
     @contextlib.contextmanager

@@ -19,8 +19,8 @@ from matplotlib import colormaps
 from matplotlib.colors import to_hex
 from rich.table import Table
 
-from whilst.core.console import console, track
-from whilst.core.distributed import circumstances, pick_device
+from whilst.core.console import console, progress_bar
+from whilst.core.distributed import pick_device, provenance
 from whilst.core.errors import UserError
 from whilst.core.files import write_json
 from whilst.data.batches import cut_padded, padded
@@ -67,7 +67,7 @@ def analyse(model: Translator, split: Split, shares: Sequence[float], length: in
     counts = np.zeros((len(QUARTERS), 1))
     bucket = np.zeros((chosen_length, len(shares)))
     order = split.target.lengths.argsort(kind="stable")
-    for chosen in track(cut_padded(split, order, tokens), "analysing", "batches"):
+    for chosen in progress_bar(cut_padded(split, order, tokens), "analysing", "batches"):
         batch = padded(split, chosen).to(device)
         reader, position = Reader(model, batch), batch.target_at.position
         real = position < batch.target_lengths - 1
@@ -123,7 +123,7 @@ def analyse_run(
             "chances": [_rounded(row) for row in found.bucket],
         },
         "model_sha256": trained.checksum,
-        **circumstances(trained.model.target_embedding.weight.device),
+        **provenance(trained.model.target_embedding.weight.device),
     }
     folder = out or run
     write_json(folder / "analysis.json", about)

@@ -11,8 +11,8 @@ from statistics import fmean
 
 import numpy as np
 
-from whilst.core.console import console, track
-from whilst.core.distributed import circumstances, pick_device
+from whilst.core.console import console, progress_bar
+from whilst.core.distributed import pick_device, provenance
 from whilst.core.errors import UserError
 from whilst.core.files import sha256, write_json
 from whilst.core.settings import Evaluate
@@ -125,7 +125,7 @@ class Led:
         chosen = choose(self.policy, self.trained, replace(self.settings, ending="free"), split)
         order = np.argsort(split.target.lengths, kind="stable").tolist()
         reads: dict[int, list[int]] = {}
-        for start in track(range(0, len(order), self.settings.batch), self.policy, "batches"):
+        for start in progress_bar(range(0, len(order), self.settings.batch), self.policy, "batches"):
             numbers = order[start : start + self.settings.batch]
             sources, targets = ([side[n] for n in numbers] for side in (text.sources, text.targets))
             reads |= zip(numbers, walk_along(self.trained.model, sources, targets, chosen, numbers), strict=True)
@@ -199,7 +199,7 @@ def sufficiency(
         "links": links,
         "files": {str(path): sha256(path) for path in files},  # two may have the same name
         "points": [asdict(point) for point in points],
-        **circumstances(pick_device(device)),
+        **provenance(pick_device(device)),
     }
     write_json(out / "sufficiency.json", table)
     title = f"Sufficiency by {links} links, {points[0].sentences} sentences"

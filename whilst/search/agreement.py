@@ -19,7 +19,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from whilst.core.console import track
+from whilst.core.console import progress_bar
 from whilst.core.settings import Search
 from whilst.data.batches import Batch, cut_padded, padded
 from whilst.data.dataset import Split
@@ -65,7 +65,7 @@ def find_agreement(model: Translator, agreement: Agreement, split: Split, tokens
     order = split.source.lengths.argsort(kind="stable")
     # In the precision of translating, or near ties would tell the two apart.
     with torch.autocast(device.type, enabled=False):
-        for chosen in track(cut_padded(split, order, tokens), "comparing prefixes", "batches"):
+        for chosen in progress_bar(cut_padded(split, order, tokens), "comparing prefixes", "batches"):
             batch = padded(split, chosen).to(device)
             labels.keep(batch, needed(model, batch, agreement)[None])
     return labels

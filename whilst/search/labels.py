@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from whilst.core.console import track
+from whilst.core.console import progress_bar
 from whilst.core.settings import Search
 from whilst.data.batches import Batch, cut, cut_padded, packed, padded
 from whilst.data.dataset import Split
@@ -60,7 +60,7 @@ def find_labels(model: Translator, settings: Search, split: Split, tokens: int) 
     device = model.target_embedding.weight.device
     labels = Labels.empty(split, len(settings.intervals), device)
     order = split.target.lengths.argsort(kind="stable")
-    for chosen in track(cut_padded(split, order, tokens), "searching", "batches"):
+    for chosen in progress_bar(cut_padded(split, order, tokens), "searching", "batches"):
         batch = padded(split, chosen).to(device)
         labels.keep(batch, search_all(model, batch, settings))
     return labels
@@ -82,7 +82,7 @@ def find_packed(finder: Finder, settings: Search, split: Split, tokens: int, dev
     batches = cut(split, np.arange(len(split.source)), sizes[0] - 1, sizes[1])
     first, size = min(first for first, _ in settings.intervals), covering(settings).size
     looks = max(count_looks(split, one, np.full(len(one), first), size, settings) for one in batches)
-    for chosen in track(batches, "searching", "batches"):
+    for chosen in progress_bar(batches, "searching", "batches"):
         begin, end = split.target.offsets[chosen[0]], split.target.offsets[chosen[-1] + 1]
         found = finder(packed(split, chosen, *sizes).to(device), room(looks))
         labels.reads[:, begin:end] = found[:, 0, : end - begin].to(labels.reads.dtype)

@@ -13,7 +13,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from whilst.core.errors import UserError
-from whilst.core.signals import STOP, handled
+from whilst.core.signals import STOP_SIGNALS, handle_signals
 
 log = logging.getLogger("whilst.serve")
 QUICK = 5.0  # seconds: who lived no longer than this is replaced after as long
@@ -39,7 +39,7 @@ def told_to_stop() -> Iterator[int]:
     """A descriptor that can be read from when someone has told us to stop."""
     waker, wake = os.pipe()
     try:
-        with handled(STOP, lambda *_: os.write(wake, b"x")):
+        with handle_signals(STOP_SIGNALS, lambda *_: os.write(wake, b"x")):
             yield waker
     finally:
         os.close(waker)

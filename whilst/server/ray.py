@@ -8,7 +8,7 @@ from starlette.applications import Starlette
 
 from whilst.core.console import notes
 from whilst.core.errors import UserError
-from whilst.core.signals import STOP, handled
+from whilst.core.signals import STOP_SIGNALS, handle_signals
 from whilst.server.app import make_app
 from whilst.server.meter import Meter
 from whilst.server.run import Options
@@ -49,7 +49,8 @@ def serve_ray(options: Options) -> None:
     from ray import serve
 
     ray.init(logging_level="warning", log_to_driver=False)
-    with handled(STOP, signal.default_int_handler):  # Ray's own way out of SIGTERM ends in a crash report
+    # Ray's own handler of SIGTERM ends in a crash report.
+    with handle_signals(STOP_SIGNALS, signal.default_int_handler):
         try:
             serve.start(http_options={"host": options.host, "port": options.port})
             serve.run(application, name=NAME, route_prefix="/")

@@ -15,7 +15,7 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 
 from whilst.core.console import notes
 from whilst.core.errors import UserError
-from whilst.core.signals import STOP, handled
+from whilst.core.signals import STOP_SIGNALS, handle_signals
 from whilst.server.app import make_app
 from whilst.server.meter import Meter
 from whilst.server.processes import supervise
@@ -81,7 +81,7 @@ class Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        with handled(STOP, self.handle_exit):
+        with handle_signals(STOP_SIGNALS, self.handle_exit):
             yield
 
 

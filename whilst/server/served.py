@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from whilst.core.console import say
+from whilst.core.console import log
 from whilst.core.distributed import pick_device
 from whilst.core.errors import UserError
 from whilst.core.settings import Data
@@ -117,7 +117,7 @@ def on_engine(folder: Path, overrides: Sequence[str], how: How, is_export: bool)
     if run is None:
         exported = load_exported(folder, how.weights, how.threads)
     else:
-        exported = engine_of(run, how.weights, say, how.threads)
+        exported = engine_of(run, how.weights, log, how.threads)
 
     @lru_cache(maxsize=64)
     def opened(name: str) -> Opened:

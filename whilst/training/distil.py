@@ -5,7 +5,7 @@ from pathlib import Path
 
 import torch
 
-from whilst.core.console import say
+from whilst.core.console import log
 from whilst.core.distributed import Processes
 from whilst.core.files import read_json, write_json
 from whilst.core.settings import Evaluate
@@ -36,8 +36,8 @@ def translated(
         for name in names:
             translations(trained.model, dataset.split(name).source, settings, name).save(place, f"{name}.target")
         write_json(made, by)  # last: without it the rest does not count
-        say(f"{place}: {', '.join(names)} translated by {trained.path}")
-    processes.agree(True, device)  # the others wait for it
+        log(f"{place}: {', '.join(names)} translated by {trained.path}")
+    processes.broadcast(True, device)  # the others wait for it
     return {name: Ragged.open(place, f"{name}.target") for name in names}
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from whilst.core.cuda_graphs import Captured
+from whilst.core.cuda_graphs import CapturedGraph
 from whilst.core.files import sha256, sha256_lines
 from whilst.core.settings import Recipe, Search
 from whilst.data.batches import Batch, in_order
@@ -94,7 +94,7 @@ class Translating(Task):
         self.agreeing, self.divergence = objectives.agreeing_cross_entropy, objectives.divergence
         self.searcher: Searcher = search_sentences
         self.weigher: WeighRow = weigh_row
-        self.captured: dict[int, Captured] = {}  # searches, by the size of their rows
+        self.captured: dict[int, CapturedGraph] = {}  # searches, by the size of their rows
         self.haste = torch.ones((), device=self.device)  # of the full weight of latency, see `at`
 
     def compile(self) -> None:
@@ -130,7 +130,7 @@ class Translating(Task):
 
         inputs = (*batch.tensors(), of_tokens(firsts, batch))
         if size not in self.captured:
-            self.captured[size] = Captured(work, inputs, next(iter(self.captured.values()), None))
+            self.captured[size] = CapturedGraph(work, inputs, next(iter(self.captured.values()), None))
         return self.captured[size](inputs)
 
     def at(self, step: int) -> None:
@@ -186,7 +186,7 @@ class Deciding(Task):
         self.looker: Looker = self.look
         self.compiled: Translator | None = None  # a copy for packed batches; the padded ones have many shapes
         self.weigher: WeighRow = weigh_row
-        self.captured: Captured | None = None
+        self.captured: CapturedGraph | None = None
 
     @functools.cached_property
     def labels(self) -> dict[str, Labels]:
@@ -239,7 +239,7 @@ class Deciding(Task):
 
     def recorded_search(self, model: Translator, settings: Search) -> Finder:
         """`search_all` as a CUDA graph of one row; who has it holds its memory."""
-        recorded: list[Captured] = []
+        recorded: list[CapturedGraph] = []
 
         def find(batch: Batch, size: int) -> Tensor:
             def work(*tensors: Tensor) -> Tensor:
@@ -248,7 +248,7 @@ class Deciding(Task):
                     return search_all_row(model, given, settings, size, self.weigher)
 
             if not recorded:
-                recorded.append(Captured(work, batch.tensors()))
+                recorded.append(CapturedGraph(work, batch.tensors()))
             return recorded[0](batch.tensors())
 
         return find
@@ -281,7 +281,7 @@ class Deciding(Task):
             return self.shown.words
 
         inputs = (*whole.tensors(), packing.pack_target(path, 1))
-        self.captured = self.captured or Captured(work, inputs)
+        self.captured = self.captured or CapturedGraph(work, inputs)
         self.captured(inputs)
         return packing.unpack(self.shown)  # the tensors that were recorded, filled anew
 

@@ -11,13 +11,13 @@ from typing import Any
 import torch
 
 from whilst.core.config import to_table
-from whilst.core.console import bar, notes, say
-from whilst.core.distributed import Processes, describe, versions, wake_compilers
+from whilst.core.console import log, notes, progress_bar
+from whilst.core.distributed import Processes, device_name, start_compile_workers, versions
 from whilst.core.errors import UserError
 from whilst.core.files import write_json
 from whilst.core.settings import Recipe
-from whilst.core.signals import handled
-from whilst.core.stage_times import note_time, stage_times
+from whilst.core.signals import handle_signals
+from whilst.core.stage_times import add_stage_time, read_stage_times
 from whilst.data.batches import prefetch
 from whilst.data.dataset import Dataset
 from whilst.evaluation.evaluate import check_evaluation, evaluate_run
@@ -56,10 +56,10 @@ def train_all(
                 notes.print(f"recipe {number} of {len(ordered)}: {recipe.run} ({', '.join(recipe.stages)})")
             train(recipe, device, restart, with_text)
         processes = Processes.join(device)
-        processes.agree(True, device)  # all leave together: the first has evaluated last
+        processes.broadcast(True, device)  # all leave together: the first has evaluated last
     finally:
         Processes.leave()
-    processes.end()
+    processes.exit()
 
 
 def train(recipe: Recipe, device: torch.device, restart: bool = False, with_text: bool = True) -> Path:
@@ -71,7 +71,7 @@ def train(recipe: Recipe, device: torch.device, restart: bool = False, with_text
     if "evaluate" in recipe.stages:
         check_evaluation(recipe, dataset, device)  # now, not after hours
     if any(stage.train.compile for stage in stages(recipe)):
-        wake_compilers(device)
+        start_compile_workers(device)
     folder, first = Path(recipe.run), Processes.join(device).first
     for stage in stages(recipe):
         began, start = time.perf_counter(), Path(stage.start)
@@ -85,7 +85,7 @@ def train(recipe: Recipe, device: torch.device, restart: bool = False, with_text
             run(trainer)
         finally:
             if first and trainer.step > done:
-                note_time(Path(recipe.run), stage.stages[0], time.perf_counter() - began, goes_on=done > 0)
+                add_stage_time(Path(recipe.run), stage.stages[0], time.perf_counter() - began, resumed=done > 0)
         if copied and first:
             copy_run(start, folder.parent)
     if "evaluate" in recipe.stages and first:
@@ -113,10 +113,10 @@ def evaluate(recipe: Recipe, device: torch.device, restart: bool, with_text: boo
         goes_on = bool(found)
         records = evaluate_run(run, left, None, with_text, [], str(device), recipe.evaluate)
         found |= dict(zip(left, records, strict=True))
-        note_time(run, "evaluate", time.perf_counter() - began, goes_on)
+        add_stage_time(run, "evaluate", time.perf_counter() - began, goes_on)
     records = [found[name] for name in names]
-    taught = stage_times(Path(recipe.teacher)) if recipe.teacher else {}
-    times = {f"teacher: {stage}": seconds for stage, seconds in taught.items()} | stage_times(run)
+    taught = read_stage_times(Path(recipe.teacher)) if recipe.teacher else {}
+    times = {f"teacher: {stage}": seconds for stage, seconds in taught.items()} | read_stage_times(run)
     written = report(records, run / "report", split=recipe.evaluate.split, times=times)
     print_table(records)
     notes.print(f"{run / 'report'}: {', '.join(path.name for path in written)}")
@@ -207,7 +207,10 @@ def run(trainer: Trainer) -> None:
     trained_tokens = 0
     began = trainer.step
     stop, halted = trainer.step >= settings.steps or out_of_patience(trainer), False
-    with interrupts() as interrupted, bar(None, "training", "steps", settings.steps, trainer.step) as progress:
+    with (
+        interrupts() as interrupted,
+        progress_bar(None, "training", "steps", settings.steps, trainer.step) as progress,
+    ):
         while not stop:
             micros, count, trainer.place = next(updates)
             losses += trainer.update(micros, count)
@@ -232,11 +235,11 @@ def run(trainer: Trainer) -> None:
                 if trainer.processes.first:
                     trainer.keep_for_average()
                     show(trainer, trainer.consider(trainer.averaged), writer)
-                stop = trainer.processes.agree(out_of_patience(trainer), device)
+                stop = trainer.processes.broadcast(out_of_patience(trainer), device)
                 since += time.perf_counter() - paused
             # All must stop at the same step; a GPU asks the others only where it is waited for anyway.
             if is_logged or trainer.processes.count == 1 or device.type == "cpu":
-                halted = trainer.processes.any(interrupted(), device)
+                halted = trainer.processes.any_rank(interrupted(), device)
             stop = stop or step >= settings.steps or halted
             if stop or step % settings.save_every == 0:
                 paused = time.perf_counter()
@@ -248,7 +251,7 @@ def run(trainer: Trainer) -> None:
         busy, trained_tokens = busy + time.perf_counter() - since, trained_tokens + tokens
     if trainer.processes.first:
         finish(trainer, writer, trained_tokens, busy, trainer.step > began)
-    trainer.processes.agree(True, device)  # nobody goes on before the weights are final
+    trainer.processes.broadcast(True, device)  # nobody goes on before the weights are final
 
 
 @contextmanager
@@ -262,7 +265,7 @@ def interrupts() -> Iterator[Callable[[], bool]]:
             raise KeyboardInterrupt
         asked = True
 
-    with handled((signal.SIGINT,), ask):
+    with handle_signals((signal.SIGINT,), ask):
         yield lambda: asked
 
 
@@ -277,7 +280,7 @@ def show(trainer: Trainer, found: Validation, writer: Any) -> None:
     bleu = "" if found.bleu is None else f"  BLEU {found.bleu:.2f}"
     bleu += "".join(f"  {name} {value:.3f}" for name, value in found.figures.items())
     best = "  best so far" if trainer.best is found and not math.isnan(found.loss) else ""
-    say(f"step {trainer.step:>6}  loss {found.loss:.4f}{bleu}{best}")
+    log(f"step {trainer.step:>6}  loss {found.loss:.4f}{bleu}{best}")
     if math.isnan(found.loss):
         notes.print("the loss is not a number: training has diverged; begin anew with a smaller train.lr")
 
@@ -302,7 +305,7 @@ def finish(trainer: Trainer, writer: Any, tokens: int, seconds: float, went_on: 
             "best": best,
             "parameters": trainer.parameters,
             "dataset_sha256": trainer.task.dataset.checksum,
-            "device": describe(trainer.device),
+            "device": device_name(trainer.device),
             "versions": versions(),
             # Of the part of the run since it was last started, validation left out.
             "seconds": round(seconds, 1),

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from whilst.core.cuda_graphs import Captured
+from whilst.core.cuda_graphs import CapturedGraph
 from whilst.core.distributed import Processes
 from whilst.core.errors import UserError
 from whilst.core.files import sha256, writing_text
@@ -53,7 +53,7 @@ class Trainer:
         train = task.dataset.split("train")
         self.batches = Batches(train, self.settings.batch_tokens, self.settings.seed, pack and task.packs, box)
         self.capture = False  # whether to record the update as a CUDA graph
-        self.captured: dict[torch.Size, Captured] = {}  # one for each shape of source
+        self.captured: dict[torch.Size, CapturedGraph] = {}  # one for each shape of source
         # Which weights the run began with: a stage does not go on when the one before it has changed.
         start = Path(recipe.start) / "model.safetensors"
         self.start = sha256(start) if recipe.start and start.is_file() else None
@@ -96,7 +96,7 @@ class Trainer:
             (loss * scale).backward()  # type: ignore[no-untyped-call]
         return loss.detach()
 
-    def record(self, batch: Batch, drawn: torch.Tensor, scale: torch.Tensor) -> Captured:
+    def record(self, batch: Batch, drawn: torch.Tensor, scale: torch.Tensor) -> CapturedGraph:
         """`accumulate` as a CUDA graph. It adds to the very gradients that are there when it is recorded."""
         for parameter in self.model.parameters():
             parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
@@ -106,7 +106,7 @@ class Trainer:
         def work(*tensors: torch.Tensor) -> torch.Tensor:
             return self.accumulate(batch.with_tensors(tensors[:-2]), *tensors[-2:])
 
-        captured = Captured(work, (*batch.tensors(), drawn, scale), next(iter(self.captured.values()), None))
+        captured = CapturedGraph(work, (*batch.tensors(), drawn, scale), next(iter(self.captured.values()), None))
         torch._foreach_copy_(gradients, kept)
         return captured
 

@@ -12,8 +12,8 @@ import torch
 from rich.table import Table
 
 from whilst.core.config import load_recipe, override
-from whilst.core.console import console, track
-from whilst.core.distributed import command, describe, versions
+from whilst.core.console import console, progress_bar
+from whilst.core.distributed import command_line, device_name, versions
 from whilst.core.files import write_json
 from whilst.core.settings import Recipe
 from whilst.data.dataset import Dataset
@@ -92,7 +92,7 @@ def measure(ways: dict[str, Way], length: int, repeats: int) -> dict[str, dict[s
     writes: dict[str, list[list[float]]] = {name: [] for name in ways}
     for way in ways.values():
         timed(way(length), min(length, 3))  # to warm up
-    for _ in track(range(repeats), f"sentences of {length} tokens", "sentences"):
+    for _ in progress_bar(range(repeats), f"sentences of {length} tokens", "sentences"):
         for name, way in ways.items():
             read, write = timed(way(length), length)
             reads[name].append(read)
@@ -131,13 +131,13 @@ def engine_bench(
     torch.set_num_threads(threads)
     try:
         figures = {length: measure(ways, length, repeats) for length in lengths}
-        device = describe(torch.device("cpu"))
+        device = device_name(torch.device("cpu"))
     finally:
         torch.set_num_threads(before)
     print_figures(figures, f"{model.parameter_count() / 1e6:.1f} M parameters, {device}")
     if out is not None:
         about = {"bench": "engine", "parameters": model.parameter_count(), "units": units, "sentences": repeats}
-        made = {"command": command(), "device": device, "versions": versions() | runtime()}
+        made = {"command": command_line(), "device": device, "versions": versions() | runtime()}
         found = {"ms a token": figures, "ratios": ratios(figures)}
         write_json(out, about | found | {"processor": processor()} | made)
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import torch
 from rich.table import Table
 
-from whilst.core.console import console, track
-from whilst.core.distributed import circumstances, describe, pick_device
+from whilst.core.console import console, progress_bar
+from whilst.core.distributed import device_name, pick_device, provenance
 from whilst.core.files import write_json
 from whilst.decoding.reference import masked_states
 from whilst.evaluation.chart import Curve, Panel, chart
@@ -39,7 +39,7 @@ def measure(model: Translator, length: int, repeats: int) -> Growth:
     places = sorted({max(1, length * i // POINTS) for i in range(POINTS + 1)})
     recomputed: dict[int, list[float]] = {place: [] for place in places}
     with torch.inference_mode():
-        for sentence in track(range(repeats + 1), "decoding", "sentences"):
+        for sentence in progress_bar(range(repeats + 1), "decoding", "sentences"):
             kept = sentence > 0  # the first one warms up
             cache = model.start(1, length, length)
             for place in range(length):
@@ -83,7 +83,7 @@ def growth_bench(
     device = pick_device(name)
     _, model = random_model(recipe, overrides, device)
     growth = measure(model, length, repeats)
-    title = f"{model.parameter_count() / 1e6:.0f} M parameters, one sentence, {describe(device)}"
+    title = f"{model.parameter_count() / 1e6:.0f} M parameters, one sentence, {device_name(device)}"
     table = Table("position", "read", "write", "both", "recomputed", "recomputed / cached", title=f"ms: {title}")
     for column in table.columns:
         column.justify = "right"
@@ -95,5 +95,5 @@ def growth_bench(
     console.print(table)
     if out is not None:
         about = {"bench": "growth", "parameters": model.parameter_count(), "sentences": repeats}
-        write_json(out.with_name(f"{out.name}.json"), about | asdict(growth) | circumstances(device))
+        write_json(out.with_name(f"{out.name}.json"), about | asdict(growth) | provenance(device))
         draw(growth, title, out)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from whilst.core.console import track
+from whilst.core.console import progress_bar
 from whilst.core.distributed import pick_device
 from whilst.research.bench.train_decode import Figures, clock, show
 
@@ -46,7 +46,7 @@ def limits_bench(name: str, scale: int, out: Path | None) -> None:
     device = pick_device(name)
     kind = torch.bfloat16 if device.type == "cuda" else torch.float32
     figures: Figures = {"type": str(kind).removeprefix("torch.")}
-    for what, shape in track({"large": LARGE, **OWN}.items(), "measuring", "products"):
+    for what, shape in progress_bar({"large": LARGE, **OWN}.items(), "measuring", "products"):
         rows, inner, columns = (max(1, size // scale) for size in shape)
         title = f"{what} product, {rows:,} x {inner:,} x {columns:,}: TFLOP/s"
         figures[title] = products((rows, inner, columns), device, kind)

@@ -10,8 +10,8 @@ from pathlib import Path
 import torch
 from rich.table import Table
 
-from whilst.core.console import console, track
-from whilst.core.distributed import circumstances, describe, pick_device
+from whilst.core.console import console, progress_bar
+from whilst.core.distributed import device_name, pick_device, provenance
 from whilst.core.files import write_json
 from whilst.core.settings import Recipe
 from whilst.data.batches import Batch, Ints, padded
@@ -48,7 +48,7 @@ class Plain(Trainer):
 def losses(trainer: Trainer, steps: int, what: str) -> Iterator[float]:
     """Of a target token, update by update."""
     work = trainer.work()
-    for _ in track(range(steps), what, "steps"):
+    for _ in progress_bar(range(steps), what, "steps"):
         micros, tokens, _ = next(work)
         yield float(trainer.update(micros, tokens)) / tokens
 
@@ -107,7 +107,7 @@ def losses_bench(
         chosen = stage_of(load(recipe, overrides, Path(temporary)), stage)
         ways = compare(chosen, steps, device)
     simple, fast = ways.simple, ways.fast
-    table = Table("step", "simple", "fast", "difference", title=f"loss of a target token on {describe(device)}")
+    table = Table("step", "simple", "fast", "difference", title=f"loss of a target token on {device_name(device)}")
     for column in table.columns:
         column.justify = "right"
     for step in sorted({max(1, steps * row // ROWS) for row in range(ROWS + 1)}):
@@ -118,7 +118,7 @@ def losses_bench(
         console.print(f"reads that the fast way finds as the simple one does: {ways.alike:.2%}")
     if out is not None:
         about = {"bench": "losses", "stage": stage, "steps": steps, "tokens in a batch": chosen.train.batch_tokens}
-        write_json(out.with_name(f"{out.name}.json"), about | dataclasses.asdict(ways) | circumstances(device))
+        write_json(out.with_name(f"{out.name}.json"), about | dataclasses.asdict(ways) | provenance(device))
         numbers = range(1, steps + 1)
         curves = [Curve("simple: padded, 32 bits", numbers, simple), Curve("fast: as it trains", numbers, fast)]
         apart = [Curve("", numbers, [other - one for one, other in zip(simple, fast, strict=True)])]

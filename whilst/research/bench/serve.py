@@ -23,7 +23,7 @@ from typing import Any
 from rich.table import Table
 
 from whilst.core.console import console, notes
-from whilst.core.distributed import command, versions
+from whilst.core.distributed import command_line, versions
 from whilst.core.errors import UserError
 from whilst.core.files import write_json
 from whilst.data import toy
@@ -277,5 +277,10 @@ def serve_bench(
         about |= {"rate": load.rate, "latency": load.latency}
         about |= {"seconds": load.seconds, "limit_ms": limit, "options": list(options), "streams": found}
         memory = {"idle MiB": idle, "MiB a session": each}
-        machine = {"command": command(), "cores": os.cpu_count(), "processor": processor(), "versions": versions()}
+        machine = {
+            "command": command_line(),
+            "cores": os.cpu_count(),
+            "processor": processor(),
+            "versions": versions(),
+        }
         write_json(out, about | memory | {"probes": [asdict(result) for result in results]} | machine)

@@ -15,8 +15,8 @@ import torch
 from rich.table import Table
 
 from whilst.core.config import load_recipe, override
-from whilst.core.console import console, track
-from whilst.core.distributed import circumstances, describe, pick_device, wake_compilers
+from whilst.core.console import console, progress_bar
+from whilst.core.distributed import device_name, pick_device, provenance, start_compile_workers
 from whilst.core.errors import UserError
 from whilst.core.files import write_json
 from whilst.core.settings import Data, Limits, Recipe
@@ -91,13 +91,13 @@ def clock(device: torch.device) -> float:
 
 def show(title: str, figures: Figures, device: torch.device, out: Path | None, more: Figures | None = None) -> None:
     """A table of the figures; the file has `more` too."""
-    table = Table("figure", "value", title=f"{title} on {describe(device)}")
+    table = Table("figure", "value", title=f"{title} on {device_name(device)}")
     table.columns[1].justify = "right"
     for name, value in figures.items():
         table.add_row(name, format(value, {float: ",.2f", int: ","}.get(type(value), "")))
     console.print(table)
     if out is not None:
-        write_json(out, {"bench": title, **figures, **circumstances(device), **(more or {})})
+        write_json(out, {"bench": title, **figures, **provenance(device), **(more or {})})
 
 
 def task_of(recipe: Recipe, dataset: Dataset, device: torch.device) -> Task:
@@ -121,7 +121,7 @@ def train_bench(
 ) -> None:
     """Time `steps` updates of a stage after as many to warm up; then see which kernels take the time, if wanted."""
     device = pick_device(name)
-    wake_compilers(device)
+    start_compile_workers(device)
     with tempfile.TemporaryDirectory() as temporary:
         every = load(recipe, overrides, Path(temporary))
         chosen = dataclasses.replace(stages(dataclasses.replace(every, stages=(stage,)))[0], start="")
@@ -134,7 +134,7 @@ def train_bench(
         tokens = sentences = 0
         since = began
         first = 0.0
-        for step in track(range(2 * steps), "training", "steps"):
+        for step in progress_bar(range(2 * steps), "training", "steps"):
             if step == steps:
                 since, tokens, sentences = clock(device), 0, 0
             micros, count, _ = next(updates)
