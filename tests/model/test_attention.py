@@ -1,4 +1,4 @@
-"""One rule of visibility: block masks, dense masks and an obvious loop agree, and nobody is left without a view."""
+"""Visibility: block masks, dense masks and a plain loop agree, and every query sees at least one key."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -20,15 +20,22 @@ from whilst.core.settings import Objective
 from whilst.data.batches import BLOCK, Batch, Tokens, packed, padded
 from whilst.data.dataset import Split
 from whilst.model import objectives
-from whilst.model.attention import Heads, Tiles, attend, block_mask, dense_mask, span_mask
-from whilst.model.attention_tiles import SIDE, use_small_tiles
+from whilst.model.attention import (
+    FlexTiles,
+    Heads,
+    attend,
+    block_mask,
+    dense_mask,
+    span_mask,
+    use_small_tiles,
+)
 
 SIZE = 2 * BLOCK
 MakeSplit = Callable[..., Split]
 
 
 def views(batch: Batch, k: int) -> list[tuple[Tokens, Tensor, Tokens]]:
-    """Who looks how far at whom: causal and bidirectional encoder, decoder, across under wait-k."""
+    """(queries, limits, keys) of causal and bidirectional encoder, decoder, and cross-attention under wait-k."""
     source, target = batch.source_at, batch.target_at
     seen = objectives.wait_k(Objective(k=k), batch, torch.Generator())
     return [
@@ -40,7 +47,7 @@ def views(batch: Batch, k: int) -> list[tuple[Tokens, Tensor, Tokens]]:
 
 
 def made_dense(mask: BlockMask) -> Tensor:
-    """(1, 1, queries, keys): what FlexAttention computes, the rule inside the tiles that it visits."""
+    """(1, 1, queries, keys) what FlexAttention computes: the rule inside the tiles that it visits."""
     queries, keys = mask.seq_lengths
     rule = create_mask(mask.mask_mod, 1, 1, queries, keys, device="cpu")
     down, across = mask.BLOCK_SIZE
@@ -48,33 +55,33 @@ def made_dense(mask: BlockMask) -> Tensor:
     return rule & tiles.bool().repeat_interleave(down, -2).repeat_interleave(across, -1)
 
 
-@pytest.fixture(params=[BLOCK, SIDE])
-def side(request: pytest.FixtureRequest) -> Iterator[int]:
-    Tiles.side = request.param
+@pytest.fixture(params=[BLOCK, FlexTiles.SMALL])
+def tile_size(request: pytest.FixtureRequest) -> Iterator[int]:
+    FlexTiles.size = request.param
     yield request.param
-    Tiles.side = BLOCK
+    FlexTiles.size = BLOCK
 
 
-@pytest.mark.usefixtures("side")
+@pytest.mark.usefixtures("tile_size")
 @given(seed=st.integers(0, 999), longest=st.integers(1, 60), k=st.integers(1, 9))
 @limit(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_block_mask_is_dense_mask(random_split: MakeSplit, seed: int, longest: int, k: int) -> None:
     split = random_split(SIZE // longest, seed, longest)
-    # One source block more than needed: the padding at the end may fill a tile of its own.
+    # One source block more than needed: padding at the end may fill a whole tile.
     batch = packed(split, np.arange(len(split.source)), SIZE + BLOCK, SIZE)
     for queries, limits, keys in views(batch, k):
         made, wanted = made_dense(block_mask(queries, limits, keys)), dense_mask(queries, limits, keys)
         real = queries.segment[0] < batch.sentences
         assert torch.equal(made[:, :, real], wanted[:, :, real])
-        assert not bool((made & ~wanted).any()), "padding sees less of itself, and nothing else"
+        assert not bool((made & ~wanted).any()), "padding may see less padding, nothing else"
 
 
-@pytest.mark.usefixtures("side")
+@pytest.mark.usefixtures("tile_size")
 @pytest.mark.parametrize("itself", [False, True])
 @given(seed=st.integers(0, 999))
 @limit(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_spans_are_seen_whole(itself: bool, seed: int) -> None:
-    """Wherever they lie, and however few: what no tile visits would not be seen on a GPU, whatever the rule."""
+def test_every_span_is_covered_by_tiles(itself: bool, seed: int) -> None:
+    """On a GPU, keys outside of the visited tiles are invisible whatever the rule says."""
     torch.manual_seed(seed)
     first = torch.randint(SIZE, (SIZE,))
     end = (first + torch.randint(-3, 1 + SIZE // int(torch.randint(1, 50, ())), (SIZE,))).clamp(max=SIZE)
@@ -85,19 +92,19 @@ def test_spans_are_seen_whole(itself: bool, seed: int) -> None:
 
 
 def test_block_mask_visits_few_tiles(random_split: MakeSplit) -> None:
-    """It would be right, and slow, to visit all of them."""
+    """Visiting all of them would be correct but slow."""
     split = random_split(130, 0, 30)
     tiles = 1 + max(len(split.source.tokens), len(split.target.tokens)) // BLOCK
     batch = packed(split, np.arange(130), tiles * BLOCK, tiles * BLOCK)
     mask = block_mask(batch.target_at, batch.target_at.position + 1, batch.source_at)
     assert mask.kv_num_blocks.sum() < 0.25 * tiles**2
-    # Looking back leads into a tile or two, never into the next one.
+    # Causal attention visits one or two tiles, never a later one.
     mask = block_mask(batch.target_at, batch.target_at.position + 1, batch.target_at)
     assert int(mask.kv_num_blocks.max()) <= 2
     assert not bool(mask.to_dense()[0, 0].triu(1).any())
 
 
-def test_dense_mask_is_the_obvious_loop(split: Split) -> None:
+def test_dense_mask_is_a_plain_loop(split: Split) -> None:
     batch = padded(split, np.arange(4))
     rows, width, height = len(batch.source), batch.source.shape[1], batch.target.shape[1]
     seen = objectives.wait_k(Objective(k=2), batch, torch.Generator())
@@ -111,8 +118,8 @@ def test_dense_mask_is_the_obvious_loop(split: Split) -> None:
 
 @pytest.mark.parametrize("k", [1, 4, 100])
 @pytest.mark.parametrize("layout", ["padded", "packed"])
-def test_everyone_sees_something(split: Split, k: int, layout: str) -> None:
-    """Padding too: a softmax over nothing is NaN, and would spread."""
+def test_every_query_sees_a_key(split: Split, k: int, layout: str) -> None:
+    """Padding too: a softmax over nothing is NaN, which would spread."""
     chosen = np.arange(16)
     batch = packed(split, chosen, SIZE, SIZE) if layout == "packed" else padded(split, chosen)
     for queries, limits, keys in views(batch, k):
@@ -135,7 +142,7 @@ def test_flex_attention_is_sdpa(split: Split, which: int) -> None:
     real = queries.segment[0] < batch.sentences
     torch.testing.assert_close(block[:, real], dense[:, real])
     assert bool(block.isfinite().all())
-    with torch.no_grad():  # the mask has no side for gradients then
+    with torch.no_grad():  # the mask then has no blocks for gradients
         assert torch.equal(attend(query, key, value, block_mask(queries, limits, keys)), block)
         assert block_mask(queries, limits, keys).q_indices is None
 
@@ -143,45 +150,45 @@ def test_flex_attention_is_sdpa(split: Split, which: int) -> None:
 GPU = torch.device("cuda", 0)
 
 
-def with_room(monkeypatch: pytest.MonkeyPatch, room: int) -> None:
-    """As if there were a GPU with so much shared memory."""
-    about = SimpleNamespace(shared_memory_per_multiprocessor=room)
+def fake_shared_memory(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    """Pretend that the GPU has this much shared memory."""
+    about = SimpleNamespace(shared_memory_per_multiprocessor=size)
     monkeypatch.setattr("torch.cuda.get_device_properties", lambda _: about)
 
 
-@pytest.mark.usefixtures("side")
-def test_small_tiles_have_kernels_that_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever a GPU's own defaults are; and in the thread that compiles the backward pass too."""
+@pytest.mark.usefixtures("tile_size")
+def test_small_tiles_have_kernels_of_their_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the GPU's defaults are, and also in the thread that compiles the backward pass."""
     names = "get_flex_attention_fwd_configs", "get_flex_attention_bwd_configs"
     for name in names:
-        monkeypatch.setattr(InductorChoices, name, getattr(InductorChoices, name))  # to be put back
-    with_room(monkeypatch, 233_472)
+        monkeypatch.setattr(InductorChoices, name, getattr(InductorChoices, name))  # restored after the test
+    fake_shared_memory(monkeypatch, 233_472)
     use_small_tiles(GPU)
-    assert Tiles.side == SIDE < BLOCK
+    assert FlexTiles.size == FlexTiles.SMALL < BLOCK
 
-    def ask() -> list[Any]:
+    def configs() -> list[Any]:
         return [getattr(V.choices, name)(128, torch.bfloat16, "cuda") for name in names]
 
     with ThreadPoolExecutor(1) as other:
-        for (forward,), (backward,) in (ask(), other.submit(ask).result()):
+        for (forward,), (backward,) in (configs(), other.submit(configs).result()):
             sides = forward.block_m, forward.block_n, backward.block_m1, backward.block_n1, backward.block_n2
-            assert not any(SIDE % each for each in (*sides, backward.block_m2))
+            assert not any(FlexTiles.SMALL % each for each in (*sides, backward.block_m2))
 
 
-def test_a_torch_that_asks_elsewhere_and_a_gpu_without_room_keep_their_own_tiles(
+def test_tiles_stay_without_shared_memory_or_the_private_interface(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    with_room(monkeypatch, 102_400)
+    fake_shared_memory(monkeypatch, 102_400)
     use_small_tiles(GPU)
-    assert Tiles.side == BLOCK
-    with_room(monkeypatch, 233_472)
+    assert FlexTiles.size == BLOCK
+    fake_shared_memory(monkeypatch, 233_472)
     monkeypatch.delattr(InductorChoices, "get_flex_attention_bwd_configs")
     use_small_tiles(GPU)
-    assert Tiles.side == BLOCK
+    assert FlexTiles.size == BLOCK
 
 
-def test_heads_are_plain_attention() -> None:
-    """Written out with a softmax, head by head."""
+def test_heads_match_plain_attention() -> None:
+    """Computed with a softmax, head by head."""
     torch.manual_seed(0)
     heads = Heads(8, 2)
     torch.nn.init.normal_(heads.key_value.bias)

@@ -23,7 +23,7 @@ from whilst.data.dataset import Dataset, Split
 from whilst.model import agent as agents
 from whilst.model import objectives
 from whilst.model.agent import Agent
-from whilst.model.attention_tiles import use_small_tiles
+from whilst.model.attention import use_small_tiles
 from whilst.model.checkpoint import load_tensors, save_tensors
 from whilst.model.monotonic_attention import Delays, hasten
 from whilst.model.observations import Looks, look
