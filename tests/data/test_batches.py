@@ -20,8 +20,9 @@ from whilst.core.settings import Objective
 from whilst.data.batches import BLOCK, Batch, Batches, Ints, cut, gather, in_order, packed, padded, prefetch
 from whilst.data.dataset import Ragged, Split
 from whilst.data.vocabulary import BOS, EOS, PAD
-from whilst.model import objectives
+from whilst.model.forward import decoded
 from whilst.model.transformer import Translator
+from whilst.training import sampling
 
 MakeSplit = Callable[..., Split]
 PACK = pytest.mark.parametrize("pack", [False, True], ids=["padded", "packed"])
@@ -41,8 +42,8 @@ def sentences(batch: Batch, tokens: Tensor, segments: Tensor) -> list[list[int]]
 def losses(model: Translator, batch: Batch, k: int) -> Tensor:
     """(sentences) the cross-entropy of each under wait-k."""
     batch = dataclasses.replace(batch, packed=False)  # FlexAttention would want a GPU: one row is a batch too
-    seen = objectives.wait_k(Objective(k=k), batch, torch.Generator())
-    logits = model.logits(objectives.decoded(model, batch, seen))
+    seen = sampling.wait_k(Objective(k=k), batch, torch.Generator())
+    logits = model.logits(decoded(model, batch, seen))
     each = F.cross_entropy(logits.flatten(0, 1), batch.labels.flatten(), ignore_index=PAD, reduction="none")
     total = each.new_zeros(batch.sentences + 1)
     return total.index_add(0, batch.target_at.segment.flatten(), each)[:-1]

@@ -17,10 +17,12 @@ from whilst.core.settings import Data, Model, Objective, Recipe
 from whilst.data.batches import Batch, Batches, padded
 from whilst.data.buckets import MOST, STEP, Shapes, choose_lengths
 from whilst.data.dataset import Dataset, Split
-from whilst.model import objectives
+from whilst.model.forward import decoded
 from whilst.model.monotonic_attention import Delays
 from whilst.model.transformer import Translator
 from whilst.training import trainer
+from whilst.training.losses import cross_entropy, latency_cost
+from whilst.training.sampling import RULES
 from whilst.training.stages import make_task
 from whilst.training.tasks import Task
 from whilst.training.train import train
@@ -75,11 +77,11 @@ def test_an_epoch_has_few_shapes(boxes: Batches) -> None:
 
 
 def loss_and_gradients(model: Translator, objective: Objective, batch: Batch) -> tuple[Tensor, list[Tensor]]:
-    seen = objectives.READS[objective.name](objective, batch, torch.Generator().manual_seed(1))
+    seen = RULES[objective.name](objective, batch, torch.Generator().manual_seed(1))
     walk = Delays() if objective.name == "mma" else None
-    loss = objectives.cross_entropy(model, objectives.decoded(model, batch, seen, walk), batch.labels, 0.1)
+    loss = cross_entropy(model, decoded(model, batch, seen, walk), batch.labels, 0.1)
     if walk is not None:
-        loss = loss + objectives.waiting(objective, batch, walk)
+        loss = loss + latency_cost(objective, batch, walk)
     return loss, list(torch.autograd.grad(loss, list(model.parameters()), allow_unused=True))
 
 

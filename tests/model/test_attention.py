@@ -19,7 +19,6 @@ from torch.nn.attention.flex_attention import BlockMask, create_mask
 from whilst.core.settings import Objective
 from whilst.data.batches import BLOCK, Batch, Tokens, packed, padded
 from whilst.data.dataset import Split
-from whilst.model import objectives
 from whilst.model.attention import (
     FlexTiles,
     Heads,
@@ -29,6 +28,7 @@ from whilst.model.attention import (
     span_mask,
     use_small_tiles,
 )
+from whilst.training import sampling
 
 SIZE = 2 * BLOCK
 MakeSplit = Callable[..., Split]
@@ -37,7 +37,7 @@ MakeSplit = Callable[..., Split]
 def views(batch: Batch, k: int) -> list[tuple[Tokens, Tensor, Tokens]]:
     """(queries, limits, keys) of causal and bidirectional encoder, decoder, and cross-attention under wait-k."""
     source, target = batch.source_at, batch.target_at
-    seen = objectives.wait_k(Objective(k=k), batch, torch.Generator())
+    seen = sampling.wait_k(Objective(k=k), batch, torch.Generator())
     return [
         (source, source.position + 1, source),
         (source, torch.full_like(source.position, 1 << 30), source),
@@ -107,7 +107,7 @@ def test_block_mask_visits_few_tiles(random_split: MakeSplit) -> None:
 def test_dense_mask_is_a_plain_loop(split: Split) -> None:
     batch = padded(split, np.arange(4))
     rows, width, height = len(batch.source), batch.source.shape[1], batch.target.shape[1]
-    seen = objectives.wait_k(Objective(k=2), batch, torch.Generator())
+    seen = sampling.wait_k(Objective(k=2), batch, torch.Generator())
     mask = dense_mask(batch.target_at, seen, batch.source_at)
     assert mask.shape == (rows, 1, height, width)
     for row in range(rows):

@@ -14,9 +14,10 @@ from whilst.core.settings import Model
 from whilst.data.batches import padded
 from whilst.data.dataset import Split
 from whilst.data.vocabulary import PAD
+from whilst.model.forward import decoded
 from whilst.model.layers import LOTS, Dropout
-from whilst.model.objectives import cross_entropy, decoded
 from whilst.model.transformer import Translator
+from whilst.training.losses import cross_entropy
 
 Make = Callable[..., Translator]
 

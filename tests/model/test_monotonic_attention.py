@@ -26,13 +26,15 @@ from whilst.evaluation.evaluate import evaluate_run
 from whilst.evaluation.metrics import differentiable_average_lagging
 from whilst.evaluation.seeds import Result
 from whilst.evaluation.tables import point_label
-from whilst.model import objectives
 from whilst.model.attention import dense_mask
 from whilst.model.checkpoint import load_run
+from whilst.model.forward import cross_mask, decoded
 from whilst.model.monotonic_alignment import alignment, lookback
 from whilst.model.monotonic_attention import Delays, latency
 from whilst.model.transformer import Translator
 from whilst.policy import policy
+from whilst.training.losses import cross_entropy, latency_cost
+from whilst.training.sampling import RULES
 from whilst.training.train import train
 
 
@@ -222,11 +224,11 @@ def test_a_batch_is_its_sentences(monotone: Translator, split: Split) -> None:
 
     def loss(numbers: list[int]) -> float:
         batch, walk = padded(split, np.array(numbers)), Delays()
-        seen = objectives.READS["mma"](objective, batch, torch.Generator())
+        seen = RULES["mma"](objective, batch, torch.Generator())
         assert torch.equal(seen, batch.source_lengths), "heads decide for themselves how much they see"
-        states = objectives.decoded(monotone, batch, seen, walk)
-        total = objectives.cross_entropy(monotone, states, batch.labels, 0.1)
-        return (total + objectives.waiting(objective, batch, walk)).item()
+        states = decoded(monotone, batch, seen, walk)
+        total = cross_entropy(monotone, states, batch.labels, 0.1)
+        return (total + latency_cost(objective, batch, walk)).item()
 
     assert loss([3, 1, 4, 5]) == pytest.approx(sum(loss([n]) for n in (3, 1, 4, 5)))
 
@@ -236,7 +238,7 @@ def test_packed_batches_are_refused(monotone: Translator, split: Split) -> None:
     cross = crosses(monotone)[0]
     states = draw(1, 128, 16)
     with pytest.raises(UserError, match="needs padded batches"):
-        cross(states, cross.keys_values(states), objectives.cross_mask(batch, batch.source_lengths), None)
+        cross(states, cross.keys_values(states), cross_mask(batch, batch.source_lengths), None)
 
 
 def test_a_model_without_such_heads_cannot(model: Translator) -> None:
@@ -261,7 +263,7 @@ def recipe(toy_data: Data, toy_folder: Path, tmp_path: Path) -> Recipe:
 @torch.inference_mode()
 def mean_delay(run: Path, dataset: Dataset) -> float:
     batch, walk = padded(dataset.split("valid"), np.arange(20)), Delays()
-    objectives.decoded(load_run(run, CPU).model, batch, batch.source_lengths, walk)
+    decoded(load_run(run, CPU).model, batch, batch.source_lengths, walk)
     return float(torch.cat(walk.layers).mean())
 
 

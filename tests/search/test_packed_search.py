@@ -20,8 +20,8 @@ from whilst.model.transformer import Translator
 from whilst.search import packed_search as beginnings
 from whilst.search.binary_search import Interval, search, search_all
 from whilst.search.packed_search import count_looks, lay, room, search_all_row, search_row
-from whilst.search.sampling import search_sentences
 from whilst.training import tasks
+from whilst.training.sampling import search_sentences
 
 MakeSplit = Callable[..., Split]
 uncompiled = pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile:UserWarning")

@@ -12,7 +12,7 @@ from whilst.core.distributed import start_compile_workers
 from whilst.core.settings import Model, Search
 from whilst.data.batches import padded
 from whilst.data.dataset import Split
-from whilst.model import objectives
+from whilst.model.forward import decoded
 from whilst.model.transformer import Translator
 from whilst.search.binary_search import search
 
@@ -45,7 +45,7 @@ def test_layers_of_a_kind_are_compiled_once(
     batch = padded(random_split(4, 1), np.arange(4))
 
     def train() -> int:
-        objectives.decoded(model.train(), batch, batch.source_lengths)
+        decoded(model.train(), batch, batch.source_lengths)
         return len(made)
 
     def look() -> int:

@@ -12,8 +12,8 @@ from whilst.core.errors import UserError
 from whilst.core.settings import Data, Model, Objective, Recipe
 from whilst.data.batches import padded
 from whilst.data.dataset import Dataset, Split
+from whilst.model.forward import decoded
 from whilst.model.monotonic_attention import from_soft
-from whilst.model.objectives import decoded
 from whilst.model.transformer import Translator
 from whilst.training.stages import make_task
 from whilst.training.tasks import Translating

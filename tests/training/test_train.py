@@ -17,9 +17,10 @@ from whilst.core.files import read_json
 from whilst.core.settings import Data, Objective, Recipe
 from whilst.data.dataset import Dataset
 from whilst.data.vocabulary import PAD
-from whilst.model import objectives
 from whilst.model.checkpoint import load_run
+from whilst.model.forward import decoded
 from whilst.model.transformer import Translator
+from whilst.training.losses import cross_entropy
 from whilst.training.stages import make_task
 from whilst.training.train import train
 from whilst.training.trainer import Trainer
@@ -131,8 +132,8 @@ def test_an_update_is_the_mean_over_all_tokens(
     assert place == (0, 3)
     total, tokens = torch.zeros(()), 0
     for _, batch in micros:
-        states = objectives.decoded(model, batch, batch.source_lengths)
-        total = total + objectives.cross_entropy(model, states, batch.labels, 0.1)
+        states = decoded(model, batch, batch.source_lengths)
+        total = total + cross_entropy(model, states, batch.labels, 0.1)
         tokens += int((batch.labels != PAD).sum())
     assert count == tokens
     expected = torch.autograd.grad(total / tokens, list(trainer.model.parameters()))

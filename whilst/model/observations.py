@@ -13,7 +13,7 @@ from torch import Tensor
 from whilst.data.batches import Batch, Tokens
 from whilst.data.vocabulary import PAD
 from whilst.model.attention import Mask, span_mask
-from whilst.model.objectives import causal_mask, cross_mask, encoded, mask
+from whilst.model.forward import causal_mask, cross_mask, encoded, mask
 from whilst.model.transformer import Translator
 
 

@@ -25,7 +25,7 @@ from whilst.core.settings import Search
 from whilst.data.batches import Batch
 from whilst.model import reads
 from whilst.model.attention import Mask
-from whilst.model.objectives import causal_mask, cross_mask, encoded
+from whilst.model.forward import causal_mask, cross_mask, encoded
 from whilst.model.transformer import Translator
 
 Slope = Literal["one", "ratio"]

@@ -16,7 +16,7 @@ from whilst.core.settings import Search
 from whilst.data.batches import Batch, Ints, Tokens
 from whilst.data.dataset import Split
 from whilst.data.vocabulary import PAD
-from whilst.model.objectives import mask
+from whilst.model.forward import mask
 from whilst.model.transformer import Translator
 from whilst.search.binary_search import Interval, Reader, Table, covering, each_interval, search_in, weigh
 

@@ -21,10 +21,10 @@ from whilst.core.settings import Recipe, Search
 from whilst.data.batches import Batch, in_order
 from whilst.data.dataset import Dataset, Split
 from whilst.model import agent as agents
-from whilst.model import objectives
 from whilst.model.agent import Agent
 from whilst.model.attention import use_small_tiles
 from whilst.model.checkpoint import load_tensors, save_tensors
+from whilst.model.forward import decoded
 from whilst.model.monotonic_attention import Delays, hasten
 from whilst.model.observations import Looks, look
 from whilst.model.reads import Action
@@ -34,7 +34,8 @@ from whilst.search.agreement import Agreement, agreeing, find_agreement
 from whilst.search.labels import Finder, Labels, find_labels, find_packed, pays_packed
 from whilst.search.packed_search import WeighRow, count_looks, room, search_all_row, search_row, weigh_row
 from whilst.search.packing import Packing
-from whilst.search.sampling import Searcher, draw_interval, draw_reads, of_tokens, search_sentences
+from whilst.training import losses
+from whilst.training.sampling import Searcher, draw_intervals, draw_reads, of_tokens, search_sentences
 from whilst.training.validate import Validation, validate
 
 FOUND = 1  # another number where search finds other reads than before: those that are kept are not taken then
@@ -90,8 +91,8 @@ class Translating(Task):
     def __post_init__(self) -> None:
         self.boxes = self.recipe.model.cross == "monotone"
         self.packs = not self.boxes
-        self.cross_entropy = objectives.cross_entropy
-        self.agreeing, self.divergence = objectives.agreeing_cross_entropy, objectives.divergence
+        self.cross_entropy = losses.cross_entropy
+        self.agreeing, self.divergence = losses.r_drop, losses.divergence
         self.searcher: Searcher = search_sentences
         self.weigher: WeighRow = weigh_row
         self.captured: dict[int, CapturedGraph] = {}  # searches, by the size of their rows
@@ -105,9 +106,9 @@ class Translating(Task):
         if "tiles" in self.recipe.train.shortcuts:
             use_small_tiles(self.device)
         compile_layers(self.module)
-        self.cross_entropy = torch.compile(objectives.cross_entropy, dynamic=False)
-        self.agreeing = torch.compile(objectives.agreeing_cross_entropy, dynamic=False)
-        self.divergence = torch.compile(objectives.divergence, dynamic=False)
+        self.cross_entropy = torch.compile(losses.cross_entropy, dynamic=False)
+        self.agreeing = torch.compile(losses.r_drop, dynamic=False)
+        self.divergence = torch.compile(losses.divergence, dynamic=False)
         self.weigher = torch.compile(weigh_row, dynamic=False)
         self.searcher = self.search_captured
 
@@ -145,9 +146,9 @@ class Translating(Task):
         given = batch.labels, objective.label_smoothing
         # Compiled layers need not know of it where nobody walks.
         walk = Delays(noise=objective.stop_noise) if self.recipe.model.cross == "monotone" else None
-        states = objectives.decoded(self.module, batch, drawn, walk)
+        states = decoded(self.module, batch, drawn, walk)
         if objective.r_drop:
-            both = states, objectives.decoded(self.module, batch, drawn, walk and Delays(noise=walk.noise))
+            both = states, decoded(self.module, batch, drawn, walk and Delays(noise=walk.noise))
             loss = self.agreeing(self.module, both, *given, objective.r_drop)
         else:
             loss = self.cross_entropy(self.module, states, *given)
@@ -155,14 +156,14 @@ class Translating(Task):
             apart = self.divergence(self.module, states, self.belief(batch), batch.labels)
             loss = (1 - objective.distil) * loss + objective.distil * apart
         if walk is not None:
-            loss = loss + self.haste * objectives.waiting(objective, batch, walk)
+            loss = loss + self.haste * losses.latency_cost(objective, batch, walk)
         return loss
 
     @torch.no_grad()
     def belief(self, batch: Batch) -> Tensor:
         """(rows, target, width) the states of the model as it is used, the whole source read."""
         self.module.eval()
-        states = objectives.decoded(self.module, batch, batch.source_lengths)
+        states = decoded(self.module, batch, batch.source_lengths)
         self.module.train()
         return states
 
@@ -290,7 +291,7 @@ class Deciding(Task):
 
     def draw(self, batch: Batch, random: torch.Generator) -> Tensor:
         """(2, sentences) the interval that each sentence teaches, and the one along whose reads it is led."""
-        taught, other = (draw_interval(self.recipe.latencies, batch, random)[:-1] for _ in range(2))
+        taught, other = (draw_intervals(self.recipe.latencies, batch, random)[:-1] for _ in range(2))
         stray = torch.rand(batch.sentences, generator=random) < self.recipe.agent.stray
         return torch.stack([taught, torch.where(stray, other, taught)]).to(self.device, non_blocking=True)
 

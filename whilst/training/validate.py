@@ -11,14 +11,15 @@ from whilst.data.batches import in_order
 from whilst.data.dataset import Dataset
 from whilst.decoding.batched import translate
 from whilst.evaluation.metrics import paper_bleu
-from whilst.model import objectives
+from whilst.model.forward import decoded
 from whilst.model.monotonic_attention import Delays
 from whilst.model.transformer import Translator
 from whilst.policy import Policy
 from whilst.policy.full import Full
 from whilst.policy.mma import Stopped
 from whilst.policy.wait_k import WaitK
-from whilst.search.sampling import draw_reads
+from whilst.training.losses import cross_entropy, latency_cost
+from whilst.training.sampling import draw_reads
 
 
 @dataclass(frozen=True)
@@ -63,10 +64,10 @@ def validate(model: Translator, recipe: Recipe, dataset: Dataset) -> Validation:
         batch = batch.to(device)
         seen = draw_reads(model, recipe, batch, random)
         walk = Delays(live=True)
-        states = objectives.decoded(model, batch, seen, walk)
-        total += objectives.cross_entropy(model, states, batch.labels, 0.0)
+        states = decoded(model, batch, seen, walk)
+        total += cross_entropy(model, states, batch.labels, 0.0)
         if walk.layers:
-            total += objectives.waiting(recipe.objective, batch, walk)
+            total += latency_cost(recipe.objective, batch, walk)
         tokens += batch.target_tokens
     bleu = None
     if recipe.train.validate_bleu:

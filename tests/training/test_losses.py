@@ -1,4 +1,4 @@
-"""What training minimises: the reads that objectives draw, and their losses against written-out formulas."""
+"""The reads that each objective draws, and its losses against written-out formulas."""
 
 import copy
 import dataclasses
@@ -12,27 +12,19 @@ from hypothesis import given
 from hypothesis import settings as limit
 from hypothesis import strategies as st
 from torch import Tensor
-from torch.nn.attention.flex_attention import BlockMask
 
 from whilst.core.settings import Model, Objective
 from whilst.data.batches import BLOCK, Batch, packed, padded
 from whilst.data.dataset import Split
 from whilst.data.vocabulary import PAD
-from whilst.model.objectives import (
-    READS,
-    agreeing_cross_entropy,
-    causal_mask,
-    cross_entropy,
-    cross_mask,
-    decoded,
-    divergence,
-    encoder_mask,
-)
+from whilst.model.forward import decoded
 from whilst.model.transformer import Translator
+from whilst.training.losses import cross_entropy, divergence, r_drop
+from whilst.training.sampling import RULES
 
 
 def draw(objective: Objective, batch: Batch, seed: int = 0) -> Tensor:
-    return READS[objective.name](objective, batch, torch.Generator().manual_seed(seed))
+    return RULES[objective.name](objective, batch, torch.Generator().manual_seed(seed))
 
 
 def loss(model: Translator, batch: Batch, objective: Objective, smoothing: float = 0.1) -> Tensor:
@@ -56,7 +48,7 @@ OBJECTIVES = [
 @pytest.mark.parametrize("objective", OBJECTIVES, ids=lambda o: f"{o.name}-{o.draw}")
 @given(chosen=st.lists(st.integers(0, 99), min_size=1, max_size=9))
 @limit(max_examples=8)
-def test_both_layouts_have_one_loss_and_one_gradient(
+def test_both_layouts_have_the_same_loss_and_gradient(
     split: Split, model: Translator, objective: Objective, chosen: list[int]
 ) -> None:
     results = []
@@ -85,7 +77,7 @@ def test_reads_rise_within_bounds(
 def first_reads(objective: Objective, batch: Batch, times: int) -> Tensor:
     """(times, sentences): g_1, which for a wait-k path up to J is its k."""
     random = torch.Generator().manual_seed(0)
-    drawn = torch.stack([READS[objective.name](objective, batch, random) for _ in range(times)])
+    drawn = torch.stack([RULES[objective.name](objective, batch, random) for _ in range(times)])
     return drawn[:, batch.target_at.position == 0][:, : batch.sentences]
 
 
@@ -100,7 +92,7 @@ def test_multi_path_draws_every_k_of_every_sentence_alike(split: Split, layout: 
         assert (shares - 1 / longest).abs().max() < 0.05
     long = [i for i in range(8) if len(split.source[i]) > 6]
     correlation = torch.corrcoef(k[:, long].T.double()) - torch.eye(len(long))
-    assert correlation.abs().max() < 0.1  # no sentence's k tells another's
+    assert correlation.abs().max() < 0.1  # sentences are independent
 
 
 @pytest.mark.parametrize("layout", [0, 1], ids=["padded", "packed"])
@@ -115,7 +107,7 @@ def test_multi_path_of_the_paper_draws_one_k_up_to_the_longest(split: Split, lay
 
 
 @pytest.mark.parametrize("kind", ["batch", "sentence"])
-def test_multi_path_may_stop_at_some_k(split: Split, kind: Literal["batch", "sentence"]) -> None:
+def test_multi_path_up_to_a_largest_k(split: Split, kind: Literal["batch", "sentence"]) -> None:
     batch = both_layouts(split, list(range(8)))[0]
     lengths = torch.tensor([len(split.source[i]) for i in range(8)])
     k = first_reads(Objective("multi-path", draw=kind, longest=3), batch, 300)
@@ -124,7 +116,7 @@ def test_multi_path_may_stop_at_some_k(split: Split, kind: Literal["batch", "sen
 
 
 @pytest.mark.parametrize("layout", [0, 1], ids=["padded", "packed"])
-def test_multi_path_reads_some_sentences_to_the_end(split: Split, layout: int) -> None:
+def test_multi_path_with_a_share_of_whole_sources(split: Split, layout: int) -> None:
     batch = both_layouts(split, list(range(8)))[layout]
     k = first_reads(Objective("multi-path", longest=3, whole=0.25), batch, 2000)
     for sentence in range(8):
@@ -134,7 +126,7 @@ def test_multi_path_reads_some_sentences_to_the_end(split: Split, layout: int) -
             assert abs(float((k[:, sentence] == length).double().mean()) - 0.25) < 0.05
 
 
-def test_draws_follow_from_the_generator(split: Split) -> None:
+def test_draws_depend_on_the_generator_only(split: Split) -> None:
     batch = padded(split, np.arange(8))
     for objective in OBJECTIVES[2:]:
         assert torch.equal(draw(objective, batch, 1), draw(objective, batch, 1))
@@ -142,32 +134,12 @@ def test_draws_follow_from_the_generator(split: Split) -> None:
 
 
 @pytest.mark.parametrize("layout", [0, 1], ids=["padded", "packed"])
-def test_waiting_for_everything_is_full(split: Split, model: Translator, layout: int) -> None:
+def test_wait_k_beyond_the_source_is_full(split: Split, model: Translator, layout: int) -> None:
     batch = both_layouts(split, list(range(8)))[layout]
     longest = int(split.source.lengths[:8].max())
     full = loss(model, batch, Objective("full"))
     torch.testing.assert_close(loss(model, batch, Objective("wait-k", k=longest)), full)
     assert not torch.isclose(loss(model, batch, Objective("wait-k", k=1)), full)
-
-
-def test_the_layout_chooses_the_kind_of_mask(split: Split) -> None:
-    batch = packed(split, np.arange(8), BLOCK, BLOCK)
-    for one, kind in ((batch, BlockMask), (dataclasses.replace(batch, packed=False), Tensor)):
-        made = encoder_mask(one, False), causal_mask(one), cross_mask(one, one.source_lengths)
-        assert all(isinstance(mask, kind) for mask in made)
-
-
-@pytest.mark.parametrize("bidirectional", [False, True])
-def test_only_a_bidirectional_encoder_looks_ahead(split: Split, bidirectional: bool) -> None:
-    batch = padded(split, np.arange(4))
-    mask, causal = encoder_mask(batch, bidirectional), causal_mask(batch)
-    assert isinstance(mask, Tensor)
-    assert isinstance(causal, Tensor)
-    assert bool(mask.triu(1).any()) == bidirectional
-    assert not bool(causal.triu(1).any())
-    for row in range(4):
-        length = len(split.source[row])
-        assert not bool(mask[row, 0, :length, length:].any())
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.6])
@@ -189,7 +161,7 @@ def test_r_drop_is_zero_without_dropout(split: Split, model: Translator) -> None
     batch = padded(split, np.arange(6))
     states = decoded(model, batch, batch.source_lengths)
     plain = cross_entropy(model, states, batch.labels, 0.1)
-    torch.testing.assert_close(agreeing_cross_entropy(model, (states, states), batch.labels, 0.1, 5.0), plain)
+    torch.testing.assert_close(r_drop(model, (states, states), batch.labels, 0.1, 5.0), plain)
 
 
 def test_r_drop_is_the_formula_with_dropout(split: Split, model: Translator) -> None:
@@ -202,7 +174,7 @@ def test_r_drop_is_the_formula_with_dropout(split: Split, model: Translator) -> 
     apart = (p * (p / q).log()).sum(-1)[kept].sum() + (q * (q / p).log()).sum(-1)[kept].sum()
     assert apart > 0.01
     halves = [cross_entropy(model, states, batch.labels, 0.1) for states in (one, other)]
-    found = agreeing_cross_entropy(model, (one, other), batch.labels, 0.1, 3.0)
+    found = r_drop(model, (one, other), batch.labels, 0.1, 3.0)
     torch.testing.assert_close(found, sum(halves) / 2 + 3.0 / 4 * apart, rtol=1e-4, atol=1e-3)
 
 
@@ -216,8 +188,7 @@ def test_divergence_is_the_formula(split: Split, model: Translator) -> None:
     torch.testing.assert_close(divergence(model, few, whole, batch.labels), apart, rtol=1e-4, atol=1e-3)
 
 
-def test_a_belief_is_not_taught(split: Split, model: Translator) -> None:
-    """No gradient may make it easier to agree with."""
+def test_no_gradient_flows_into_the_belief(split: Split, model: Translator) -> None:
     batch = padded(split, np.arange(6))
     few = decoded(model, batch, torch.ones_like(batch.source_lengths)).detach().requires_grad_()
     whole = decoded(model, batch, batch.source_lengths).detach().requires_grad_()

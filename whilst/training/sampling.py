@@ -1,0 +1,90 @@
+"""The reads under which a batch is trained: fixed by a rule, drawn at random, or found by search."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from whilst.core.settings import Objective, Recipe, Search
+from whilst.data.batches import Batch
+from whilst.model import reads
+from whilst.model.transformer import Translator
+from whilst.search.binary_search import search
+
+
+def full(_: Objective, batch: Batch, __: torch.Generator) -> Tensor:
+    return reads.full(batch.source_lengths)
+
+
+def wait_k(objective: Objective, batch: Batch, _: torch.Generator) -> Tensor:
+    return reads.wait_k(objective.k, batch.target_at.position, batch.source_lengths)
+
+
+def multi_path(objective: Objective, batch: Batch, random: torch.Generator) -> Tensor:
+    """Wait-k with k uniform in [1, J] (at most `longest`), or the whole source with probability `whole`.
+
+    One k for each sentence, or one for the batch as in the paper. Random numbers are drawn on the host, so that
+    they are the same on every device and for every number of processes.
+    """
+    lengths = batch.source_lengths
+    most = lengths.clamp(max=objective.longest) if objective.longest else lengths
+
+    def draw() -> Tensor:
+        if objective.draw == "batch":
+            return torch.rand((), generator=random).to(lengths.device)
+        return of_tokens(torch.rand(batch.sentences + 1, generator=random), batch)
+
+    k = reads.draw_k(most.max() if objective.draw == "batch" else most, draw())
+    if objective.whole:
+        k = torch.where(draw() < objective.whole, lengths, k)
+    return reads.wait_k(k, batch.target_at.position, lengths)
+
+
+# Monotonic heads (mma) attend to what they choose of the whole source.
+RULES: dict[str, Callable[[Objective, Batch, torch.Generator], Tensor]] = {
+    "full": full,
+    "wait-k": wait_k,
+    "multi-path": multi_path,
+    "mma": full,
+}
+
+
+def draw_intervals(intervals: int, batch: Batch, random: torch.Generator) -> Tensor:
+    """(sentences + 1) on the host: the index of a search interval for each sentence; the last is for padding."""
+    return torch.randint(intervals, (batch.sentences + 1,), generator=random)
+
+
+def of_tokens(values: Tensor, batch: Batch) -> Tensor:
+    """(rows, target) for each token the value of its sentence; `values` (sentences + 1) are on the host.
+
+    The copy does not block: the host can prepare the next work while the GPU is still busy.
+    """
+    return values.to(batch.source.device, non_blocking=True)[batch.target_at.segment]
+
+
+def search_sentences(model: Translator, batch: Batch, settings: Search, firsts: Tensor) -> Tensor:
+    """(rows, target) reads found by search in intervals that begin at `firsts` (sentences + 1)."""
+    return search(model, batch, settings, of_tokens(firsts, batch))
+
+
+Searcher = Callable[[Translator, Batch, Search, Tensor], Tensor]  # with the signature of `search_sentences`
+
+
+def draw_reads(
+    model: Translator, recipe: Recipe, batch: Batch, random: torch.Generator, searcher: Searcher = search_sentences
+) -> Tensor:
+    """(rows, target) the reads of the recipe's objective."""
+    objective, settings = recipe.objective, recipe.search
+    if objective.name != "search":
+        return RULES[objective.name](objective, batch, random)
+    firsts = torch.tensor([first for first, _ in settings.intervals])
+    chosen = firsts[draw_intervals(len(firsts), batch, random)]
+    training = model.training
+    model.eval()
+    found = searcher(model, batch, settings, chosen)
+    model.train(training)
+    if not settings.multi_path:
+        return found
+    is_multi_path = torch.rand(batch.sentences + 1, generator=random) < settings.multi_path
+    paths = multi_path(Objective(draw="sentence"), batch, random)
+    return torch.where(of_tokens(is_multi_path, batch), paths, found)
