@@ -4,6 +4,7 @@
 #   make toy     toy corpus, translator, search, agent, quality/latency curve, sentences word by word (CPU, 5 minutes)
 #   make test    ruff, mypy and the tests, without the slow ones (5 minutes)
 #   make test-all  every test; also scores every kept trace again (CI runs this)
+#   make docs    the documentation as a site, in build/site
 #   make clean   remove .venv and every cache; data/ and runs/ stay
 #
 # Variables, as in `make demo PYTHON=python3.12`:
@@ -22,12 +23,13 @@ SIMULEVAL_PINS := $(wildcard requirements/simuleval.txt)
 # A virtual environment cannot be moved, so the folder counts as well as the pins.
 HASH := $(shell (cat $(PINS) pyproject.toml; echo "$(CURDIR) $(TORCH)") | cksum | cut -d' ' -f1)
 READY := $(VENV)/.ready-$(HASH)
+DOCS := $(VENV)/docs
 # Compiling all of torch takes longer than compiling what is imported, when it is.
 PIP := $(VENV)/bin/python -m pip install -qq --no-compile --disable-pip-version-check
 
 PYTEST := OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -n 2
 
-.PHONY: help demo toy test test-all check clean python
+.PHONY: help demo toy test test-all check docs clean python
 .DELETE_ON_ERROR:
 
 help:
@@ -43,13 +45,17 @@ toy: $(READY)
 test: check
 	$(PYTEST) -m "not slow"
 
-test-all: check
+test-all: check $(DOCS)/.ready
 	$(PYTEST)
 
 check: $(READY) $(SIMULEVAL_PINS:requirements/simuleval.txt=$(VENV)/simuleval/.ready)
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
+
+docs: $(DOCS)/.ready
+	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict --quiet
+	@echo "whilst: build/site/index.html"
 
 clean:
 	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
@@ -70,6 +76,13 @@ $(VENV)/simuleval/.ready: $(SIMULEVAL_PINS) $(READY)
 	@echo "whilst: installing simuleval into $(VENV)/simuleval"
 	@rm -rf $(VENV)/simuleval
 	@$(PIP) --no-deps --target $(VENV)/simuleval -r $(SIMULEVAL_PINS)
+	@touch $@
+
+$(DOCS)/.ready: requirements/docs.txt $(READY)
+	@echo "whilst: installing MkDocs into $(DOCS)"
+	@rm -rf $(DOCS)
+	@$(PYTHON) -m venv $(DOCS)
+	@$(DOCS)/bin/python -m pip install -qq --disable-pip-version-check --no-deps -r requirements/docs.txt
 	@touch $@
 
 python:

@@ -1,8 +1,7 @@
-"""What the documents tell people to type must work: the README's commands are run as they stand, only smaller."""
+"""Commands and links of the documents work: shell blocks are run as they stand, with smaller models and corpora."""
 
 import os
 import re
-import shlex
 import shutil
 import subprocess
 import sys
@@ -18,6 +17,7 @@ from whilst.data import toy
 ROOT = Path(__file__).parents[2]
 SMALLER = [
     "data.toy_pairs=300",
+    "data.size=100",
     "model.width=16",
     "model.encoder_layers=1",
     "model.decoder_layers=1",
@@ -32,25 +32,36 @@ SMALLER = [
     "agent.train.steps=2",
     "agent.train.validate_every=2",
 ]
+SIZES = {"toy-20000-1": "toy-300-1", "-n 500": "-n 50", "501,1000p": "51,100p", "+1001": "+101"}
+WHILST = """#!/bin/sh
+case $1 in prepare|train) exec {python} -m whilst "$@" {smaller};; esac
+exec {python} -m whilst "$@"
+"""
 
 
-def blocks(language: str) -> list[str]:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+def blocks(document: str, language: str) -> list[str]:
+    text = (ROOT / document).read_text(encoding="utf-8")
     return re.findall(rf"```{language}\n(.*?)```", text, flags=re.DOTALL)
 
 
-def run(line: str, folder: Path) -> None:
-    program, *words = shlex.split(line)
-    assert program == "whilst"
-    if words[0] in ("prepare", "train"):
-        words += [word for setting in SMALLER for word in ("--set", setting)]
-    # The README's toy corpus has its size in the folder's name.
-    words = [word.replace("toy-20000-1", "toy-300-1") for word in words]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+def run(script: str, folder: Path) -> None:
+    """Run a shell block in `folder`, with a `whilst` that trains tiny models."""
+    program = folder / "bin" / "whilst"
+    program.parent.mkdir(exist_ok=True)
+    smaller = " ".join(f"--set {setting}" for setting in SMALLER)
+    program.write_text(WHILST.format(python=sys.executable, smaller=smaller), encoding="utf-8")
+    program.chmod(0o755)
+    for size, less in SIZES.items():
+        script = script.replace(size, less)
+    environment = os.environ | {
+        "PATH": f"{program.parent}:{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT),
+        "XDG_CACHE_HOME": str(folder / "cache"),
+    }
     done = subprocess.run(
-        [sys.executable, "-m", "whilst", *words], cwd=folder, env=environment, capture_output=True, text=True
+        ["bash", "-euo", "pipefail", "-c", script], cwd=folder, env=environment, capture_output=True, text=True
     )
-    assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
+    assert done.returncode == 0, f"{script}\n{done.stdout}\n{done.stderr}"
 
 
 def write_pairs(folder: Path, names: dict[str, tuple[str, str]]) -> None:
@@ -69,7 +80,7 @@ def write_pairs(folder: Path, names: dict[str, tuple[str, str]]) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(3))
 def test_commands_of_the_readme_run(number: int, tmp_path: Path) -> None:
-    commands = blocks("sh")
+    commands = blocks("README.md", "sh")
     assert len(commands) == 3, "a block was added or removed: run it here too"
     shutil.copytree(ROOT / "recipes", tmp_path / "recipes")
     write_pairs(
@@ -80,9 +91,17 @@ def test_commands_of_the_readme_run(number: int, tmp_path: Path) -> None:
         tmp_path / "texts",
         {"train": ("train.de", "train.en"), "valid": ("valid.de", "valid.en"), "test": ("test.tsv", "test.tsv")},
     )
-    (tmp_path / "mine.toml").write_text(blocks("toml")[0], encoding="utf-8")
-    for line in commands[number].strip().splitlines():
-        run(line, tmp_path)
+    (tmp_path / "mine.toml").write_text(blocks("README.md", "toml")[0], encoding="utf-8")
+    run(commands[number], tmp_path)
+
+
+@pytest.mark.slow
+def test_commands_of_the_tutorial_run(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "recipes", tmp_path / "recipes")
+    (tmp_path / "mine.toml").write_text(blocks("docs/tutorial.md", "toml")[0], encoding="utf-8")
+    run("\n".join(blocks("docs/tutorial.md", "sh")), tmp_path)
+    made = "report/report.md", "report/curve.svg", "agent/model.safetensors", "evaluations/test.agent-5.json"
+    assert all((tmp_path / "runs/mine" / name).is_file() for name in made)
 
 
 def test_configuration_page_lists_every_setting_with_its_default() -> None:
