@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tests.helpers.runs import MODEL
 from whilst.core.config import load_recipe
 from whilst.core.errors import UserError
+from whilst.core.policy_spec import PolicySpec
 from whilst.core.settings import Data, Evaluate, Recipe
 from whilst.data.vocabulary import BOS, EOS, UNK, BPESegmenter, Language, Vocabulary, WordSegmenter
 from whilst.decoding.loop import Output
@@ -89,9 +90,9 @@ def test_live_writes_the_same(lines: list[list[str]], name: str, seed: int) -> N
 
 
 def test_another_way_is_another_point() -> None:
-    assert policy_name("agent-1", Evaluate()) == "agent-1"
+    assert policy_name(PolicySpec.parse("agent-1"), Evaluate()) == "agent-1"
     settings = Evaluate(unknown="keep", threshold=0.6)
-    assert policy_name("agent-1", settings) == "agent-1.threshold-0.6.unknown-keep"
+    assert policy_name(PolicySpec.parse("agent-1"), settings) == "agent-1.threshold-0.6.unknown-keep"
 
 
 def test_a_mistyped_way_is_told(tmp_path: Path) -> None:

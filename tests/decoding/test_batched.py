@@ -12,6 +12,7 @@ from torch import Tensor
 
 from tests.helpers.decoding import BySentence, written
 from whilst.core.errors import UserError
+from whilst.core.policy_spec import PolicySpec
 from whilst.core.settings import Limits, Model
 from whilst.data.vocabulary import BOS, EOS, PAD
 from whilst.decoding import batched as decode
@@ -114,8 +115,8 @@ class Eager(Policy, Decider):
     """Would write before anything is read."""
 
     @property
-    def name(self) -> str:
-        return "eager"
+    def spec(self) -> PolicySpec:
+        return PolicySpec("eager")
 
     def start(self, sentences: Tensor) -> Decider:  # noqa: ARG002
         return self

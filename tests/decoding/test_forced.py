@@ -6,6 +6,7 @@ import pytest
 
 from tests.policy.test_learnt import KINDS, learnt
 from whilst.core.errors import UserError
+from whilst.core.policy_spec import PolicySpec
 from whilst.core.settings import Limits, Model
 from whilst.data.dataset import Split
 from whilst.data.vocabulary import EOS
@@ -67,7 +68,11 @@ def test_the_oracle_is_found_by_its_number(model: Translator, texts: Texts) -> N
     reads = [[min(g, len(s)) for g in row] for row, s in zip(reads, sources, strict=True)]
     numbers = [7, 2, 11]
     found = walk_along(
-        model, [sources[n] for n in numbers], [targets[n] for n in numbers], Oracle("oracle", reads), numbers
+        model,
+        [sources[n] for n in numbers],
+        [targets[n] for n in numbers],
+        Oracle(PolicySpec("oracle"), reads),
+        numbers,
     )
     assert found == [reads[n] for n in numbers]
 

@@ -20,6 +20,7 @@ from tests.conftest import UNITS, make_model
 from tests.helpers.decoding import BySentence, written
 from whilst.core.cuda_graphs import RepeatedStep
 from whilst.core.distributed import pick_device
+from whilst.core.policy_spec import PolicySpec
 from whilst.core.settings import Agent as Settings
 from whilst.core.settings import Limits, Model
 from whilst.data.vocabulary import EOS
@@ -67,7 +68,7 @@ def test_several_reads_in_a_step_change_nothing(
     seed: int,
     threshold: float,
 ) -> None:
-    policy = Learnt("agent", undecided(model, kind, inputs, seed), model, seed % 2, threshold)
+    policy = Learnt(PolicySpec("agent"), undecided(model, kind, inputs, seed), model, seed % 2, threshold)
     limits = data.draw(st.sampled_from([Limits(1.5, 4), Limits(0.5, 1), Limits(0, 1)]))
     plain = written(translate_batch(model, rows, policy, limits, steady=False))
     assert written([translate_batch(model, [row], policy, limits, steady=False)[0] for row in rows]) == plain
@@ -79,7 +80,7 @@ def test_the_tests_would_notice(model: Translator, sources: list[list[int]], inp
     """Agents READ once, several times, and more often in a row than one step allows."""
     waits = set()
     for seed in range(10):
-        policy = Learnt("agent", undecided(model, "lstm", inputs, seed), model, 0, 0.7)
+        policy = Learnt(PolicySpec("agent"), undecided(model, "lstm", inputs, seed), model, 0, 0.7)
         for output in translate_batch(model, sources, policy, Limits(1.5, 4)):
             waits |= {after - before for before, after in zip([1, *output.reads], output.reads, strict=False)}
     assert waits >= {0, 1, 2, LOOKS, LOOKS + 1}
@@ -136,7 +137,7 @@ def test_rows_are_filled_again(
     monkeypatch.setattr(steady, "RepeatedStep", repeated)
     monkeypatch.setattr(steady, "COLUMNS", 8)
     monkeypatch.setattr(steady, "REFILL", share)
-    for chosen in (BySentence(), Learnt("agent", undecided(model, "lstm", "ahead", 1), model, 0, 0.6)):
+    for chosen in (BySentence(), Learnt(PolicySpec("agent"), undecided(model, "lstm", "ahead", 1), model, 0, 0.6)):
         decoding = Decoding(model, chosen, LIMITS, batch, steady=True)
         for rows in (texts(24, 1, 20), texts(20, 2, 35), texts(10, 3, 12)):
             plain = translate_batch(model, rows, chosen, LIMITS, steady=False)
@@ -232,7 +233,7 @@ def test_a_step_is_the_same_whatever_rows_do(
     kind: Any = name
     chosen: Policy
     if name in get_args(Kind):
-        chosen = Learnt("agent", undecided(model, kind, "ahead", 1), model, 0, 0.6)
+        chosen = Learnt(PolicySpec("agent"), undecided(model, kind, "ahead", 1), model, 0, 0.6)
     else:
         chosen = policy(name)
     chosen = Patient(chosen, translator.logits) if patient else chosen
@@ -259,7 +260,7 @@ def test_half_precision_stays_half_and_ends(tiny: Model, name: Any, dtype: torch
     chosen = policy(name) if name not in get_args(Kind) else None
     if chosen is None:
         agent = Agent(Settings(kind=name, hidden=8, inputs="ahead"), tiny.width, 2).eval()
-        chosen = Learnt("agent", agent.to(dtype), translator, 1, 0.5)
+        chosen = Learnt(PolicySpec("agent"), agent.to(dtype), translator, 1, 0.5)
     translator.to(dtype)
     rows = texts(9, 10, 12)
     decoding = Steady(translator, chosen, 3, 12, LIMITS)
@@ -290,7 +291,7 @@ def test_a_gpu_writes_the_same(
     agent = undecided(model, name, "ahead", 1) if name in get_args(Kind) else None
 
     def chosen(translator: Translator, agent: Agent | None) -> Policy:
-        free = policy(name) if agent is None else Learnt("agent", agent, translator, 0, 0.6)
+        free = policy(name) if agent is None else Learnt(PolicySpec("agent"), agent, translator, 0, 0.6)
         return Patient(free, translator.logits) if patient else free
 
     there = copy.deepcopy(translator).to(pick_device("cuda"), dtype)

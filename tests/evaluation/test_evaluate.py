@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tests.helpers.runs import CPU, short_recipe
 from whilst.core.config import build
 from whilst.core.errors import UserError
+from whilst.core.policy_spec import PolicySpec
 from whilst.core.settings import Data, Evaluate, Limits, Model, Objective, Recipe
 from whilst.core.workers import run_in_workers
 from whilst.data.dataset import Dataset
@@ -30,6 +31,8 @@ from whilst.model.checkpoint import Trained, load_run, save_tensors, write_run
 from whilst.model.transformer import Translator
 from whilst.policy import policy
 from whilst.training.train import train
+
+parse = PolicySpec.parse
 
 LINES = ["lower lowest low", "newer newest new", "wide wider widest", "low new wide", "we low er"] * 4
 KINDS = ("word", "bpe", "sentencepiece")
@@ -263,17 +266,23 @@ def test_lines_become_the_units_of_the_dataset(run: tuple[Trained, Dataset]) -> 
 
 def test_names_in_reports(sides: Callable[[str, str], Trained]) -> None:
     trained = sides("word", "word")
-    assert (system_name(trained.recipe, "full"), pair_name(trained.recipe)) == ("multi-path", "dataset.src-tgt")
+    assert (system_name(trained.recipe, parse("full")), pair_name(trained.recipe)) == (
+        "multi-path",
+        "dataset.src-tgt",
+    )
     data = Data(corpus="iwslt15", source="en", target="vi")
     recipe = dataclasses.replace(trained.recipe, data=data, objective=Objective(name="full"))
     full = dataclasses.replace(trained, recipe=recipe)
-    assert (system_name(full.recipe, "full"), pair_name(full.recipe)) == ("full-sentence", "iwslt15.en-vi")
+    assert (system_name(full.recipe, parse("full")), pair_name(full.recipe)) == (
+        "full-sentence",
+        "iwslt15.en-vi",
+    )
     searching = dataclasses.replace(recipe, objective=Objective(name="search"), start="runs/gone")
-    assert system_name(searching, "oracle-1") == "bs-simt oracle"
-    assert system_name(searching, "wait-3") == "bs-simt (wait-k)"
-    assert system_name(trained.recipe, "oracle-1") == "bs-simt (multi-path) oracle"
+    assert system_name(searching, parse("oracle-1")) == "bs-simt oracle"
+    assert system_name(searching, parse("wait-3")) == "bs-simt (wait-k)"
+    assert system_name(trained.recipe, parse("oracle-1")) == "bs-simt (multi-path) oracle"
     scratch = dataclasses.replace(searching, start="")
-    assert system_name(scratch, "oracle-1") == "bs-simt (from scratch) oracle"
+    assert system_name(scratch, parse("oracle-1")) == "bs-simt (from scratch) oracle"
     named = dataclasses.replace(recipe, data=dataclasses.replace(data, corpus="", dataset="data/a+b.en-vi"))
     assert pair_name(named) == "a+b.en-vi"
 
@@ -286,8 +295,13 @@ def test_half_precision_is_for_gpus(toy_data: Data, toy_dataset: Dataset, tiny: 
     half = "evaluate.precision=half"
     with pytest.raises(UserError, match=r'evaluate\.precision: "half" makes GPUs faster, but a CPU slower'):
         evaluate_run(tmp_path, ["wait-3"], None, True, [half], "cpu")
-    with pytest.raises(UserError, match="oracle-1: its reads are searched for in single precision"):
-        choose("oracle-1", load_run(tmp_path, CPU), Evaluate(precision="half"), toy_dataset.split("test"))
+    with pytest.raises(UserError, match="oracle-1: searched for in single precision"):
+        choose(
+            parse("oracle-1"),
+            load_run(tmp_path, CPU),
+            Evaluate(precision="half"),
+            toy_dataset.split("test"),
+        )
     both = dataclasses.replace(recipe, stages=("translate", "evaluate"), evaluate=Evaluate(precision="half"))
     with pytest.raises(UserError, match='write "single"'):
         train(both, CPU)
@@ -296,11 +310,11 @@ def test_half_precision_is_for_gpus(toy_data: Data, toy_dataset: Dataset, tiny: 
 
 def test_another_threshold_or_beam_has_another_name(run: tuple[Trained, Dataset], tmp_path: Path) -> None:
     trained, dataset = run
-    assert policy_name("agent-1", Evaluate()) == "agent-1"
-    assert policy_name("agent-1", Evaluate(threshold=0.4)) == "agent-1.threshold-0.4"
-    assert policy_name("wait-3", Evaluate(threshold=0.4)) == "wait-3", "a threshold is the agent's alone"
-    assert policy_name("wait-3", Evaluate(precision="half")) == "wait-3.half"
-    assert policy_name("agent-1", Evaluate(threshold=0.4, precision="half")) == "agent-1.threshold-0.4.half"
+    assert policy_name(parse("agent-1"), Evaluate()) == "agent-1"
+    assert policy_name(parse("agent-1"), Evaluate(threshold=0.4)) == "agent-1.threshold-0.4"
+    assert policy_name(parse("wait-3"), Evaluate(threshold=0.4)) == "wait-3", "a threshold is the agent's alone"
+    assert policy_name(parse("wait-3"), Evaluate(precision="half")) == "wait-3.half"
+    assert policy_name(parse("agent-1"), Evaluate(threshold=0.4, precision="half")) == "agent-1.threshold-0.4.half"
     written = []
     for beam in (1, 2):
         settings = Evaluate(beam=beam, max_ratio=1.0, max_extra=3)

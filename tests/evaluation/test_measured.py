@@ -52,7 +52,7 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     def watched(
         trained: Trained, dataset: Dataset, one: Policy, how: Evaluate, folder: Path, text: bool
     ) -> Callable[[], Record]:
-        names.append(policy_name(one.name, how))
+        names.append(policy_name(one.spec, how))
         return real(trained, dataset, one, how, folder, text)
 
     monkeypatch.setattr(evaluate, "evaluate", watched)

@@ -12,6 +12,7 @@ import pytest
 from tests.helpers.runs import CPU, elsewhere, short_recipe, whole_recipe
 from whilst.cli.studies import paper
 from whilst.core.errors import UserError
+from whilst.core.policy_spec import PolicySpec, distinct
 from whilst.core.settings import MAX_POSITIONS, Data, Evaluate, Objective, Recipe
 from whilst.core.stage_times import FILE, read_stage_times
 from whilst.data.dataset import Dataset, pace_of, read_manifest
@@ -22,7 +23,6 @@ from whilst.evaluation.metrics import Scores
 from whilst.evaluation.record import read_records, record_path, rescore
 from whilst.evaluation.translate import translate_text
 from whilst.model.checkpoint import Trained
-from whilst.model.names import distinct, normal
 from whilst.model.run_folder import began_with, how_to_evaluate, pace_in, read_recipe
 from whilst.training.train import train
 from whilst.training.validate import Validation
@@ -134,12 +134,12 @@ def test_all_commands_take_the_agents_word_for_how_to_evaluate(
         (asked,) = find_asked(run, [named], loader([], "cpu"))[1]
         assert asked.settings.threshold == wanted
 
-    def tell(name: str, trained: Trained, settings: Evaluate, split: object) -> None:
+    def tell(name: PolicySpec, trained: Trained, settings: Evaluate, split: object) -> None:
         raise UserError(f"{name} at {settings.threshold} of {trained.path.name}{split or ''}")
 
     monkeypatch.setattr("whilst.evaluation.translate.choose", tell)
     with pytest.raises(UserError, match=r"agent-1 at 0\.9 of search"):
-        translate_text(run, None, "agent-1", False, [], "cpu")
+        translate_text(run, None, PolicySpec.parse("agent-1"), False, [], "cpu")
 
 
 @pytest.mark.parametrize(
@@ -197,12 +197,19 @@ def test_patience_between_two_rows_of_the_history_is_an_end_too(toy_data: Data, 
 
 
 def test_a_policy_is_one_however_it_is_spelled(whole: Recipe, tmp_path: Path) -> None:
-    assert [normal(name) for name in ("wait-03", "wait-3", "agent-translation", "full", "wait-", "wait-0x3")] == [
-        "wait-3", "wait-3", "agent-translation", "full", "wait-", "wait-0x3",
+    spelled = ["wait-03", "wait-3", "agent-translation", "full", "agent-01"]
+    assert [str(PolicySpec.parse(name)) for name in spelled] == [
+        "wait-3", "wait-3", "agent-translation", "full", "agent-1",
     ]  # fmt: skip
     spelled = ["agent-1", "wait-1", "agent-1.threshold-0.5", "wait-01", "agent-1.threshold-0.50", "agent-2"]
-    assert distinct(spelled, 0.5) == ["agent-1", "wait-1", "agent-2"]
-    assert distinct(spelled, 0.6) == ["agent-1", "wait-1", "agent-1.threshold-0.5", "agent-2"]
+    found = [[*map(str, distinct(spelled, threshold))] for threshold in (0.5, 0.6)]
+    assert found[0] == ["agent-1", "wait-1", "agent-2"]
+    assert found[1] == [
+        "agent-1",
+        "wait-1",
+        "agent-1.threshold-0.5",
+        "agent-2",
+    ]
     records = evaluate_run(Path(whole.run), spelled, tmp_path / "out", True, [], "cpu")
     assert [record.policy for record in records] == ["agent-1", "wait-1", "agent-2"]
     again = elsewhere(whole, "spelled")

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from whilst.core.policy_spec import PolicySpec
 from whilst.decoding.loop import Output
 from whilst.policy import Decider, Policy, View
 
@@ -35,8 +36,8 @@ class BySentence(Policy):
     """Its decider must be told which sentences it has, which of them are left, and which came into which row."""
 
     @property
-    def name(self) -> str:
-        return "by-sentence"
+    def spec(self) -> PolicySpec:
+        return PolicySpec("by-sentence")
 
     def start(self, sentences: Tensor) -> Decider:
         return Own(sentences % 4 + 1)

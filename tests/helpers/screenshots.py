@@ -14,7 +14,7 @@ from PIL import Image
 
 from tests.helpers.browser import Browser, Tab, browser
 from tests.helpers.serving import serving
-from whilst.model.names import MODEL
+from whilst.core.settings import DEFAULT_MODEL
 
 DOCS = Path(__file__).parents[2] / "docs"
 LARGEST = 200_000  # bytes of a picture
@@ -63,7 +63,7 @@ def take(chrome: Browser, shot: Shot, address: str) -> None:
     print(f"{path}: {size} bytes")
 
 
-def main(model: str = MODEL, *options: str) -> None:
+def main(model: str = DEFAULT_MODEL, *options: str) -> None:
     with serving(model, *options) as server, browser() as chrome:
         for shot in SHOTS:
             take(chrome, shot, server.address)

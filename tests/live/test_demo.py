@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from tests.cli.test_commands import whilst
+from whilst.core.settings import DEFAULT_MODEL
 from whilst.live import demo
 from whilst.live.loading import BUNDLED
-from whilst.model.names import MODEL
 from whilst.model.run_folder import check_bundle
 
 MARKS = ("READ", "WRITE")
@@ -29,10 +29,10 @@ def test_the_talk_is_translated(
 def test_live_and_serve_use_it_if_none_is_named() -> None:
     said = whilst("live", "--engine", "torch", "--latency", "high", stdin=b"Thank you very much.")
     assert (said.code, said.out, said.err) == (0, "Cảm ơn rất nhiều.\n", "")
-    assert f"[default: {MODEL}]" in whilst("serve", "--help").out
+    assert f"[default: {DEFAULT_MODEL}]" in whilst("serve", "--help").out
 
 
 def test_the_model_of_the_package_is_whole_and_small() -> None:
-    folder = BUNDLED / MODEL
+    folder = BUNDLED / DEFAULT_MODEL
     check_bundle(folder)
     assert sum(path.stat().st_size for path in folder.rglob("*")) < LARGEST

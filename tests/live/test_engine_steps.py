@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.live.test_session import LETTERS, LIMITS, encode, make_text
 from tests.policy.test_learnt import learnt
 from whilst.core.errors import UserError
+from whilst.core.policy_spec import KINDS, PolicySpec
 from whilst.core.settings import Agent, Evaluate
 from whilst.decoding.batched import translate_batch
 from whilst.engine import buffers
@@ -23,16 +24,17 @@ from whilst.live.engine_steps import Learnt, OnEngine, Paced, chance, rule
 from whilst.live.evaluate_export import Watched, translate_live
 from whilst.live.loading import Opened
 from whilst.live.session import End, Session
-from whilst.model.names import LIVE
 from whilst.model.transformer import Translator
 from whilst.policy import POLICIES, Policy, policy
 from whilst.policy.agent import Learnt as PyTorchs
 from whilst.policy.diagonal import Diagonal
 from whilst.policy.patient import Patient
 
+parse = PolicySpec.parse
+
 PACE = 3, 2
-AGENTS = ["agent-1", "agent-3"]
-NAMES = ["wait-1", "wait-3", "full", "diagonal-2", *AGENTS]
+AGENTS = [PolicySpec("agent", "1"), PolicySpec("agent", "3")]
+NAMES = ["wait-1", "wait-3", "full", "diagonal-2", "agent-1", "agent-3"]
 words = st.lists(st.text(LETTERS[:-1], min_size=1, max_size=4), max_size=9)
 
 
@@ -49,8 +51,9 @@ def both(request: pytest.FixtureRequest, model: Translator) -> tuple[PyTorchs, E
 
 
 def pytorchs(name: str, agent: PyTorchs, threshold: float) -> Policy:
-    if name in AGENTS:
-        return replace(agent, interval=AGENTS.index(name), threshold=threshold)
+    spec = parse(name)
+    if spec in AGENTS:
+        return replace(agent, interval=AGENTS.index(spec), threshold=threshold)
     return Diagonal(2, PACE) if name == "diagonal-2" else policy(name)
 
 
@@ -69,7 +72,7 @@ def test_a_session_writes_what_pytorch_writes(
     text = make_text()
     sentences = [[*sentence, "m"] for sentence in talk]
     settings = Evaluate(threshold=threshold, ending=ending)
-    steps = Watched(OnEngine(engine, rule(name, AGENTS, settings, PACE)))
+    steps = Watched(OnEngine(engine, rule(parse(name), AGENTS, settings, PACE)))
     session = Session(steps, text)
     events = [event for sentence in sentences for word in sentence for event in session.feed(word)]
     sources = [encode(text, sentence) for sentence in sentences]
@@ -85,7 +88,13 @@ def test_lines_are_sentences_however_they_look(both: tuple[PyTorchs, Engine]) ->
     agent, engine = both
     text = make_text(longest=9)
     lines = ["ab m cd", "abc abc abc abc, abc abc abc", "m"]
-    opened = Opened(text, "agent-3", "", "", lambda: OnEngine(engine, rule("agent-3", AGENTS, Evaluate(), None)))
+    opened = Opened(
+        text,
+        parse("agent-3"),
+        "",
+        "",
+        lambda: OnEngine(engine, rule(parse("agent-3"), AGENTS, Evaluate(), None)),
+    )
     found = list(translate_live(opened, lines, ["x", "y z", "x"]))
     sources = [encode(text, line.split()) for line in lines]
     wanted = translate_batch(agent.model, sources, pytorchs("agent-3", agent, 0.5), LIMITS)
@@ -108,7 +117,7 @@ def capacities(steps: OnEngine) -> list[tuple[int, int]]:
 def test_two_thousand_sentences_leave_nothing_behind(model: Translator, name: str) -> None:
     agent = learnt(model, Agent(kind="lstm", hidden=8, inputs="ahead")).agent
     text = make_text(longest=20, target="word")
-    steps = OnEngine(make_engine(model, agent, "fp32"), rule(name, AGENTS, Evaluate(), None))
+    steps = OnEngine(make_engine(model, agent, "fp32"), rule(parse(name), AGENTS, Evaluate(), None))
     session = Session(steps, text)
     random = np.random.default_rng(3)
     ends = 0
@@ -128,14 +137,14 @@ def test_two_thousand_sentences_leave_nothing_behind(model: Translator, name: st
 
 
 def test_a_name_says_what_to_do() -> None:
-    assert rule("wait-4", [], Evaluate(), None) == Paced("wait-4", 4)
-    assert rule("diagonal-2", [], Evaluate(), PACE) == Paced("diagonal-2", 2, PACE)
-    assert rule("agent-3", AGENTS, Evaluate(threshold=0.4), None) == Learnt("agent-3", 1, 0.4)
+    assert rule(parse("wait-4"), [], Evaluate(), None) == Paced("wait-4", 4)
+    assert rule(parse("diagonal-2"), [], Evaluate(), PACE) == Paced("diagonal-2", 2, PACE)
+    assert rule(parse("agent-3"), AGENTS, Evaluate(threshold=0.4), None) == Learnt("agent-3", 1, 0.4)
     patient = Evaluate(ending="patient")
-    assert rule("wait-4", [], patient, None) == Paced("wait-4", 4, patient=True)
-    assert rule("diagonal-2", [], patient, PACE) == Paced("diagonal-2", 2, PACE, patient=True)
-    assert rule("agent-3", AGENTS, patient, None) == Learnt("agent-3", 1, 0.5, patient=True)
-    assert rule("agent-3.threshold-0.7", AGENTS, Evaluate(threshold=0.4), None) == Learnt("agent-3", 1, 0.7)
+    assert rule(parse("wait-4"), [], patient, None) == Paced("wait-4", 4, patient=True)
+    assert rule(parse("diagonal-2"), [], patient, PACE) == Paced("diagonal-2", 2, PACE, patient=True)
+    assert rule(parse("agent-3"), AGENTS, patient, None) == Learnt("agent-3", 1, 0.5, patient=True)
+    assert rule(parse("agent-3.threshold-0.7"), AGENTS, Evaluate(threshold=0.4), None) == Learnt("agent-3", 1, 0.7)
 
 
 @pytest.mark.parametrize(
@@ -149,15 +158,15 @@ def test_a_name_says_what_to_do() -> None:
         ("agent-1.threshold-", AGENTS, "a threshold is a number from 0 to 1"),
         ("diagonal-x", [], "policy diagonal-x: K must"),
         ("diagonal-2", [], "pace is not known"),
-        ("full-2", [], "full-2: the engine knows"),
+        ("full-2", [], "full-2: full takes no argument"),
         ("mma", [], "others need PyTorch"),
         ("agent-1", [], "there is no agent"),
         ("agent-2", AGENTS, "knows agent-1, agent-3"),
     ],
 )
-def test_what_it_cannot_do_is_said(name: str, agents: list[str], message: str) -> None:
+def test_what_it_cannot_do_is_said(name: str, agents: list[PolicySpec], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        rule(name, agents, Evaluate(), None)
+        rule(parse(name), agents, Evaluate(), None)
 
 
 @pytest.mark.parametrize("odds", [-1000.0, -20.0, -1.0, 0.0, 0.3, 20.0, 1000.0])
@@ -168,4 +177,4 @@ def test_a_chance_is_pytorchs(odds: float) -> None:
 
 
 def test_every_policy_can_be_asked_for() -> None:
-    assert POLICIES.keys() < set(LIVE)
+    assert POLICIES.keys() < KINDS.keys()

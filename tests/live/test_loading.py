@@ -15,6 +15,7 @@ from tests.cli.test_commands import whilst
 from tests.engine.test_export import make_lively, make_run
 from tests.helpers.runs import ENVIRONMENT, command
 from whilst.core.errors import UserError
+from whilst.core.policy_spec import PolicySpec
 from whilst.core.settings import Data, Model
 from whilst.data.dataset import Dataset
 from whilst.engine import engine_cache as copies
@@ -228,7 +229,7 @@ def test_a_model_that_cannot_be_exported_is_pytorchs(tmp_path: Path, toy_data: D
     settings = Model(width=16, heads=2, encoder_layers=1, decoder_layers=1, feed_forward=16, cross="monotone")
     made = make_run(tmp_path / "mma", toy_data, toy_dataset, settings, agent=False)
     model, _ = opened(Wanted(str(made), "low"))
-    assert (model.engine, model.policy) == ("PyTorch", "mma")
+    assert (model.engine, model.policy) == ("PyTorch", PolicySpec("mma"))
     with pytest.raises(UserError, match="cannot be exported"):
         opened(Wanted(str(made), "low", "onnx"))
 

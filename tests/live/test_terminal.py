@@ -16,6 +16,7 @@ from rich.console import Console
 from tests.cli.test_commands import whilst
 from tests.helpers.runs import CPU, ENVIRONMENT, call, command, short_recipe
 from whilst.core.errors import UserError
+from whilst.core.policy_spec import PolicySpec, for_latency
 from whilst.core.settings import Agent as AgentSettings
 from whilst.core.settings import Data, Recipe, Search
 from whilst.data.dataset import Dataset
@@ -28,7 +29,6 @@ from whilst.live.session import End, Session, Word
 from whilst.live.terminal import Options, Patience, Run, run_live
 from whilst.model.agent import Agent
 from whilst.model.checkpoint import load_run, save_tensors, write_run
-from whilst.model.names import named
 from whilst.model.run_folder import AGENT, SEARCH, choose_live
 from whilst.model.transformer import Translator
 from whilst.policy import policy
@@ -200,19 +200,24 @@ def test_showing_marks_every_action(run: Path, lines: list[str]) -> None:
 
 def test_latencies(run: Path, toy_dataset: Dataset, tmp_path: Path) -> None:
     found = [choose_live(run, latency) for latency in ("low", "medium", "high")]
-    assert found == [(run / SEARCH, name, "") for name in ("agent-1", "agent-2", "agent-4")]
-    assert choose_live(run, "wait-4") == (run, "wait-4", "")
-    assert choose_live(run, "agent-2") == (run / SEARCH, "agent-2", "")
+    assert found == [(run / SEARCH, PolicySpec.parse(name), "") for name in ("agent-1", "agent-2", "agent-4")]
+    assert choose_live(run, "wait-4") == (run, PolicySpec("wait", "4"), "")
+    assert choose_live(run, "agent-2") == (run / SEARCH, PolicySpec("agent", "2"), "")
     plain = tmp_path / "plain"
     write_model(plain, load_run(run, CPU).recipe, toy_dataset)
     for latency, name in (("low", "wait-1"), ("medium", "wait-3"), ("high", "wait-5")):
-        assert choose_live(plain, latency) == (plain, name, f"this run has no agent: {latency} is {name}")
+        assert choose_live(plain, latency) == (
+            plain,
+            PolicySpec.parse(name),
+            f"this run has no agent: {latency} is {name}",
+        )
 
 
 def test_the_first_the_middle_and_the_last() -> None:
-    assert [named("abcde", latency) for latency in ("low", "medium", "high")] == ["a", "c", "e"]
-    assert [named("ab", latency) for latency in ("low", "medium", "high")] == ["a", "a", "b"]
-    assert [named("a", latency) for latency in ("low", "medium", "high")] == ["a", "a", "a"]
+    for agents, wanted in (("13579", "159"), ("13", "113"), ("1", "111")):
+        known = [PolicySpec("agent", first) for first in agents]
+        found = [for_latency(latency, known)[0].argument for latency in ("low", "medium", "high")]
+        assert found == [*wanted]
 
 
 def start(*arguments: str | Path) -> "subprocess.Popen[bytes]":

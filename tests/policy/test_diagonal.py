@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tests.helpers.runs import CPU
 from whilst.core.errors import UserError
+from whilst.core.policy_spec import PolicySpec
 from whilst.core.settings import Data, Evaluate, Limits, Model, Recipe
 from whilst.data.dataset import Dataset, Split, pace_of, read_manifest
 from whilst.decoding.batched import translate, translate_batch
@@ -55,10 +56,10 @@ def test_the_run_finds_its_pace(toy_dataset: Dataset, toy_data: Data, tiny: Mode
     model = Translator(tiny, len(toy_dataset.source), len(toy_dataset.target)).to(CPU)
     recipe = Recipe(model=tiny, data=toy_data)
     trained = Trained(Path("run"), recipe, toy_dataset.source, toy_dataset.target, model, {})
-    chosen = choose("diagonal-4", trained, Evaluate(), None)
+    chosen = choose(PolicySpec.parse("diagonal-4"), trained, Evaluate(), None)
     assert chosen == Diagonal(4, pace)
     assert chosen.name == "diagonal-4"
-    assert system_name(trained.recipe, chosen.name) == "multi-path (diagonal)"
+    assert system_name(trained.recipe, chosen.spec) == "multi-path (diagonal)"
     for name in ("diagonal", "diagonal-0", "diagonal-x"):
         with pytest.raises(UserError, match="K must be a whole number from 1, as in diagonal-3"):
-            choose(name, trained, Evaluate(), None)
+            PolicySpec.parse(name)

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from tests.conftest import make_split
+from whilst.core.policy_spec import PolicySpec
 from whilst.core.settings import Agent as Settings
 from whilst.core.settings import Limits, Search
 from whilst.data.batches import padded
@@ -46,7 +47,7 @@ def learnt(model: Translator, settings: Settings) -> Learnt:
         agent.action.weight.mul_(0.1)  # or it would do for ever what it did last
         odds, _ = agent(model, seen, torch.ones(20, dtype=torch.long), agent.start(20))
         agent.out.bias.sub_(odds.median())
-    return Learnt("agent", agent, model, interval=1)
+    return Learnt(PolicySpec("agent"), agent, model, interval=1)
 
 
 Essence = list[tuple[list[int], list[int]]]
@@ -82,7 +83,7 @@ def test_a_threshold_makes_it_wait(model: Translator, sources: list[list[int]]) 
     base = learnt(model, KINDS[0])
     means = []
     for threshold in (0.0, 0.5, 1.01):
-        policy = Learnt("agent", base.agent, model, 1, threshold)
+        policy = Learnt(PolicySpec("agent"), base.agent, model, 1, threshold)
         outputs = translate(model, sources, policy, LIMITS, 4)
         shares = (np.mean(output.reads) / len(s) for output, s in zip(outputs, sources, strict=True))
         means.append(np.mean(list(shares)))
@@ -95,7 +96,7 @@ def test_the_oracle_is_obeyed(model: Translator, random_split: Callable[..., Spl
     found = search(model, padded(split, np.arange(9)), FOUR, 1).tolist()
     lengths = split.target.lengths.tolist()
     reads = [row[:length] for row, length in zip(found, lengths, strict=True)]
-    batched, alone, live = three_ways(model, sources, Oracle("oracle", reads))
+    batched, alone, live = three_ways(model, sources, Oracle(PolicySpec("oracle"), reads))
     assert batched == alone == live
     for (_, given), wanted, source in zip(batched, reads, sources, strict=True):
         assert given[: len(wanted)] == wanted[: len(given)]

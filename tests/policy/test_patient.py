@@ -11,6 +11,7 @@ from tests.decoding.test_graphed import undecided
 from tests.helpers.decoding import BySentence, written
 from tests.live.test_session import LIMITS, Recording, assert_as_batched, make_text
 from tests.policy.test_learnt import learnt
+from whilst.core.policy_spec import PolicySpec
 from whilst.core.settings import Agent, Evaluate, Limits
 from whilst.decoding.batched import translate_batch
 from whilst.decoding.reference import translate_recomputed
@@ -32,9 +33,9 @@ def make_policy(model: Translator, name: str) -> Policy:
         case "by-sentence":
             return BySentence()
         case "states" | "ahead":
-            return Learnt("agent", undecided(model, "lstm", name, 3), model, 0, 0.3)
+            return Learnt(PolicySpec("agent"), undecided(model, "lstm", name, 3), model, 0, 0.3)
         case "linear":
-            return Learnt("agent", undecided(model, "linear", "ahead", 3), model, 0, 0.3)
+            return Learnt(PolicySpec("agent"), undecided(model, "linear", "ahead", 3), model, 0, 0.3)
     return policy(name)
 
 
@@ -87,6 +88,6 @@ def test_a_live_session_waits_as_well(model: Translator, inputs: str) -> None:
 
 def test_its_records_have_a_name_of_their_own() -> None:
     settings = Evaluate(ending="patient", unknown="keep")
-    assert policy_name("wait-3", settings) == "wait-3.unknown-keep.ending-patient"
-    assert policy_name("full", settings) == "full.unknown-keep", "nothing can change"
-    assert policy_name("mma", settings) == "mma.unknown-keep"
+    assert policy_name(PolicySpec.parse("wait-3"), settings) == "wait-3.unknown-keep.ending-patient"
+    assert policy_name(PolicySpec.parse("full"), settings) == "full.unknown-keep", "nothing can change"
+    assert policy_name(PolicySpec.parse("mma"), settings) == "mma.unknown-keep"

@@ -11,6 +11,7 @@ import torch
 from tests.helpers.runs import CPU, short_recipe, whole_recipe
 from whilst.core.errors import UserError
 from whilst.core.files import read_json
+from whilst.core.policy_spec import PolicySpec
 from whilst.core.settings import Data, Evaluate
 from whilst.data.dataset import Dataset
 from whilst.decoding import batched as decode
@@ -83,7 +84,9 @@ def test_decode_bench_of_a_run(
     monkeypatch.setattr(decode, "on_gpu", lambda _: True)  # steady steps, as there
     monkeypatch.setattr(bench, "ALONE", 3)
     texts = bench.Texts(sentences=50, batch=8, with_kernels=True)
-    bench.run_bench(tmp_path, "wait-2", texts, ["evaluate.max_extra=2"], "cpu", tmp_path / "out.json")
+    bench.run_bench(
+        tmp_path, PolicySpec.parse("wait-2"), texts, ["evaluate.max_extra=2"], "cpu", tmp_path / "out.json"
+    )
     figures = read_json(tmp_path / "out.json")
     assert figures["sentences"] == 50, "the test text has 20: it was repeated"
     assert figures["together, first pass: sentences/s"] > 0
@@ -92,9 +95,9 @@ def test_decode_bench_of_a_run(
     assert figures["one by one: target tokens/s"] > 0
     assert any("mm" in row["kernel"] for row in figures["kernels"])
     with pytest.raises(UserError, match="oracle-1"):
-        bench.run_bench(tmp_path, "oracle-1", texts, [], "cpu", None)
+        bench.run_bench(tmp_path, PolicySpec.parse("oracle-1"), texts, [], "cpu", None)
     with pytest.raises(UserError, match="GPU"):
-        bench.run_bench(tmp_path, "wait-2", bench.Texts(precision="half"), [], "cpu", None)
+        bench.run_bench(tmp_path, PolicySpec.parse("wait-2"), bench.Texts(precision="half"), [], "cpu", None)
 
 
 def test_losses_bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,10 +7,10 @@ import pytest
 
 from tests.helpers.kept_results import ROOT, keep, section, write
 from whilst.core.config import load_recipe
+from whilst.core.policy_spec import agent_policies
 from whilst.core.settings import Recipe
 from whilst.evaluation import paper_numbers as paper
 from whilst.evaluation.identity import pair_of
-from whilst.model.names import agent_names
 from whilst.research.paper.provenance import maker, read_recipes
 from whilst.training.stages import in_order, stages
 
@@ -66,7 +66,7 @@ class Folder:
             kind = policy.partition("-")[0]
             if kind == "agent":
                 assert "agent" in recipe.stages, line
-                assert policy in agent_names(recipe.search, recipe.agent.labels), line
+                assert policy in map(str, agent_policies(recipe.search.intervals, recipe.agent.labels)), line
             elif kind == "oracle":
                 assert policy in [f"oracle-{first}" for first, _ in recipe.search.intervals], line
             elif kind == "mma":

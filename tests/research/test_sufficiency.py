@@ -10,6 +10,7 @@ import torch
 from tests.helpers.runs import CPU, call, elsewhere, short_recipe
 from whilst.core import console
 from whilst.core.errors import UserError
+from whilst.core.policy_spec import PolicySpec
 from whilst.core.settings import Agent, Data, Evaluate, Objective, Recipe, Search
 from whilst.data.dataset import Dataset
 from whilst.data.vocabulary import EOS
@@ -26,6 +27,8 @@ from whilst.research.paper.document import Table
 from whilst.research.paper.shelf import Shelf
 from whilst.research.sufficiency import Aligned, Led, Point, curves, measure_all, print_points, resolve, sufficiency
 from whilst.training.train import train
+
+parse = PolicySpec.parse
 
 Files = tuple[Path, Path, Path]
 
@@ -107,7 +110,7 @@ def by_hand(trained: Trained, files: Files, name: str, possible: bool) -> tuple[
     for source, target, line in zip(sources, targets, links, strict=True):
         ids = [*trained.source.encode(source.split())[0], EOS]
         wanted = [*trained.target.encode(target.split())[0], EOS]
-        reads = walk_along(trained.model, [ids], [wanted], choose(name, trained, Evaluate(), None))[0]
+        reads = walk_along(trained.model, [ids], [wanted], choose(parse(name), trained, Evaluate(), None))[0]
         last: dict[int, int] = {}
         for item in line.replace("p", "-" if possible else "p").split():
             if "p" not in item:
@@ -128,7 +131,7 @@ def test_who_is_led_does_not_wait_for_an_end(run: Path, files: Files, monkeypatc
     """A patient policy would, wherever the model itself would end: here, always."""
     text = Aligned.read(*files, False, False)
     monkeypatch.setattr(patient, "likeliest", lambda logits: torch.full(logits.shape[:-1], EOS))
-    chosen = choose("wait-1", load_run(run, CPU), Evaluate(ending="patient"), None)
+    chosen = choose(parse("wait-1"), load_run(run, CPU), Evaluate(ending="patient"), None)
     assert isinstance(chosen, Patient)
     assert point_of(run, text, "wait-1", "evaluate.ending=patient") == point_of(run, text, "wait-1")
 
@@ -261,7 +264,7 @@ def test_a_late_mistake_costs_nothing(
     settings = dataclasses.replace(trained.recipe.model, encoder="bidirectional")
     whole = Translator(settings, len(trained.source.vocabulary), len(trained.target.vocabulary)).eval()
     other = dataclasses.replace(trained, path=tmp_path, model=whole)
-    asked = [Led(run, one, "wait-1", Evaluate()) for one in (trained, other)]
+    asked = [Led(run, one, parse("wait-1"), Evaluate()) for one in (trained, other)]
     with pytest.raises(UserError, match="needs the whole source"):
         measure_all(asked, Aligned.read(*files, False, False))
 
@@ -278,7 +281,7 @@ def test_a_translation_based_run_has_the_policy_of_its_agent(recipe: Recipe, fil
     assert (point.system, point.policy) == ("translation-based", "agent-translation")
     # Whoever names policies gets them.
     asked = resolve([Path(made.run)], [], ['evaluate.policies=["wait-2"]'], "cpu")
-    assert [one.policy for one in asked] == ["wait-2"]
+    assert [str(one.policy) for one in asked] == ["wait-2"]
 
 
 def test_a_run_may_have_its_fine_tuned_translator_alone(tuned: Path, files: Files) -> None:

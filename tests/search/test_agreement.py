@@ -10,6 +10,7 @@ import torch
 
 from tests.helpers.runs import CPU, short_recipe
 from whilst.core.errors import UserError
+from whilst.core.policy_spec import PolicySpec
 from whilst.core.settings import Agent, Data, Evaluate, Limits, Objective, Recipe, Search
 from whilst.data.batches import padded
 from whilst.data.dataset import Ragged, Split
@@ -114,7 +115,7 @@ def test_it_is_a_policy_of_its_run(recipe: Recipe) -> None:
     assert (record.system, record.policy) == ("translation-based", "agent-translation")
     trained = load_run(Path(recipe.run), CPU)
     with pytest.raises(UserError, match="agent-1: this run knows agent-translation"):
-        choose("agent-1", trained, Evaluate(), None)
+        choose(PolicySpec.parse("agent-1"), trained, Evaluate(), None)
     assert explain(trained, "a b c", None, 3).agent is not None
 
 
@@ -147,11 +148,11 @@ def test_an_agent_that_searched_is_not_in_its_way(tmp_path: Path) -> None:
     for name in ("model.safetensors", "search/model.safetensors", "search/agent/model.safetensors"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
-    assert home(tmp_path, "agent-translation") == tmp_path / "search"
+    assert home(tmp_path, PolicySpec.parse("agent-translation")) == tmp_path / "search"
     (tmp_path / "agent").mkdir()
     (tmp_path / "agent/model.safetensors").touch()
-    assert home(tmp_path, "agent-translation") == tmp_path
-    assert home(tmp_path, "agent-1") == tmp_path / "search"
+    assert home(tmp_path, PolicySpec.parse("agent-translation")) == tmp_path
+    assert home(tmp_path, PolicySpec.parse("agent-1")) == tmp_path / "search"
 
 
 def test_translations_are_made_once(

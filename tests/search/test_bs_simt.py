@@ -8,6 +8,7 @@ import pytest
 
 from tests.helpers.runs import CPU, about, history
 from whilst.core.errors import UserError
+from whilst.core.policy_spec import PolicySpec
 from whilst.core.settings import Agent, Data, Evaluate, Model, Recipe, Search, Train
 from whilst.core.stage_times import read_stage_times
 from whilst.data import toy
@@ -151,11 +152,11 @@ def test_searched_reads_serve_a_split_in_its_order(recipe: Recipe) -> None:
 def test_policies_that_a_run_does_not_have(recipe: Recipe) -> None:
     base, tuned = load_run(Path(recipe.run), CPU), load_run(Path(recipe.run) / "search", CPU)
     with pytest.raises(UserError, match="has no agent"):
-        choose("agent-1", base, Evaluate(), None)
+        choose(PolicySpec.parse("agent-1"), base, Evaluate(), None)
     with pytest.raises(UserError, match=r"agent-2: this run knows agent-1, agent-3"):
-        choose("agent-2", tuned, Evaluate(), None)
+        choose(PolicySpec.parse("agent-2"), tuned, Evaluate(), None)
     with pytest.raises(UserError, match="an oracle needs the reference"):
-        choose("oracle-1", tuned, Evaluate(), None)
+        choose(PolicySpec.parse("oracle-1"), tuned, Evaluate(), None)
 
 
 def test_a_stage_notices_that_the_one_before_has_changed(recipe: Recipe, tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from tests.helpers.runs import CPU, ENVIRONMENT, call, command, short_recipe
 from tests.helpers.sites import Client, texts, until
 from tests.live.test_terminal import write_model
 from whilst.core.errors import UserError
+from whilst.core.policy_spec import PolicySpec
 from whilst.core.settings import Agent as AgentSettings
 from whilst.core.settings import Data, Search
 from whilst.data.dataset import Dataset
@@ -39,6 +40,8 @@ from whilst.server.packed import PRECISIONS, Packed16, Packed32, PackedLSTM, can
 from whilst.server.pool import Single
 from whilst.server.run import Options, serve
 from whilst.server.served import How, serve_model
+
+parse = PolicySpec.parse
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +120,7 @@ def serving(*arguments: str | Path) -> Iterator[Served]:
 def expected(run: Path, words: list[str], name: str) -> list[tuple[str, int, int]]:
     trained = load_run(run / SEARCH, CPU)
     text = text_of(trained)
-    session = Session(steps_of(trained, choose(name, trained, trained.recipe.evaluate, None), text), text)
+    session = Session(steps_of(trained, choose(parse(name), trained, trained.recipe.evaluate, None), text), text)
     return texts([event for word in words for event in session.feed(word)] + session.finish())
 
 

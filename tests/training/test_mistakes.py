@@ -12,6 +12,7 @@ from tests.helpers.runs import CPU, elsewhere, short_recipe, whole_recipe
 from whilst.core.config import load_recipe
 from whilst.core.errors import UserError
 from whilst.core.files import sha256
+from whilst.core.policy_spec import PolicySpec
 from whilst.core.settings import Data, Evaluate, Objective, Recipe
 from whilst.data.dataset import Dataset
 from whilst.data.prepare import prepare
@@ -203,7 +204,7 @@ def test_translating_finds_the_agent_and_an_agent_is_no_translator(
     whole: Recipe, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "text").write_text("kan musak\n")
-    translate_text(Path(whole.run), tmp_path / "text", "agent-1", False, [], "cpu")
+    translate_text(Path(whole.run), tmp_path / "text", PolicySpec.parse("agent-1"), False, [], "cpu")
     assert len(capsys.readouterr().out.splitlines()) == 1
     with pytest.raises(UserError, match=r"is an agent; name its translator, .*/search$"):
         load_run(Path(whole.run) / "search" / "agent", CPU)

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 import typer
 
 from whilst.cli.options import Device, Set
+from whilst.core.policy_spec import PolicySpec
 
 
 def bench_train(
@@ -102,7 +103,7 @@ def bench_decode(
     from whilst.research.bench.train_decode import Texts, decode_bench, run_bench
 
     if run is not None:
-        run_bench(run, policy, Texts(sentences, batch, precision, kernels), set_, device, json)
+        run_bench(run, PolicySpec.parse(policy), Texts(sentences, batch, precision, kernels), set_, device, json)
     else:
         decode_bench(recipe, sentences or 64, length, set_, device, json)
 

@@ -11,6 +11,7 @@ import typer
 from whilst.cli import benches, deploy, streams, studies
 from whilst.cli.options import Device, Policies, RecipeFile, Run, Set
 from whilst.core.errors import UserError
+from whilst.core.policy_spec import PolicySpec
 from whilst.core.signals import interrupt_handler
 
 app = typer.Typer(
@@ -105,7 +106,7 @@ def translate(
     """
     from whilst.evaluation.translate import translate_text
 
-    translate_text(run, file, policy, show, set_, device)
+    translate_text(run, file, PolicySpec.parse(policy), show, set_, device)
 
 
 app.command()(streams.live)

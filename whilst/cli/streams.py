@@ -9,12 +9,12 @@ from typing import Annotated
 import typer
 
 from whilst.cli.options import Device, Model, Set
+from whilst.core.settings import DEFAULT_MODEL
 from whilst.live.incoming import KEEP
-from whilst.model.names import MODEL
 
 
 def live(
-    model: Model = MODEL,
+    model: Model = DEFAULT_MODEL,
     latency: Annotated[
         str, typer.Option(help="low, medium, high, or a policy: agent-L, wait-K, diagonal-K, full.")
     ] = "medium",
@@ -65,7 +65,7 @@ def live(
 
 
 def serve(
-    model: Model = MODEL,
+    model: Model = DEFAULT_MODEL,
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port; 0 for any that is free.", min=0, max=65535)] = 8000,
     token: Annotated[
@@ -125,7 +125,7 @@ def serve(
 
 
 def bench_serve(
-    model: Model = MODEL,
+    model: Model = DEFAULT_MODEL,
     streams: Annotated[
         int | None, typer.Option(help="Measure so many; default: search for how many it carries.", min=1)
     ] = None,
@@ -166,7 +166,7 @@ def demo() -> None:
 
 def flicker(
     file: Annotated[Path | None, typer.Argument(help="Sentences, one a line. Default: the demo's talk.")] = None,
-    model: Model = MODEL,
+    model: Model = DEFAULT_MODEL,
     latency: Annotated[str, typer.Option(help="As of `whilst live`.")] = "medium",
     json: Annotated[Path | None, typer.Option(help="Write the figures to this file too.")] = None,
 ) -> None:

@@ -14,6 +14,7 @@ from rich.text import Text
 from whilst.core.config import load_recipe, to_table
 from whilst.core.console import console, notes
 from whilst.core.files import read_json, read_text, write_json, writing_text
+from whilst.core.policy_spec import PolicySpec, agent_policies, oracle_policies
 from whilst.core.settings import Recipe
 from whilst.evaluation.record import Record, read_records
 from whilst.evaluation.trace import read_trace
@@ -37,9 +38,10 @@ def _stamp(recipe: Recipe) -> dict[str, object]:
     return table
 
 
-def _policies(recipe: Recipe) -> list[str]:
+def _policies(recipe: Recipe) -> list[PolicySpec]:
     """What the fine-tuned model is evaluated under."""
-    return [f"{kind}-{first}" for kind in ("agent", "oracle") for first, _ in recipe.search.intervals]
+    intervals = recipe.search.intervals
+    return [*agent_policies(intervals, "search"), *oracle_policies(intervals)]
 
 
 def _corpus(recipe: Recipe) -> Path:
@@ -59,7 +61,7 @@ def _make(recipe: Recipe, run: Path) -> None:
     train(recipe, pick_device("cpu"))
     notes.rule("3  evaluating")
     records = evaluate_run(run, [], None, True, [], "cpu")
-    records += evaluate_run(run / "search", _policies(recipe), None, True, [], "cpu")
+    records += evaluate_run(run / "search", list(map(str, _policies(recipe))), None, True, [], "cpu")
     report(records, run / "report")
     with writing_text(run / "sentences.txt") as file:
         file.write(_sentences(recipe, run))
@@ -85,7 +87,8 @@ def _show(recipe: Recipe, run: Path) -> None:
     from whilst.evaluation.report import select
     from whilst.evaluation.report_screen import print_table
 
-    folders = {run / "evaluations": recipe.evaluate.policies, run / "search/evaluations": _policies(recipe)}
+    plain = list(map(PolicySpec.parse, recipe.evaluate.policies))
+    folders = {run / "evaluations": plain, run / "search/evaluations": _policies(recipe)}
     traces = [trace_path(folder, name, recipe.evaluate) for folder, names in folders.items() for name in names]
     places = {trace.name: trace for trace in traces}
     records = select(read_records(traces), None)

@@ -12,6 +12,7 @@ from whilst.core.errors import UserError
 Shortcut = Literal["dropout", "norms", "looks", "states", "tiles"]
 SHORTCUTS: tuple[Shortcut, ...] = ("dropout", "norms", "looks", "states", "tiles")
 MAX_POSITIONS = 4096  # units of a sentence, end mark counted
+DEFAULT_MODEL = "en-vi"  # of live and serve; comes with the package
 
 
 def _require(holds: bool, message: str) -> None:

@@ -14,6 +14,7 @@ import whilst
 from whilst.core.console import notes
 from whilst.core.errors import UserError
 from whilst.core.files import read_json, read_text, sha256, sha256_lines, write_json, writing_text
+from whilst.core.policy_spec import LATENCIES, PolicySpec, for_latency
 from whilst.core.settings import Recipe
 from whilst.data.dataset import Dataset
 from whilst.engine.export import find_pace, making
@@ -21,7 +22,6 @@ from whilst.evaluation.evaluate import choose, to_sentence, translate_lines
 from whilst.evaluation.metrics import Scores, score
 from whilst.evaluation.trace import Sentence
 from whilst.model.checkpoint import Trained, load_run, load_tensors, save_tensors, write_recipe, write_run
-from whilst.model.names import LATENCIES, by_latency
 from whilst.model.run_folder import (
     AGENT,
     BUNDLE,
@@ -42,7 +42,7 @@ CARD, NEW_CARD = "README.md", "README.new.md"
 class Comparison:
     """The test set under one policy, before and after."""
 
-    policy: str
+    policy: PolicySpec
     different: int  # sentences that are not the same words
     run: Scores
     bundle: Scores
@@ -118,7 +118,7 @@ def require_small(folder: Path, run: Path) -> int:
     return size
 
 
-def compare(trained: Trained, made: Trained, policy: str) -> Comparison | None:
+def compare(trained: Trained, made: Trained, policy: PolicySpec) -> Comparison | None:
     """Both on the test set; nothing if it is not there."""
     try:
         dataset = Dataset.open(Path(trained.recipe.data.dataset))
@@ -149,7 +149,7 @@ def card(made: Trained, name: str, compared: Comparison | None) -> str:
         "parameters": f"{count / 1e6:.1f} M ({size}); half precision in the file, single in use",
         "units": f"{data.units}: {len(made.source):,} of the source, {len(made.target):,} of the target",
         "trained on": data.corpus or Path(data.dataset).name,
-        "latencies": ", ".join(f"{latency}: {by_latency(latency, made.agents)[0]}" for latency in LATENCIES),
+        "latencies": ", ".join(f"{latency}: {for_latency(latency, made.agents)[0]}" for latency in LATENCIES),
         "test set": "not measured" if compared is None else measured(compared),
     }
     table = "\n".join(f"| {left} | {right} |" for left, right in rows.items())

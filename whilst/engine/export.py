@@ -120,7 +120,7 @@ def write_engine(trained: Trained, folder: Path, precisions: Sequence[str] = PRE
         "weights": trained.checksum,  # of the run's model.safetensors
         "sizes": asdict(sizes(model, agent)),
         "recipe": to_table(trained.recipe),
-        "agents": trained.agents,
+        "agents": list(map(str, trained.agents)),
         "pace": find_pace(trained),
         "files": {path.name: sha256(path) for path in sorted(folder.iterdir())},
     }

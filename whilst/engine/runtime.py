@@ -15,6 +15,7 @@ from safetensors.numpy import load_file
 from whilst.core.config import build
 from whilst.core.errors import UserError
 from whilst.core.files import read_json, sha256
+from whilst.core.policy_spec import PolicySpec
 from whilst.core.settings import Model, Recipe
 from whilst.data.vocabulary import BOS, Language
 from whilst.engine.buffers import Buffer, Call, Floats
@@ -213,7 +214,7 @@ class Exported:
     target: Language
     engine: Engine
     precision: str
-    agents: list[str]  # policies of the agent, in the order of its latencies
+    agents: list[PolicySpec]  # policies of the agent, in the order of its latencies
     pace: tuple[int, int] | None  # J and I of the training data, if its dataset was there
     weights: str  # checksum of those that it was made from
 
@@ -239,7 +240,7 @@ def load_checked(folder: Path, about: dict[str, Any], precision: str, threads: i
     try:
         sizes, recipe = Sizes.of(about["sizes"]), build(Recipe, about["recipe"])
         pace = None if about["pace"] is None else (int(about["pace"][0]), int(about["pace"][1]))
-        agents, weights = list(map(str, about["agents"])), str(about["weights"])
+        agents, weights = [PolicySpec.parse(str(name)) for name in about["agents"]], str(about["weights"])
         tables = load_file(folder / "tables.safetensors")
     except (KeyError, IndexError, TypeError, ValueError, SafetensorError) as error:
         raise UserError(f"{folder}: is damaged ({error}); export the run again") from None

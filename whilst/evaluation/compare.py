@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from whilst.evaluation import paper_numbers as paper
+from whilst.evaluation.identity import bare
 from whilst.evaluation.paper_numbers import Point, interpolate
 from whilst.evaluation.seeds import Result, joined
-from whilst.model.names import bare
 
 FULL = "full-sentence"  # our name of what the paper calls offline
 BASE = "multi-path"  # what BS-SiMT starts from and has to beat

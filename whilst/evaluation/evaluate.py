@@ -15,6 +15,7 @@ from whilst.core.console import console, progress_bar
 from whilst.core.distributed import pick_device, provenance
 from whilst.core.errors import UserError
 from whilst.core.files import sha256_lines
+from whilst.core.policy_spec import PolicySpec, agent_policies, oracle_policies
 from whilst.core.settings import Evaluate, Recipe
 from whilst.core.workers import run_in_workers, worker_count
 from whilst.data.dataset import Dataset, Split
@@ -27,9 +28,8 @@ from whilst.evaluation.identity import agent_checksum, origin, pair_name, policy
 from whilst.evaluation.record import Record, record_path, require_same_runs, require_same_text, write_up
 from whilst.evaluation.trace import Sentence
 from whilst.model.checkpoint import Trained, load_run
-from whilst.model.names import agent_names, can_end_early, oracle_names, place_of, tokens_of, with_threshold
 from whilst.model.run_folder import SEARCH, has_agent, home, overridden, pace_in
-from whilst.policy import Policy, policy
+from whilst.policy import Policy, make_policy
 from whilst.policy.agent import Learnt
 from whilst.policy.diagonal import Diagonal
 from whilst.policy.mma import NO_HEADS, Stopped
@@ -37,6 +37,7 @@ from whilst.policy.oracle import Oracle
 from whilst.policy.patient import Patient
 from whilst.search.labels import find_labels
 
+NO_BEAM = "evaluate.beam: a beam takes words back, so it is for full only, not {}"
 NO_AGENT = 'policy {}: {} has no agent; train one with stages = [… "agent"]'
 
 
@@ -85,7 +86,7 @@ def translate_lines(trained: Trained, lines: Sequence[str], policy: Policy, sett
     sources = to_units(trained, lines)
     if settings.beam == 1:
         return translate(trained.model, sources, policy, limits, settings.batch)
-    check_beam(policy.name, settings)
+    check_beam(policy.spec, settings)
     size = max(1, settings.batch // settings.beam)
     outputs: list[Output] = []
     for start in progress_bar(range(0, len(sources), size), "translating", "batches"):
@@ -94,7 +95,12 @@ def translate_lines(trained: Trained, lines: Sequence[str], policy: Policy, sett
 
 
 def evaluate(
-    trained: Trained, dataset: Dataset, chosen: Policy, settings: Evaluate, folder: Path, with_text: bool
+    trained: Trained,
+    dataset: Dataset,
+    chosen: Policy,
+    settings: Evaluate,
+    folder: Path,
+    with_text: bool,
 ) -> Callable[[], Record]:
     """Translate a split. What is left to do needs no model, so that another process may do it: to score it, and to
     write `folder/SPLIT.NAME.jsonl.xz` and its record beside it (see `policy_name`)."""
@@ -106,8 +112,8 @@ def evaluate(
         to_sentence(index, source, reference, output, trained)
         for index, (source, reference, output) in enumerate(zip(sources, references, outputs, strict=True))
     ]
-    name = policy_name(chosen.name, settings)
-    trace = trace_path(folder, chosen.name, settings)
+    name = policy_name(chosen.spec, settings)
+    trace = trace_path(folder, chosen.spec, settings)
     record_path(trace).unlink(missing_ok=True)  # killed now, it must not leave a new trace beside an old record
     if isinstance(chosen, Stopped):
         heads = find_heads(trained.model, to_units(trained, sources), outputs, settings.batch)
@@ -115,15 +121,15 @@ def evaluate(
         console.print(heads_table(heads))
     recipe = trained.recipe
     about = {
-        "system": system_name(recipe, chosen.name, trained.path),
+        "system": system_name(recipe, chosen.spec, trained.path),
         "policy": name,
         "pair": pair_name(recipe),
         "split": settings.split,
         "source_sha256": sha256_lines(sources),
         "reference_sha256": sha256_lines(references),
-        "settings": settings_table(recipe, settings, dataset, chosen.name),
+        "settings": settings_table(recipe, settings, dataset, chosen.spec),
         "model_sha256": trained.checksum,
-        "agent_sha256": agent_checksum(trained, chosen.name),
+        "agent_sha256": agent_checksum(trained, chosen.spec),
         "origin": origin(trained.path, recipe),
         "seconds": round(seconds, 2),
         **provenance(trained.model.target_embedding.weight.device),
@@ -131,44 +137,41 @@ def evaluate(
     return functools.partial(write_up, about, trace, sentences, references, with_text)
 
 
-def trace_path(folder: Path, name: str, settings: Evaluate) -> Path:
-    return folder / f"{settings.split}.{policy_name(name, settings)}.jsonl.xz"
+def trace_path(folder: Path, policy: PolicySpec, settings: Evaluate) -> Path:
+    return folder / f"{settings.split}.{policy_name(policy, settings)}.jsonl.xz"
 
 
 def choose(
-    name: str, trained: Trained, settings: Evaluate, split: Split | None, output: nn.Module | None = None
+    policy: PolicySpec, trained: Trained, settings: Evaluate, split: Split | None, output: nn.Module | None = None
 ) -> Policy:
-    """The policy of this name: full, wait-3, diagonal-3, agent-1, oracle-1; an agent's 1 is an interval's first.
-
-    `output` makes logits, if not the model itself.
-    """
-    chosen = _choose(name, trained, settings, split)
-    if settings.ending == "free" or not can_end_early(chosen.name):
+    """The policy of a run. `output` makes logits, if not the model itself."""
+    chosen = _choose(policy, trained, settings, split)
+    if settings.ending == "free" or not policy.about.can_end_early:
         return chosen
     return Patient(chosen, output or trained.model.logits)
 
 
-def _choose(name: str, trained: Trained, settings: Evaluate, split: Split | None) -> Policy:
-    kind, _, argument = name.partition("-")
+def _choose(policy: PolicySpec, trained: Trained, settings: Evaluate, split: Split | None) -> Policy:
+    kind = policy.kind
     if kind == "mma" and trained.recipe.model.cross != "monotone":
         raise UserError(NO_HEADS)
     if kind == "diagonal":
-        return Diagonal.parse(argument, pace_in(trained.path, trained.recipe))
+        return Diagonal(policy.count, pace_in(trained.path, trained.recipe))
     if kind not in ("agent", "oracle"):
-        return policy(name)
+        return make_policy(policy)
     if kind == "oracle" and settings.precision != "single":
-        raise UserError(f"policy {name}: its reads are searched for in single precision; leave evaluate.precision")
+        raise UserError(f"policy {policy}: searched for in single precision; leave out evaluate.precision")
     if kind == "oracle":
-        number = place_of(name, oracle_names(trained.recipe.search))
+        number = policy.index_in(oracle_policies(trained.recipe.search.intervals))
         if split is None:
-            raise UserError(f"policy {name}: an oracle needs the reference; use it with `whilst evaluate`")
-        return Oracle(name, oracle_reads(trained, split, number))
+            raise UserError(f"policy {policy}: an oracle needs the reference; use it with `whilst evaluate`")
+        return Oracle(policy, oracle_reads(trained, split, number))
     if trained.agent is None:
-        raise UserError(NO_AGENT.format(name, trained.path))
+        raise UserError(NO_AGENT.format(policy.name, trained.path))
     if trained.taught is not None and trained.recipe.search.deciding != trained.taught.deciding:
         raise UserError(f"--set search.…: the agent of {trained.path} has learnt by other settings; leave them")
-    name, threshold = with_threshold(name, settings.threshold)
-    return Learnt(name, trained.agent, trained.model, place_of(name, trained.agents), threshold)
+    threshold = settings.threshold if policy.threshold is None else policy.threshold
+    return Learnt(policy, trained.agent, trained.model, policy.index_in(trained.agents), threshold)
 
 
 def oracle_reads(trained: Trained, split: Split, number: int) -> list[list[int]]:
@@ -189,9 +192,9 @@ def check_precision(settings: Evaluate, device: torch.device) -> None:
         raise UserError('evaluate.precision: "half" makes GPUs faster, but a CPU slower; write "single"')
 
 
-def check_beam(name: str, settings: Evaluate) -> None:
-    if settings.beam != 1 and name != "full":
-        raise UserError(f"evaluate.beam: a beam takes words back, so it is for full only, not {name}")
+def check_beam(policy: PolicySpec, settings: Evaluate) -> None:
+    if settings.beam != 1 and policy.kind != "full":
+        raise UserError(NO_BEAM.format(policy))
 
 
 def check_evaluation(recipe: Recipe, dataset: Dataset, device: torch.device) -> None:
@@ -200,23 +203,19 @@ def check_evaluation(recipe: Recipe, dataset: Dataset, device: torch.device) -> 
     check_precision(settings, device)
     dataset.text(settings.split)
     for named in settings.policies if len(recipe.stages) > 1 else ():  # nobody waits long for the others
-        name, _ = with_threshold(named, settings.threshold)
-        kind, _, argument = name.partition("-")
-        check_beam(name, settings)
+        policy = PolicySpec.parse(named)
+        kind = policy.kind
+        check_beam(policy, settings)
         if recipe.model.encoder == "bidirectional" and kind != "full":
-            raise UserError(f"policy {name}: the encoder needs the whole source; evaluate it under full only")
+            raise UserError(f"policy {policy}: the encoder needs the whole source; evaluate it under full only")
         if kind == "mma" and recipe.model.cross != "monotone":
             raise UserError(NO_HEADS)
         if kind == "oracle":
-            place_of(name, oracle_names(recipe.search))
-        elif kind == "diagonal":
-            tokens_of(kind, argument)
-        elif kind != "agent":
-            policy(name)
-        elif "agent" in recipe.stages:
-            place_of(name, agent_names(recipe.search, recipe.agent.labels))
-        elif not has_agent(home(Path(recipe.run), name)):
-            raise UserError(NO_AGENT.format(name, recipe.run))
+            policy.index_in(oracle_policies(recipe.search.intervals))
+        if kind == "agent" and "agent" in recipe.stages:
+            policy.index_in(agent_policies(recipe.search.intervals, recipe.agent.labels))
+        elif kind == "agent" and not has_agent(home(Path(recipe.run), policy)):
+            raise UserError(NO_AGENT.format(policy.name, recipe.run))
 
 
 def with_precision(trained: Trained, settings: Evaluate) -> Trained:
@@ -244,7 +243,7 @@ def loader(overrides: list[str], device: str, settings: Evaluate | None = None) 
 class Asked:
     """A policy, the model that it is for, and how to evaluate it."""
 
-    name: str  # without a threshold
+    policy: PolicySpec  # without a threshold, which is in the settings
     trained: Trained
     settings: Evaluate
 
@@ -254,13 +253,16 @@ def find_asked(run: Path, policies: Sequence[str], load: Callable[[Path], Traine
     # Of a run whose translator is another's there is only the fine-tuned one.
     run = run if (run / "recipe.json").is_file() or not (run / SEARCH).is_dir() else run / SEARCH
     recipe = load(run).recipe
-    asked: dict[tuple[str, float], Asked] = {}  # one that is named twice, once
+    asked: dict[PolicySpec, Asked] = {}  # one that is named twice, once
     for named in policies or recipe.evaluate.policies:
-        name, _ = with_threshold(named, 0.0)
-        trained = load(home(run, name))  # whose recipe says at which probability its agent WRITEs
-        threshold = with_threshold(named, trained.recipe.evaluate.threshold)[1]
-        settings = dataclasses.replace(recipe.evaluate, threshold=threshold)
-        asked.setdefault((name, threshold), Asked(name, trained, settings))
+        policy = PolicySpec.parse(named)
+        trained = load(home(run, policy))  # whose recipe says at which probability its agent WRITEs
+        usual = trained.recipe.evaluate.threshold
+        policy = policy.with_default_threshold(usual)
+        settings = dataclasses.replace(
+            recipe.evaluate, threshold=usual if policy.threshold is None else policy.threshold
+        )
+        asked.setdefault(policy, Asked(dataclasses.replace(policy, threshold=None), trained, settings))
     return recipe, list(asked.values())
 
 
@@ -279,16 +281,16 @@ def evaluate_run(
     dataset.require_languages("data.dataset", run, recipe.data)
     chosen = []  # all of them first: a mistyped name must not cost the time of those before it
     for one in asked:
-        check_beam(one.name, one.settings)
+        check_beam(one.policy, one.settings)
         trained = with_precision(one.trained, one.settings)
         split = dataset.split(one.settings.split)
-        if one.name.startswith("oracle-"):
+        if one.policy.kind == "oracle":
             dataset.require_units("data.dataset", trained.path)  # its reads are found on the dataset's own numbers
-        chosen.append((trained, choose(one.name, trained, one.settings, split), one.settings))
+        chosen.append((trained, choose(one.policy, trained, one.settings, split), one.settings))
     folder = out or run / "evaluations"
-    traces = [trace_path(folder, one.name, one.settings) for one in asked]
+    traces = [trace_path(folder, one.policy, one.settings) for one in asked]
     require_same_text(traces, dataset, recipe.evaluate.split)
     if out is not None or overrides:  # else they are the run's own, and what was trained anew is measured anew
-        require_same_runs((trace, one.name, one.trained.recipe) for trace, one in zip(traces, asked, strict=True))
+        require_same_runs((trace, one.policy, one.trained.recipe) for trace, one in zip(traces, asked, strict=True))
     works = (evaluate(trained, dataset, one, settings, folder, with_text) for trained, one, settings in chosen)
     return run_in_workers(works, worker_count() if len(chosen) > 1 and pick_device(device).type == "cuda" else 0)

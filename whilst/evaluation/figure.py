@@ -19,9 +19,9 @@ from matplotlib.patheffects import withStroke
 from matplotlib.text import Annotation
 
 from whilst.core.files import writing
+from whilst.evaluation.identity import NAMELESS
 from whilst.evaluation.lines import Line, Stroke, pale, strokes, system_colour
 from whilst.evaluation.placing import AROUND, Array, Box, Label, place
-from whilst.model.names import NAMELESS
 
 # References: a system of the field has its own colour, paler; others are muted.
 MUTED = ("#8c8c8c", "#b39b6d", "#7fa894", "#7f9bb0", "#c08e85", "#a78bb5")

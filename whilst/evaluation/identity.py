@@ -1,21 +1,44 @@
 """What an evaluation goes by: system, policy and pair; and where its weights come from."""
 
+import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from whilst.core.config import to_table
 from whilst.core.files import read_json, sha256
+from whilst.core.policy_spec import AGENT_TRANSLATION, PolicySpec
 from whilst.core.settings import Data, Evaluate, Recipe
 from whilst.data.dataset import Dataset
 from whilst.model.checkpoint import Trained
-from whilst.model.names import TRANSLATION_BASED, can_end_early
 from whilst.model.run_folder import AGENT, WEIGHTS, began_with
 
+NAMELESS = "n/a"  # the one point of a system that has no other, as the paper calls it
+THRESHOLD = re.compile(r"threshold-(\d*\.?\d+)\.?")  # in the name of a record's policy
 
-def agent_checksum(trained: Trained, policy_name: str) -> str:
+
+def point_name(policy: str, intervals: Sequence[Sequence[int]], weight: object) -> str:
+    """What tells a point apart on its curve: k, the search interval, MMA's weight of latency, or a threshold."""
+    kind, _, argument = policy.partition(".")[0].partition("-")
+    if kind in ("wait", "diagonal"):
+        return f"k={argument}"
+    if kind == "mma":
+        return f"λ={weight}"
+    if policy.startswith(AGENT_TRANSLATION.name):
+        threshold = THRESHOLD.search(policy)
+        return threshold[1] if threshold else NAMELESS
+    return next((f"[{first},{last}]" for first, last in intervals if str(first) == argument), policy)
+
+
+def bare(system: str) -> str:
+    """A system's name without what it was made from: of "bs-simt (multi-path)" it is bs-simt."""
+    return re.sub(r" \([^)]*\)", "", system)
+
+
+def agent_checksum(trained: Trained, policy: PolicySpec) -> str:
     """Of the agent's weights if it decides under this policy; else empty."""
-    return sha256(trained.path / AGENT / WEIGHTS) if policy_name.startswith("agent-") else ""
+    return sha256(trained.path / AGENT / WEIGHTS) if policy.kind == "agent" else ""
 
 
 def origin(run: Path, recipe: Recipe) -> dict[str, str]:
@@ -27,36 +50,36 @@ def origin(run: Path, recipe: Recipe) -> dict[str, str]:
     return {name: value for name, value in found.items() if value}
 
 
-def settings_table(recipe: Recipe, settings: Evaluate, dataset: Dataset, policy: str) -> dict[str, Any]:
+def settings_table(recipe: Recipe, settings: Evaluate, dataset: Dataset, policy: PolicySpec) -> dict[str, Any]:
     """What a record keeps: all that made the model, how it was evaluated, and how the text of that was cleaned."""
-    if not can_end_early(policy):
+    if not policy.about.can_end_early:
         settings = replace(settings, ending=Evaluate().ending)  # it changes nothing
     return to_table(replace(recipe, evaluate=settings, data=dataset.cleaning(recipe.data)))
 
 
-def policy_name(name: str, settings: Evaluate) -> str:
+def policy_name(policy: PolicySpec, settings: Evaluate) -> str:
     """The policy with what else decides its outcome, such as agent-1.threshold-0.4, full.beam-5.
 
     A second evaluation with another threshold or beam is another point: it must not overwrite the first.
     """
-    usual = Evaluate()
-    if name.startswith("agent-") and settings.threshold != usual.threshold:
+    usual, name = Evaluate(), policy.name
+    if policy.about.has_threshold and settings.threshold != usual.threshold:
         name += f".threshold-{settings.threshold}"
     if settings.beam != usual.beam:
         name += f".beam-{settings.beam}"
     if settings.unknown != usual.unknown:
         name += f".unknown-{settings.unknown}"
-    if settings.ending != usual.ending and can_end_early(name):
+    if settings.ending != usual.ending and policy.about.can_end_early:
         name += f".ending-{settings.ending}"
     if settings.precision != usual.precision:
         name += f".{settings.precision}"
     return name
 
 
-def system_name(recipe: Recipe, policy_name: str, run: Path | None = None) -> str:
+def system_name(recipe: Recipe, policy: PolicySpec, run: Path | None = None) -> str:
     """The name of what was trained (in the folder `run`) and how it was used, as reports know it."""
-    objective, kind = recipe.objective.name, policy_name.partition("-")[0]
-    if policy_name == TRANSLATION_BASED:
+    objective, kind = recipe.objective.name, policy.kind
+    if policy.name == AGENT_TRANSLATION.name:
         return "translation-based"
     if kind in ("agent", "oracle"):
         system = _searching(recipe, run)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from matplotlib.colors import to_hex, to_rgb
 
-from whilst.model.names import bare
+from whilst.evaluation.identity import bare
 
 # Okabe and Ito's colours, which stay apart for colour-blind readers; black and yellow read badly as lines. Then two
 # darker ones: all systems of the paper in one figure are eight.

@@ -31,8 +31,8 @@ def measured_already(
 def find_measured(asked: Asked, dataset: Dataset, folder: Path, with_text: bool) -> Record | None:
     """The record of the same weights on the same text with the same settings, if its trace is there and whole."""
     trained, settings = asked.trained, asked.settings
-    trace = trace_path(folder, asked.name, settings)
-    gone = asked.name.startswith("agent-") and trained.agent is None
+    trace = trace_path(folder, asked.policy, settings)
+    gone = asked.policy.kind == "agent" and trained.agent is None
     if gone or not (trace.is_file() and record_path(trace).is_file()):
         return None
     try:
@@ -42,12 +42,12 @@ def find_measured(asked: Asked, dataset: Dataset, folder: Path, with_text: bool)
     sources, references = dataset.text(settings.split)
     now = dataclasses.replace(
         record,
-        system=system_name(trained.recipe, asked.name, trained.path),
+        system=system_name(trained.recipe, asked.policy, trained.path),
         source_sha256=sha256_lines(sources),
         reference_sha256=sha256_lines(references),
-        settings=decisive(settings_table(trained.recipe, settings, dataset, asked.name)),
+        settings=decisive(settings_table(trained.recipe, settings, dataset, asked.policy)),
         model_sha256=trained.checksum,
-        agent_sha256=agent_checksum(trained, asked.name),
+        agent_sha256=agent_checksum(trained, asked.policy),
     )
     same = now == dataclasses.replace(record, settings=decisive(record.settings))
     whole = len(sentences) == len(sources)

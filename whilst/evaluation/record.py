@@ -15,6 +15,7 @@ from typing import Any, Literal
 from whilst.core.config import build
 from whilst.core.errors import UserError
 from whilst.core.files import read_json, sha256_lines, write_json
+from whilst.core.policy_spec import PolicySpec
 from whilst.core.settings import Data, Recipe
 from whilst.data.dataset import Dataset
 from whilst.data.text import cleaner, read_lines
@@ -109,7 +110,7 @@ def require_same_text(traces: Iterable[Path], dataset: Dataset, split: str) -> N
             raise UserError(f"{record_path(trace)}: is an evaluation of another text; {ELSEWHERE}")
 
 
-def require_same_runs(wanted: Iterable[tuple[Path, str, Recipe]]) -> None:
+def require_same_runs(wanted: Iterable[tuple[Path, PolicySpec, Recipe]]) -> None:
     """Nor must those of some other run, or of an oracle that was searched for otherwise.
 
     `wanted`: where a trace is to lie, of which policy, by which recipe.
@@ -122,7 +123,7 @@ def require_same_runs(wanted: Iterable[tuple[Path, str, Recipe]]) -> None:
         if run != recipe.run:
             raise UserError(f"{record_path(trace)}: is an evaluation of {run}; {ELSEWHERE}")
         now = json.loads(json.dumps(recipe.search.deciding))  # lists for tuples, as in a record
-        if policy.startswith("oracle-") and any(search.get(name) != value for name, value in now.items()):
+        if policy.kind == "oracle" and any(search.get(name) != value for name, value in now.items()):
             raise UserError(f"{record_path(trace)}: is an oracle of another search; {ELSEWHERE}")
 
 

@@ -12,9 +12,10 @@ from typing import Any
 
 from whilst.core.config import build, to_table
 from whilst.core.errors import UserError
+from whilst.core.policy_spec import AGENT_TRANSLATION
 from whilst.core.settings import Recipe
+from whilst.evaluation.identity import THRESHOLD
 from whilst.evaluation.record import Record
-from whilst.model.names import THRESHOLD, TRANSLATION_BASED
 
 # Where things lie, how training is watched, and what only changes its speed.
 UNIMPORTANT = {"run", "start", "stages", "evaluate.policies", "evaluate.batch", "data.dataset", "data.folder"}
@@ -54,7 +55,7 @@ class Result:
 
         The translation-based policy has no interval: its thresholds are the points of its curve.
         """
-        is_point = self.policy.startswith(TRANSLATION_BASED)
+        is_point = self.policy.startswith(AGENT_TRANSLATION.name)
         return joined(self.change, self.decoding if is_point else self.policy.partition(".")[2])
 
     @property

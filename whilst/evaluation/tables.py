@@ -13,8 +13,8 @@ from rich.table import Table
 
 from whilst.evaluation import paper_numbers as paper
 from whilst.evaluation.compare import AtLatency, Comparison, Gap, compare, has_diagonal, paper_system
+from whilst.evaluation.identity import point_name
 from whilst.evaluation.seeds import Result
-from whilst.model.names import point_name
 
 NONE = "—"
 MARK = "†"  # a gap between two points of different latency

@@ -8,6 +8,7 @@ from rich.text import Text
 from whilst.core.action_rows import in_rows
 from whilst.core.console import console
 from whilst.core.distributed import pick_device
+from whilst.core.policy_spec import PolicySpec
 from whilst.data.text import cleaner, read_lines, split_lines
 from whilst.decoding.loop import Output
 from whilst.evaluation.evaluate import choose, translate_lines, with_precision, with_settings, words_with_times
@@ -16,11 +17,11 @@ from whilst.model.run_folder import home
 
 
 def translate_text(
-    run: Path, file: Path | None, policy_name: str, show: bool, overrides: list[str], device: str
+    run: Path, file: Path | None, policy: PolicySpec, show: bool, overrides: list[str], device: str
 ) -> None:
-    trained = with_settings(load_run(home(run, policy_name), pick_device(device)), overrides)
+    trained = with_settings(load_run(home(run, policy), pick_device(device)), overrides)
     recipe = with_precision(trained, trained.recipe.evaluate).recipe
-    chosen = choose(policy_name, trained, recipe.evaluate, None)
+    chosen = choose(policy, trained, recipe.evaluate, None)
     clean = cleaner(recipe.data, recipe.data.source)
     raw = read_lines(file) if file else split_lines(sys.stdin.buffer.read(), "standard input")
     lines = [clean(line) for line in raw]

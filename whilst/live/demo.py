@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
+from whilst.core.settings import DEFAULT_MODEL
 from whilst.live.loading import Wanted
 from whilst.live.terminal import Options, run_live
-from whilst.model.names import MODEL
 
 TALK = Path(__file__).with_name("talk.txt")
 LATENCY = "agent-3"  # between low and medium: as good as medium on this talk, and more to see
@@ -13,4 +13,4 @@ PACE = 3.0  # words a second
 
 def demo(pace: float = PACE) -> None:
     with TALK.open("rb") as talk:
-        run_live(Wanted(MODEL, LATENCY), Options(show=True, pace=pace), talk)
+        run_live(Wanted(DEFAULT_MODEL, LATENCY), Options(show=True, pace=pace), talk)

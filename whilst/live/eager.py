@@ -11,6 +11,7 @@ from torch import Tensor
 
 from whilst.core.distributed import pick_device
 from whilst.core.errors import UserError
+from whilst.core.policy_spec import PolicySpec
 from whilst.data.vocabulary import BOS
 from whilst.evaluation.evaluate import choose, with_settings
 from whilst.live.session import LONGEST, Steps, Text
@@ -77,7 +78,7 @@ class Eager(Steps):
 
 def load(
     folder: Path,
-    name: str,
+    name: PolicySpec,
     overrides: Sequence[str] = (),
     device: str = "auto",
 ) -> tuple[Trained, Policy]:

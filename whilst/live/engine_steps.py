@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from whilst.core.errors import UserError
+from whilst.core.policy_spec import PolicySpec
 from whilst.core.settings import Evaluate
 from whilst.data.vocabulary import EOS
 from whilst.engine.runtime import Engine
 from whilst.live.session import Steps
-from whilst.model.names import place_of, tokens_of, with_threshold
 
 
 @dataclass(frozen=True)
@@ -36,25 +36,26 @@ class Learnt:
 Rule = Paced | Learnt
 
 
-def rule(name: str, agents: Sequence[str], settings: Evaluate, pace: tuple[int, int] | None) -> Rule:
+def rule(
+    policy: PolicySpec, agents: Sequence[PolicySpec], settings: Evaluate, pace: tuple[int, int] | None
+) -> Rule:
     """The policy of this name, of a run with such an agent and such training data."""
-    kind, _, argument = name.partition("-")
+    kind, name = policy.kind, policy.name
     patient = settings.ending == "patient"
     if kind == "wait":
-        return Paced(name, tokens_of(kind, argument), patient=patient)
+        return Paced(name, policy.count, patient=patient)
     if kind == "diagonal":
-        k = tokens_of(kind, argument)
         if pace is None:
             raise UserError(f"policy {name}: the training data's pace is not known; export where its dataset is")
-        return Paced(name, k, pace, patient)
-    if name == "full":
+        return Paced(name, policy.count, pace, patient)
+    if kind == "full":
         return Paced(name)
     if kind != "agent":
         raise UserError(f"policy {name}: the engine knows full, wait-K, diagonal-K, agent-L; others need PyTorch")
     if not agents:
         raise UserError(f"policy {name}: there is no agent; train one and export its run again")
-    name, threshold = with_threshold(name, settings.threshold)
-    return Learnt(name, place_of(name, agents), threshold, patient)
+    threshold = settings.threshold if policy.threshold is None else policy.threshold
+    return Learnt(name, policy.index_in(agents), threshold, patient)
 
 
 class OnEngine(Steps):

@@ -9,6 +9,7 @@ from pathlib import Path
 from whilst.core.console import progress_bar
 from whilst.core.distributed import command_line, versions
 from whilst.core.files import sha256_lines
+from whilst.core.policy_spec import distinct
 from whilst.core.settings import Recipe
 from whilst.data.dataset import Dataset
 from whilst.data.sentences import never
@@ -19,7 +20,6 @@ from whilst.evaluation.record import Record, require_same_runs, require_same_tex
 from whilst.evaluation.trace import Sentence
 from whilst.live.loading import Opened, Wanted, open_exported
 from whilst.live.session import Session, Steps, Text, Word
-from whilst.model.names import distinct, with_threshold
 from whilst.model.run_folder import overridden
 
 
@@ -109,10 +109,10 @@ def evaluate_exported(
     dataset = Dataset.open(Path(recipe.data.dataset))
     dataset.require_languages("data.dataset", folder, recipe.data)
     asked = []  # all of them first: a mistyped name must not cost the time of those before it
-    for spelled in distinct(policies or recipe.evaluate.policies, recipe.evaluate.threshold):
-        name, threshold = with_threshold(spelled, recipe.evaluate.threshold)
-        sets = [*overrides, f"evaluate.threshold={threshold}"]
-        opened = open_exported(exported, Wanted(str(folder), name, "onnx", precision, tuple(sets), device))
+    for policy in distinct(policies or recipe.evaluate.policies, recipe.evaluate.threshold):
+        threshold = policy.with_default_threshold(recipe.evaluate.threshold).threshold
+        sets = overrides if threshold is None else [*overrides, f"evaluate.threshold={threshold}"]
+        opened = open_exported(exported, Wanted(str(folder), policy.name, "onnx", precision, tuple(sets), device))
         asked.append((opened, overridden(exported.recipe, sets, folder)))
     place, split = out or folder / "evaluations", recipe.evaluate.split
     named = [f"{policy_name(opened.policy, one.evaluate)}.{exported.precision}" for opened, one in asked]

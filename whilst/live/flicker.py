@@ -67,7 +67,7 @@ def flicker(wanted: Wanted, file: Path, out: Path | None) -> None:
         raise UserError(f"{file}: is empty; give sentences, one a line")
     policy = open_model(wanted, log)
     full = open_model(Wanted(wanted.model, "full", wanted.engine, wanted.precision, by_lines=True), log)
-    found = [measure(policy, lines, policy.policy, anew=False), measure(full, lines, ANEW, anew=True)]
+    found = [measure(policy, lines, str(policy.policy), anew=False), measure(full, lines, ANEW, anew=True)]
     table = Table("", "words", "taken back", "for each word", title=f"{len(lines)} sentences")
     for one in found:
         table.add_row(one.way, f"{one.words:,}", f"{one.erased:,}", f"{one.rate:.2f}")

@@ -9,11 +9,11 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from whilst.core.errors import UserError
+from whilst.core.policy_spec import LATENCIES, PolicySpec, for_latency, parse_live
 from whilst.engine.engine_cache import engine_of
 from whilst.engine.runtime import ABOUT, PRECISIONS, Exported, load_exported, unfit
 from whilst.live.engine_steps import OnEngine, Rule, rule
 from whilst.live.session import LONGEST, Steps, Text
-from whilst.model.names import LATENCIES, by_latency, check_latency
 from whilst.model.run_folder import (
     BUNDLE,
     agents_of,
@@ -43,7 +43,8 @@ class Wanted:
     by_lines: bool = False
 
     def __post_init__(self) -> None:
-        check_latency(self.latency)
+        if self.latency not in LATENCIES:
+            parse_live(self.latency)
         if self.engine not in ENGINES:
             raise UserError(f"--engine {self.engine}: must be {', '.join(ENGINES)}")
         if self.precision not in PRECISIONS:
@@ -57,7 +58,7 @@ class Opened:
     """A model under a policy, ready for any number of sessions."""
 
     text: Text
-    policy: str  # its name
+    policy: PolicySpec
     engine: str  # who does the steps, in words
     about: str  # what there is to say about the choice; mostly nothing
     steps: Callable[[], Steps]  # those of a new session
@@ -88,14 +89,14 @@ def open_model(wanted: Wanted, say: Callable[[str], None]) -> Opened:
         return open_exported(load_exported(folder, wanted.precision), wanted)
     if (folder / BUNDLE).is_file():
         check_bundle(folder)
-    home, name, about = choose_live(folder, wanted.latency)
-    if not _takes_engine(wanted, home, name):
-        return _eager(wanted, home, name, about)
-    rule_in(home, name, wanted.overrides)  # what is wrong with it must not wait until the engine is made
+    home, policy, about = choose_live(folder, wanted.latency)
+    if not _takes_engine(wanted, home, policy):
+        return _eager(wanted, home, policy, about)
+    rule_in(home, policy, wanted.overrides)  # what is wrong with it must not wait until the engine is made
     return open_exported(engine_of(home, wanted.precision, say), wanted, home)
 
 
-def _takes_engine(wanted: Wanted, home: Path, policy: str) -> bool:
+def _takes_engine(wanted: Wanted, home: Path, policy: PolicySpec) -> bool:
     """Whether the CPU engine is to do it."""
     reason = unfit(read_recipe(home).model)
     if wanted.engine == "onnx" and reason:
@@ -103,31 +104,32 @@ def _takes_engine(wanted: Wanted, home: Path, policy: str) -> bool:
     if wanted.engine != "auto":
         return wanted.engine == "onnx"
     packages = all(find_spec(package) for package in ("onnx", "onnxruntime"))
-    return packages and wanted.device in ("auto", "cpu") and not reason and policy != "mma"
+    return packages and wanted.device in ("auto", "cpu") and not reason and policy.kind != "mma"
 
 
-def rule_in(run: Path, name: str, overrides: Sequence[str]) -> Rule:
+def rule_in(run: Path, policy: PolicySpec, overrides: Sequence[str]) -> Rule:
     """The policy of this name in a run folder."""
     recipe = overridden(replace(read_recipe(run), evaluate=how_to_evaluate(run)), list(overrides), run)
-    pace = pace_in(run, recipe) if name.startswith("diagonal-") else None
-    return rule(name, agents_of(run), recipe.evaluate, pace)
+    pace = pace_in(run, recipe) if policy.kind == "diagonal" else None
+    return rule(policy, agents_of(run), recipe.evaluate, pace)
 
 
 def open_exported(exported: Exported, wanted: Wanted, run: Path | None = None) -> Opened:
     """An export that is loaded already. `run`: what it is a kept copy of, which may know more by now (the pace)."""
-    name, about = wanted.latency, ""
-    if name in LATENCIES:
-        name, about = by_latency(name, exported.agents)
+    if wanted.latency in LATENCIES:
+        policy, about = for_latency(wanted.latency, exported.agents)
+    else:
+        policy, about = parse_live(wanted.latency), ""
     recipe = overridden(exported.recipe, list(wanted.overrides), exported.path)
     text = Text.of(recipe, exported.source, exported.target, wanted.longest, wanted.by_lines)
     if run is None:
-        chosen = rule(name, exported.agents, recipe.evaluate, exported.pace)
+        chosen = rule(policy, exported.agents, recipe.evaluate, exported.pace)
     else:
-        chosen = rule_in(run, name, wanted.overrides)
-    return Opened(text, name, f"ONNX {exported.precision}", about, lambda: OnEngine(exported.engine, chosen))
+        chosen = rule_in(run, policy, wanted.overrides)
+    return Opened(text, policy, f"ONNX {exported.precision}", about, lambda: OnEngine(exported.engine, chosen))
 
 
-def _eager(wanted: Wanted, home: Path, name: str, about: str) -> Opened:
+def _eager(wanted: Wanted, home: Path, name: PolicySpec, about: str) -> Opened:
     from whilst.live.eager import load, steps_of, text_of
 
     trained, policy = load(home, name, list(wanted.overrides), wanted.device)

@@ -25,10 +25,10 @@ from torch import Tensor, nn
 from whilst.core.config import to_table
 from whilst.core.errors import UserError
 from whilst.core.files import sha256, write_json, writing
+from whilst.core.policy_spec import PolicySpec, agent_policies
 from whilst.core.settings import Recipe, Search
 from whilst.data.vocabulary import Language
 from whilst.model.agent import Agent
-from whilst.model.names import agent_names
 from whilst.model.run_folder import AGENT, BEGAN, FORMAT, WEIGHTS, began_with, has_agent, read_recipe, weights_of
 from whilst.model.transformer import Translator
 
@@ -100,7 +100,7 @@ class Trained:
     model: Translator
     about: dict[str, Any]  # step and validation figures of the weights
     agent: Agent | None = None
-    agents: tuple[str, ...] = ()  # the policies of its agent, in the order of its latencies
+    agents: tuple[PolicySpec, ...] = ()  # the policies of its agent, in the order of its latencies
     taught: Search | None = None  # the search that its agent has learnt, if it has learnt one
 
     @functools.cached_property
@@ -164,7 +164,7 @@ def with_agent(trained: Trained, device: torch.device) -> Trained:
     taught = recipe.search if recipe.agent.labels == "search" or recipe.agent.bounded else None
     search = taught or trained.recipe.search
     both = replace(trained.recipe, search=search, agent=recipe.agent, evaluate=recipe.evaluate)
-    names = tuple(agent_names(recipe.search, recipe.agent.labels))
+    names = tuple(agent_policies(recipe.search.intervals, recipe.agent.labels))
     return replace(trained, recipe=both, agent=agent.to(device).eval(), agents=names, taught=taught)
 
 

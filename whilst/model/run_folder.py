@@ -5,9 +5,16 @@ from pathlib import Path
 from whilst.core.config import build, override, to_table
 from whilst.core.errors import UserError
 from whilst.core.files import read_json, sha256
+from whilst.core.policy_spec import (
+    AGENT_TRANSLATION,
+    LATENCIES,
+    PolicySpec,
+    agent_policies,
+    for_latency,
+    parse_live,
+)
 from whilst.core.settings import Evaluate, Recipe
 from whilst.data.dataset import MANIFEST, pace_of, read_manifest
-from whilst.model.names import LATENCIES, TRANSLATION_BASED, agent_names, by_latency, with_threshold
 
 FORMAT = 1
 WEIGHTS = "model.safetensors"
@@ -71,31 +78,31 @@ def how_to_evaluate(folder: Path) -> Evaluate:
     return read_recipe(folder / AGENT if has_agent(folder) else folder).evaluate
 
 
-def agents_of(folder: Path) -> list[str]:
+def agents_of(folder: Path) -> list[PolicySpec]:
     """The policies of a run's agent, in the order of its latencies; none without one."""
     if not has_agent(folder):
         return []
     recipe = read_recipe(folder / AGENT)  # what the agent has learnt: it may have come later than its translator
-    return agent_names(recipe.search, recipe.agent.labels)
+    return agent_policies(recipe.search.intervals, recipe.agent.labels)
 
 
-def home(run: Path, policy_name: str) -> Path:
+def home(run: Path, policy: PolicySpec) -> Path:
     """The folder whose model a policy is for: agents and oracles belong to the fine-tuned one, if there is one."""
     tuned = run / SEARCH
-    if policy_name.startswith(TRANSLATION_BASED) and has_agent(run):  # with a threshold, maybe
+    if policy.name == AGENT_TRANSLATION.name and has_agent(run):
         return run  # it needs no search
-    searched = policy_name.partition("-")[0] in ("agent", "oracle")
-    return tuned if searched and (tuned / WEIGHTS).is_file() else run
+    return tuned if policy.kind in ("agent", "oracle") and (tuned / WEIGHTS).is_file() else run
 
 
-def choose_live(run: Path, latency: str) -> tuple[Path, str, str]:
-    """For a latency or a policy's name: the folder with the model, the policy's name, and what to say about it."""
+def choose_live(run: Path, latency: str) -> tuple[Path, PolicySpec, str]:
+    """For a latency or a policy's name: the folder with the model, the policy, and a note for the user or ""."""
     if latency not in LATENCIES:
-        return home(run, with_threshold(latency, 0.0)[0]), latency, ""
+        policy = parse_live(latency)
+        return home(run, policy), policy, ""
     if read_recipe(run).model.cross == "monotone":
-        return run, "mma", "the heads of this run decide: it has one latency, mma"
-    folder = next((folder for folder in (home(run, "agent"), run) if has_agent(folder)), run)
-    return folder, *by_latency(latency, agents_of(folder))
+        return run, PolicySpec("mma"), "the heads of this run decide: it has one latency, mma"
+    folder = next((folder for folder in (home(run, PolicySpec("agent")), run) if has_agent(folder)), run)
+    return folder, *for_latency(latency, agents_of(folder))
 
 
 def pace_in(folder: Path, recipe: Recipe) -> tuple[int, int]:

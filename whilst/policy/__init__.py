@@ -2,23 +2,27 @@
 
 from collections.abc import Callable
 
-from whilst.core.errors import UserError
+from whilst.core.policy_spec import PolicySpec
 from whilst.policy.base import Decider, Policy, Prospects, View
 from whilst.policy.full import Full
 from whilst.policy.mma import Stopped
 from whilst.policy.wait_k import WaitK
 
-# The part of a policy's name before the first "-" -> how to build it from the rest.
-POLICIES: dict[str, Callable[[str], Policy]] = {"full": Full.parse, "wait": WaitK.parse, "mma": Stopped.parse}
+# Policies that need nothing but their name.
+POLICIES: dict[str, Callable[[PolicySpec], Policy]] = {
+    "full": lambda _: Full(),
+    "wait": lambda spec: WaitK(spec.count),
+    "mma": lambda _: Stopped(),
+}
+
+
+def make_policy(spec: PolicySpec) -> Policy:
+    return POLICIES[spec.kind](spec)
 
 
 def policy(name: str) -> Policy:
     """The policy of this name: `full`, `wait-3`, …"""
-    kind, _, argument = name.partition("-")
-    if kind not in POLICIES:
-        known = "full, wait-K (wait-3), diagonal-K, mma, agent-L or oracle-L"
-        raise UserError(f"policy {name!r}: unknown; write {known}")
-    return POLICIES[kind](argument)
+    return make_policy(PolicySpec.parse(name))
 
 
-__all__ = ["POLICIES", "Decider", "Policy", "Prospects", "View", "policy"]
+__all__ = ["POLICIES", "Decider", "Policy", "Prospects", "View", "make_policy", "policy"]

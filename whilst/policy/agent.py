@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from whilst.core.policy_spec import PolicySpec
 from whilst.model.agent import Agent, Observation
 from whilst.model.transformer import Translator
 from whilst.policy.base import Decider, Policy, Prospects, View
@@ -14,15 +15,15 @@ from whilst.policy.base import Decider, Policy, Prospects, View
 
 @dataclass(frozen=True)
 class Learnt(Policy):
-    label: str
+    identity: PolicySpec
     agent: Agent
     model: Translator
     interval: int = 0  # which of the intervals that the agent learnt, by number
     threshold: float = 0.5  # WRITE at this probability or above
 
     @property
-    def name(self) -> str:
-        return self.label
+    def spec(self) -> PolicySpec:
+        return self.identity
 
     @property
     def looks_ahead(self) -> bool:

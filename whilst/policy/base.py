@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from whilst.core.policy_spec import PolicySpec
 from whilst.model.cache import Cache, numbers
 
 
@@ -105,8 +106,12 @@ class Policy(abc.ABC):
 
     @property
     @abc.abstractmethod
+    def spec(self) -> PolicySpec:
+        """Its identity in files and tables."""
+
+    @property
     def name(self) -> str:
-        """What tells it apart in files and tables."""
+        return self.spec.name
 
     @property
     def looks_ahead(self) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from whilst.model.names import tokens_of
+from whilst.core.policy_spec import PolicySpec
 from whilst.policy.base import Decider, Policy, View
 
 
@@ -18,13 +18,9 @@ class Diagonal(Policy, Decider):
     k: int
     pace: tuple[int, int]  # J and I, not their quotient: whole numbers round the same on every device
 
-    @classmethod
-    def parse(cls, argument: str, pace: tuple[int, int]) -> "Diagonal":
-        return cls(tokens_of("diagonal", argument), pace)
-
     @property
-    def name(self) -> str:
-        return f"diagonal-{self.k}"
+    def spec(self) -> PolicySpec:
+        return PolicySpec("diagonal", str(self.k))
 
     def start(self, sentences: Tensor) -> Decider:  # noqa: ARG002
         return self

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from whilst.core.errors import UserError
+from whilst.core.policy_spec import PolicySpec
 from whilst.policy.base import Decider, Policy, Prospects, View
 
 
@@ -14,14 +14,8 @@ class Full(Policy, Decider):
     """Never asks to WRITE; the loop makes it, once the source is finished."""
 
     @property
-    def name(self) -> str:
-        return "full"
-
-    @classmethod
-    def parse(cls, argument: str) -> "Full":
-        if argument:
-            raise UserError(f"policy full-{argument}: full takes no argument")
-        return cls()
+    def spec(self) -> PolicySpec:
+        return PolicySpec("full")
 
     def start(self, sentences: Tensor) -> Decider:  # noqa: ARG002
         return self

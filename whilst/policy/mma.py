@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from whilst.core.errors import UserError
+from whilst.core.policy_spec import PolicySpec
 from whilst.policy.base import Decider, Policy, View
 
 NO_HEADS = 'policy mma: this model has no monotone heads; train one with model.cross = "monotone"'
@@ -15,14 +16,8 @@ class Stopped(Policy, Decider):
     """Remembers nothing: where its heads stand belongs to the model's cache."""
 
     @property
-    def name(self) -> str:
-        return "mma"
-
-    @classmethod
-    def parse(cls, argument: str) -> "Stopped":
-        if argument:
-            raise UserError(f"policy mma-{argument}: mma takes no argument; its latency is learnt (objective)")
-        return cls()
+    def spec(self) -> PolicySpec:
+        return PolicySpec("mma")
 
     @property
     def looks_ahead(self) -> bool:

@@ -7,6 +7,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from whilst.core.policy_spec import PolicySpec
 from whilst.policy.base import Decider, Policy, View
 
 
@@ -14,12 +15,12 @@ from whilst.policy.base import Decider, Policy, View
 class Oracle(Policy):
     """`reads[n]` belongs to sentence n of the corpus; a translation longer than that reads everything."""
 
-    label: str
+    identity: PolicySpec
     reads: Sequence[Sequence[int]]
 
     @property
-    def name(self) -> str:
-        return self.label
+    def spec(self) -> PolicySpec:
+        return self.identity
 
     @cached_property
     def longest(self) -> int:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from whilst.core.policy_spec import PolicySpec
 from whilst.data.vocabulary import EOS
 from whilst.model.transformer import likeliest
 from whilst.policy.base import Decider, Policy, Prospects, View
@@ -20,8 +21,8 @@ class Patient(Policy):
     logits: Callable[[Tensor], Tensor]  # of decoder states
 
     @property
-    def name(self) -> str:
-        return self.policy.name
+    def spec(self) -> PolicySpec:
+        return self.policy.spec
 
     @property
     def looks_ahead(self) -> bool:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from whilst.model.names import tokens_of
+from whilst.core.policy_spec import PolicySpec
 from whilst.policy.base import Decider, Policy, View
 
 
@@ -14,13 +14,9 @@ class WaitK(Policy, Decider):
 
     k: int
 
-    @classmethod
-    def parse(cls, argument: str) -> "WaitK":
-        return cls(tokens_of("wait", argument))
-
     @property
-    def name(self) -> str:
-        return f"wait-{self.k}"
+    def spec(self) -> PolicySpec:
+        return PolicySpec("wait", str(self.k))
 
     def start(self, sentences: Tensor) -> Decider:  # noqa: ARG002
         return self

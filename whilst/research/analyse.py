@@ -23,6 +23,7 @@ from whilst.core.console import console, progress_bar
 from whilst.core.distributed import pick_device, provenance
 from whilst.core.errors import UserError
 from whilst.core.files import write_json
+from whilst.core.policy_spec import PolicySpec
 from whilst.data.batches import cut_padded, padded
 from whilst.data.dataset import Dataset, Split
 from whilst.evaluation.chart import Curve, Panel, chart
@@ -109,7 +110,7 @@ def analyse_run(
     dataset.require_units("data.dataset", run)
     found = analyse(trained.model, dataset.split(name), shares, length, trained.recipe.train.batch_tokens)
     about: dict[str, Any] = {
-        "system": system_name(trained.recipe, "full", trained.path),
+        "system": system_name(trained.recipe, PolicySpec("full"), trained.path),
         "pair": pair_name(trained.recipe),
         "split": name,
         "sentences": found.sentences,

@@ -15,6 +15,7 @@ from whilst.core.console import console, progress_bar
 from whilst.core.distributed import pick_device, provenance
 from whilst.core.errors import UserError
 from whilst.core.files import sha256, write_json
+from whilst.core.policy_spec import PolicySpec
 from whilst.core.settings import Evaluate
 from whilst.data.dataset import Ragged, Split
 from whilst.data.text import cleaner, read_pairs
@@ -22,12 +23,11 @@ from whilst.data.vocabulary import EOS
 from whilst.decoding.forced import walk_along
 from whilst.evaluation.evaluate import choose, find_asked, loader, with_precision
 from whilst.evaluation.figure import draw
-from whilst.evaluation.identity import pair_name, policy_name, system_name
+from whilst.evaluation.identity import pair_name, point_name, policy_name, system_name
 from whilst.evaluation.lines import Line
 from whilst.evaluation.metrics import average_lagging
 from whilst.evaluation.tables import SYSTEM, Column, Grid
 from whilst.model.checkpoint import Trained
-from whilst.model.names import point_name
 from whilst.research.alignment import encode, farthest, needs, read_alignment, sufficient
 
 FIXED = "wait-", "diagonal-"  # policies that ask no model
@@ -115,7 +115,7 @@ class Led:
 
     run: Path
     trained: Trained
-    policy: str
+    policy: PolicySpec
     settings: Evaluate
 
     def walk(self, text: Encoded) -> list[list[int]]:
@@ -125,7 +125,7 @@ class Led:
         chosen = choose(self.policy, self.trained, replace(self.settings, ending="free"), split)
         order = np.argsort(split.target.lengths, kind="stable").tolist()
         reads: dict[int, list[int]] = {}
-        for start in progress_bar(range(0, len(order), self.settings.batch), self.policy, "batches"):
+        for start in progress_bar(range(0, len(order), self.settings.batch), str(self.policy), "batches"):
             numbers = order[start : start + self.settings.batch]
             sources, targets = ([side[n] for n in numbers] for side in (text.sources, text.targets))
             reads |= zip(numbers, walk_along(self.trained.model, sources, targets, chosen, numbers), strict=True)
@@ -166,7 +166,7 @@ def resolve(runs: Sequence[Path], policies: Sequence[str], overrides: list[str],
     if len(found) > 1:
         each = ", ".join(f"{run} translates {languages}" for languages, run in found.items())
         raise UserError(f"these runs do not compare: {each}")
-    return [Led(run, with_precision(one.trained, one.settings), one.name, one.settings) for run, one in asked]
+    return [Led(run, with_precision(one.trained, one.settings), one.policy, one.settings) for run, one in asked]
 
 
 def measure_all(asked: Sequence[Led], text: Aligned) -> list[Point]:
@@ -191,7 +191,7 @@ def sufficiency(
     """Measure each policy of each run; write `out`/sufficiency.json, .png and .svg."""
     text = Aligned.read(*files, possible, reverse)
     asked = resolve(runs, policies, overrides, device)
-    if all(one.policy == "full" for one in asked):
+    if all(one.policy.kind == "full" for one in asked):
         raise UserError("policy full: whoever has read everything has read enough; name another one with --policy")
     points = measure_all(asked, text)
     links = "sure and possible" if possible else "sure"

@@ -10,6 +10,7 @@ import torch
 from whilst.core.console import log
 from whilst.core.distributed import pick_device
 from whilst.core.errors import UserError
+from whilst.core.policy_spec import LATENCIES, for_latency, parse_live
 from whilst.core.settings import Data
 from whilst.engine.engine_cache import engine_of
 from whilst.engine.runtime import ABOUT, load_exported
@@ -18,7 +19,6 @@ from whilst.live.eager import require_live, steps_of, text_of
 from whilst.live.loading import Opened, Wanted, open_exported, resolve
 from whilst.live.session import Text
 from whilst.model.checkpoint import load_run
-from whilst.model.names import LATENCIES, LIVE, by_latency
 from whilst.model.run_folder import BUNDLE, check_bundle, choose_live
 from whilst.policy import Policy
 from whilst.server.packed import PRECISIONS, can_pack, pack
@@ -61,10 +61,8 @@ class Served:
     precision: str  # of the weights as they are used
 
     def policy(self, latency: str) -> str:
-        """The policy's name for a latency or a policy's name."""
-        name = self.latencies.get(latency, latency)
-        if name.partition("-")[0] not in LIVE:
-            raise UserError(f"latency {latency[:40]!r}: unknown; write low, medium, high, or one such as wait-3")
+        """The canonical name of the policy for a latency or a policy's name."""
+        name = self.latencies.get(latency) or str(parse_live(latency))
         self.check(name)
         return name
 
@@ -102,13 +100,13 @@ def on_torch(folder: Path, overrides: Sequence[str], how: How) -> Served:
     @lru_cache(maxsize=64)
     def policy(name: str) -> Policy:
         writer = output if how.engine == "batch" else None  # steps one by one write by the model's own
-        return choose(name, trained, trained.recipe.evaluate, None, writer)
+        return choose(parse_live(name), trained, trained.recipe.evaluate, None, writer)
 
     pools: dict[str, Callable[[int], Pool]] = {
         "batch": lambda places: Batched(model, policy, places, text.longest, text.most(text.longest), output),
         "single": lambda places: Single(lambda name: steps_of(trained, policy(name), text), places),
     }
-    latencies = {latency: choose_live(folder, latency)[1] for latency in LATENCIES}
+    latencies = {latency: str(choose_live(folder, latency)[1]) for latency in LATENCIES}
     return served(trained.recipe.data, text, latencies, policy, pools[how.engine], weights)
 
 
@@ -126,7 +124,7 @@ def on_engine(folder: Path, overrides: Sequence[str], how: How, is_export: bool)
     def pool(places: int) -> Pool:
         return Single(lambda name: opened(name).steps(), places)
 
-    latencies = {latency: by_latency(latency, exported.agents)[0] for latency in LATENCIES}
+    latencies = {latency: str(for_latency(latency, exported.agents)[0]) for latency in LATENCIES}
     return served(exported.recipe.data, opened("medium").text, latencies, opened, pool, how.weights)
 
 

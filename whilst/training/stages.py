@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 
 from whilst.core.errors import UserError
+from whilst.core.policy_spec import PolicySpec
 from whilst.core.settings import Recipe
 from whilst.data.dataset import Dataset, Split
 from whilst.model.agent import Agent
@@ -79,7 +80,7 @@ def for_each_interval(recipe: Recipe) -> list[Recipe]:
     """
     if not {"search", "agent"} & set(recipe.stages) or recipe.agent.labels != "search":
         return [recipe]
-    learnt = {name for name in recipe.evaluate.policies if name.partition("-")[0] in ("agent", "oracle")}
+    learnt = {name for name in recipe.evaluate.policies if PolicySpec.parse(name).kind in ("agent", "oracle")}
     made, start = [], recipe.start
     if "translate" in recipe.stages:
         made.append(_evaluating(replace(recipe, stages=("translate",)), recipe, lambda name: name not in learnt))

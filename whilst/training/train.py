@@ -15,6 +15,7 @@ from whilst.core.console import log, notes, progress_bar
 from whilst.core.distributed import Processes, device_name, start_compile_workers, versions
 from whilst.core.errors import UserError
 from whilst.core.files import write_json
+from whilst.core.policy_spec import distinct
 from whilst.core.settings import Recipe
 from whilst.core.signals import handle_signals
 from whilst.core.stage_times import add_stage_time, read_stage_times
@@ -25,7 +26,6 @@ from whilst.evaluation.measured import measured_already
 from whilst.evaluation.report import report
 from whilst.evaluation.report_screen import print_table
 from whilst.model.checkpoint import copy_run, write_run
-from whilst.model.names import distinct
 from whilst.model.run_folder import AGENT, WEIGHTS, read_recipe
 from whilst.training.stages import in_order, make_task, stages
 from whilst.training.trainer import Trainer
@@ -105,7 +105,7 @@ def require_no_translator(folder: Path, start: Path) -> None:
 def evaluate(recipe: Recipe, device: torch.device, restart: bool, with_text: bool) -> None:
     """The recipe's policies, each on the model that it is for, but for those measured already; then the report."""
     run, began = Path(recipe.run), time.perf_counter()
-    names = distinct(recipe.evaluate.policies, recipe.evaluate.threshold)
+    names = [str(policy) for policy in distinct(recipe.evaluate.policies, recipe.evaluate.threshold)]
     found = {} if restart else measured_already(run, names, with_text, recipe.evaluate)
     for name in found:
         notes.print(f"{name}: measured already")

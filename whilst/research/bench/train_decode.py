@@ -19,6 +19,7 @@ from whilst.core.console import console, progress_bar
 from whilst.core.distributed import device_name, pick_device, provenance, start_compile_workers
 from whilst.core.errors import UserError
 from whilst.core.files import write_json
+from whilst.core.policy_spec import PolicySpec
 from whilst.core.settings import Data, Limits, Recipe
 from whilst.data.batches import prefetch
 from whilst.data.dataset import Dataset
@@ -221,7 +222,9 @@ class Texts:
     with_kernels: bool = False
 
 
-def run_bench(run: Path, policy: str, texts: Texts, overrides: list[str], name: str, out: Path | None) -> None:
+def run_bench(
+    run: Path, policy: PolicySpec, texts: Texts, overrides: list[str], name: str, out: Path | None
+) -> None:
     """Decode the run's test text under a policy: all of it together, and some sentences one by one."""
     device = pick_device(name)
     overrides = [*overrides, f"evaluate.precision={texts.precision}"]

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from whilst.core.config import build, load_recipe, to_table
+from whilst.core.policy_spec import AGENT_TRANSLATION
 from whilst.core.settings import Recipe
 from whilst.evaluation import paper_numbers as paper
 from whilst.evaluation.families import (
@@ -29,7 +30,6 @@ from whilst.evaluation.identity import pair_of
 from whilst.evaluation.paper_numbers import BEST
 from whilst.evaluation.record import Record
 from whilst.evaluation.seeds import flat
-from whilst.model.names import TRANSLATION_BASED
 from whilst.research.paper.document import Block, Code, Details, Items, Text
 from whilst.training.stages import in_order, stages
 
@@ -295,7 +295,7 @@ def _folder(system: str) -> str:
 
 
 def policy_of(system: str, label: str) -> str:
-    fixed = {"full-sentence": "full", "mma": "mma", "translation-based": TRANSLATION_BASED}
+    fixed = {"full-sentence": "full", "mma": "mma", "translation-based": AGENT_TRANSLATION.name}
     if system in fixed:
         return fixed[system]
     kinds = {BEST: "agent", f"{BEST} oracle": "oracle", DIAGONAL: "diagonal"}

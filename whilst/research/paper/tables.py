@@ -15,12 +15,12 @@ from whilst.decoding.monotonic_heads import FAR, Head
 from whilst.evaluation import paper_numbers as paper
 from whilst.evaluation.families import DEFAULTS, DIAGONAL, TRANSLATING, Family
 from whilst.evaluation.figure import draw
+from whilst.evaluation.identity import NAMELESS
 from whilst.evaluation.lines import Line
 from whilst.evaluation.paper_numbers import FULL, ORACLE, Point
 from whilst.evaluation.report import PAPER, reference_lines
 from whilst.evaluation.seeds import joined
 from whilst.evaluation.tables import NONE, Column, Grid, figure, signed
-from whilst.model.names import NAMELESS
 from whilst.research.paper.document import Block, Items, Picture, Table, Text
 from whilst.research.paper.provenance import link, missing
 from whilst.research.paper.shelf import (

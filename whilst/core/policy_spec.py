@@ -1,0 +1,141 @@
+"""Identity of a READ/WRITE policy, such as wait-3 or agent-1.threshold-0.6. Knows no model and no PyTorch."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from whilst.core.errors import UserError
+
+LATENCIES = "low", "medium", "high"
+MAX_DIGITS = 9  # of K, which clients choose: larger numbers overflow 64-bit arithmetic
+
+
+@dataclass(frozen=True)
+class PolicyKind:
+    """What holds for all policies of one kind."""
+
+    argument: Literal["none", "count", "label"] = "none"  # what follows "kind-": nothing, K from 1, or a name
+    has_threshold: bool = False
+    needs_reference: bool = False  # works on a test set only, not live
+    can_end_early: bool = True  # may write the end mark while more source could still change it
+    usage: str = ""  # how its names are written, for messages
+
+
+KINDS: dict[str, PolicyKind] = {
+    "full": PolicyKind(can_end_early=False, usage="full"),
+    "wait": PolicyKind("count", usage="wait-K (wait-3)"),
+    "diagonal": PolicyKind("count", usage="diagonal-K"),
+    "mma": PolicyKind(can_end_early=False, usage="mma"),
+    "agent": PolicyKind("label", has_threshold=True, usage="agent-L"),
+    "oracle": PolicyKind("label", needs_reference=True, usage="oracle-L"),
+}
+
+
+@dataclass(frozen=True)
+class PolicySpec:
+    """One policy. `str()` gives its canonical name, `parse` accepts every spelling of it."""
+
+    kind: str
+    argument: str = ""  # K, the first read of a search interval, or "translation"
+    threshold: float | None = None  # WRITE at this probability or above; None: as evaluate.threshold says
+
+    @classmethod
+    def parse(cls, text: str) -> "PolicySpec":
+        name, mark, threshold = text.partition(".threshold-")
+        kind, dash, argument = name.partition("-")
+        if kind not in KINDS:
+            known = [one.usage or name for name, one in KINDS.items()]
+            raise UserError(f"policy {text[:40]!r}: unknown; write {', '.join(known[:-1])} or {known[-1]}")
+        about, shown = KINDS[kind], f"policy {kind}-{argument[:40]}"
+        is_count = argument.isdecimal() and len(argument) <= MAX_DIGITS
+        if about.argument == "none" and dash:
+            raise UserError(f"{shown}: {kind} takes no argument")
+        if about.argument == "count" and not (is_count and int(argument)):
+            raise UserError(f"{shown}: K must be a whole number from 1, as in {kind}-3")
+        spec = cls(kind, str(int(argument)) if is_count else argument)
+        return replace(spec, threshold=_threshold(spec, text, threshold)) if mark else spec
+
+    @property
+    def about(self) -> PolicyKind:
+        return KINDS[self.kind]
+
+    @property
+    def count(self) -> int:
+        """The K of wait-K and diagonal-K."""
+        return int(self.argument)
+
+    @property
+    def name(self) -> str:
+        """Without the threshold."""
+        return f"{self.kind}-{self.argument}" if self.argument else self.kind
+
+    def __str__(self) -> str:
+        return self.name if self.threshold is None else f"{self.name}.threshold-{self.threshold}"
+
+    def with_default_threshold(self, threshold: float) -> "PolicySpec":
+        """With this threshold if its kind has one and none was given."""
+        missing = self.about.has_threshold and self.threshold is None
+        return replace(self, threshold=threshold) if missing else self
+
+    def index_in(self, known: Sequence["PolicySpec"]) -> int:
+        """Its index among the agent's or oracle's policies of a run, thresholds aside."""
+        names = [spec.name for spec in known]
+        if self.name not in names:
+            how = "" if AGENT_TRANSLATION in known else " (by the first read of an interval)"
+            raise UserError(f"policy {self.name}: this run knows {', '.join(names)}{how}")
+        return names.index(self.name)
+
+
+def _threshold(spec: PolicySpec, text: str, given: str) -> float:
+    if not spec.about.has_threshold:
+        raise UserError(f"policy {text[:40]}: only agents have a threshold; write {spec.name[:40]}")
+    try:
+        value = float(given)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value <= 1:
+        raise UserError(f"policy {text[:40]}: a threshold is a number from 0 to 1, as in {spec.name}.threshold-0.6")
+    return value
+
+
+AGENT_TRANSLATION = PolicySpec("agent", "translation")  # its agent has one latency for all intervals
+FALLBACKS = tuple(PolicySpec("wait", k) for k in "135")  # low, medium and high without an agent
+
+
+def agent_policies(intervals: Sequence[Sequence[int]], labels: str) -> list[PolicySpec]:
+    """The policies of an agent that learnt these labels, in the order of its latencies."""
+    if labels == "translation":
+        return [AGENT_TRANSLATION]
+    return [PolicySpec("agent", str(first)) for first, *_ in intervals]
+
+
+def oracle_policies(intervals: Sequence[Sequence[int]]) -> list[PolicySpec]:
+    """The policies that follow searched reads."""
+    return [PolicySpec("oracle", str(first)) for first, *_ in intervals]
+
+
+def distinct(policies: Sequence[str], threshold: float) -> list[PolicySpec]:
+    """Each policy once, whatever its spelling; `threshold` is the default of agents."""
+    found: dict[PolicySpec, PolicySpec] = {}
+    for spec in map(PolicySpec.parse, policies):
+        found.setdefault(spec.with_default_threshold(threshold), spec)
+    return list(found.values())
+
+
+def parse_live(text: str) -> PolicySpec:
+    """A policy that can translate live: one that needs no reference."""
+    kind = KINDS.get(text.partition("-")[0])
+    if kind is None or kind.needs_reference:
+        wanted = "low, medium, high, or a policy such as agent-1 or wait-3"
+        raise UserError(f"latency {text[:40]}: must be {wanted}")
+    return PolicySpec.parse(text)
+
+
+def for_latency(latency: str, agents: Sequence[PolicySpec]) -> tuple[PolicySpec, str]:
+    """The policy for low, medium or high of a run with these agent policies, and a note for the user or ""."""
+    options = agents or FALLBACKS
+    spec = options[(len(options) - 1) * LATENCIES.index(latency) // 2]
+    if not agents:
+        return spec, f"this run has no agent: {latency} is {spec}"
+    return spec, "" if len(agents) > 1 else f"this run has one latency, {spec}"
