@@ -13,7 +13,7 @@ from tests.helpers.browser import Browser, Tab, browser
 from whilst.core.console import console
 from whilst.core.settings import Data, Model
 from whilst.data import toy
-from whilst.data.dataset import Dataset, Ragged, Split
+from whilst.data.dataset import Dataset, Split, TokenSequences
 from whilst.data.prepare import prepare
 from whilst.data.vocabulary import EOS
 from whilst.model.monotonic_attention import Monotone
@@ -84,12 +84,12 @@ def make_split(pairs: int, seed: int, longest: int = 12) -> Split:
     """Random sentences of 1 to `longest` units (end mark counted); the two sides differ in length."""
     random = np.random.default_rng(seed)
 
-    def side(units: int) -> Ragged:
+    def side(units: int) -> TokenSequences:
         lengths = random.integers(1, longest, pairs, endpoint=True)
         offsets = np.concatenate([[0], lengths.cumsum()]).astype(np.int64)
         tokens = random.integers(EOS + 1, units, offsets[-1]).astype(np.uint16)
         tokens[offsets[1:] - 1] = EOS
-        return Ragged(tokens, offsets)
+        return TokenSequences(tokens, offsets)
 
     return Split(side(UNITS[0]), side(UNITS[1]))
 

@@ -17,8 +17,19 @@ from torch import Tensor
 
 from whilst.core.errors import UserError
 from whilst.core.settings import Objective
-from whilst.data.batches import BLOCK, Batch, Batches, Ints, cut, gather, in_order, packed, padded, prefetch
-from whilst.data.dataset import Ragged, Split
+from whilst.data.batches import (
+    BLOCK,
+    Batch,
+    Batches,
+    batches_by_length,
+    gather_tokens,
+    pack_batch,
+    packed_chunks,
+    pad_batch,
+    prefetch,
+)
+from whilst.data.buckets import Ints
+from whilst.data.dataset import Split, TokenSequences
 from whilst.data.vocabulary import BOS, EOS, PAD
 from whilst.model.forward import decoded
 from whilst.model.transformer import Translator
@@ -28,10 +39,10 @@ MakeSplit = Callable[..., Split]
 PACK = pytest.mark.parametrize("pack", [False, True], ids=["padded", "packed"])
 
 
-def ragged(*lengths: int) -> Ragged:
+def ragged(*lengths: int) -> TokenSequences:
     """Sentences of these lengths."""
     tokens = [token for length in lengths for token in [*range(4, 3 + length), EOS]]
-    return Ragged(np.array(tokens, np.uint16), np.array([0, *itertools.accumulate(lengths)]))
+    return TokenSequences(np.array(tokens, np.uint16), np.array([0, *itertools.accumulate(lengths)]))
 
 
 def sentences(batch: Batch, tokens: Tensor, segments: Tensor) -> list[list[int]]:
@@ -51,7 +62,7 @@ def losses(model: Translator, batch: Batch, k: int) -> Tensor:
 
 def test_gather_is_one_sentence_after_the_other(split: Split) -> None:
     chosen = np.array([7, 3, 3, 99])
-    tokens, sentence, position, lengths = gather(split.source, chosen)
+    tokens, sentence, position, lengths = gather_tokens(split.source, chosen)
     parts = [split.source[int(i)].tolist() for i in chosen]
     assert tokens.tolist() == [token for part in parts for token in part]
     assert lengths.tolist() == [len(part) for part in parts]
@@ -64,7 +75,7 @@ def test_gather_is_one_sentence_after_the_other(split: Split) -> None:
 @limit(max_examples=15)
 def test_both_layouts_say_the_same(split: Split, model: Translator, chosen: list[int], k: int) -> None:
     indices = np.array(chosen)
-    wide, long = padded(split, indices), packed(split, indices, 2 * BLOCK, 2 * BLOCK)
+    wide, long = pad_batch(split, indices), pack_batch(split, indices, 2 * BLOCK, 2 * BLOCK)
     source, target = ([side[i].tolist() for i in chosen] for side in (split.source, split.target))
     for batch in (wide, long):
         assert batch.sentences == len(chosen)
@@ -84,7 +95,7 @@ def test_both_layouts_say_the_same(split: Split, model: Translator, chosen: list
 
 
 def test_a_batch_in_other_tensors_is_the_same(split: Split) -> None:
-    batch = packed(split, np.arange(5), BLOCK, BLOCK)
+    batch = pack_batch(split, np.arange(5), BLOCK, BLOCK)
     tensors = [torch.full_like(tensor, number) for number, tensor in enumerate(batch.tensors())]
     other = batch.with_tensors(tensors)
     assert all(a is b for a, b in zip(other.tensors(), tensors, strict=True))
@@ -145,12 +156,12 @@ def test_since_goes_on_exactly_where_it_was(split: Split, pack: bool) -> None:
     def listed(items: Iterator[tuple[int, int, Ints]], count: int) -> list[tuple[int, int, list[int]]]:
         return [(epoch, index, chosen.tolist()) for epoch, index, chosen in itertools.islice(items, count)]
 
-    whole = listed(batches.since(0, 0), steps)
+    whole = listed(batches.iterate(0, 0), steps)
     assert {epoch for epoch, _, _ in whole} == {0, 1, 2}
     for done in range(1, steps):
         epoch, index, _ = whole[done - 1]
         # The trainer stores the place after the last batch, which may lie just past an epoch's end.
-        assert listed(batches.since(epoch, index + 1), steps - done) == whole[done:]
+        assert listed(batches.iterate(epoch, index + 1), steps - done) == whole[done:]
 
 
 @pytest.mark.parametrize(
@@ -193,12 +204,12 @@ def test_a_packed_budget_is_whole_blocks(split: Split) -> None:
 
 def test_cut_fills_up_to_the_brim() -> None:
     split = Split(ragged(3, 3, 3, 1, 9), ragged(4, 4, 2, 1, 1))
-    assert [part.tolist() for part in cut(split, np.arange(5), 9, 10)] == [[0, 1, 2], [3], [4]]
-    assert [part.tolist() for part in cut(split, np.arange(5), 100, 8)] == [[0, 1], [2, 3, 4]]
+    assert [part.tolist() for part in packed_chunks(split, np.arange(5), 9, 10)] == [[0, 1, 2], [3], [4]]
+    assert [part.tolist() for part in packed_chunks(split, np.arange(5), 100, 8)] == [[0, 1], [2, 3, 4]]
 
 
 def test_validation_sees_everything_once(split: Split) -> None:
-    made = list(in_order(split, BLOCK))
+    made = list(batches_by_length(split, BLOCK))
     found = [part for batch in made for part in sentences(batch, batch.labels, batch.target_at.segment)]
     assert sorted(found) == sorted(split.target[i].tolist() for i in range(100))
     assert [len(part) for part in found] == sorted(split.target.lengths.tolist())

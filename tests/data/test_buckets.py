@@ -14,8 +14,8 @@ from torch import Tensor
 from tests.helpers.runs import CPU, assert_same, changed, elsewhere, short_recipe, tensors
 from whilst.core.errors import UserError
 from whilst.core.settings import Data, Model, Objective, Recipe
-from whilst.data.batches import Batch, Batches, padded
-from whilst.data.buckets import MOST, STEP, Shapes, choose_lengths
+from whilst.data.batches import Batch, Batches, pad_batch
+from whilst.data.buckets import LENGTH_MULTIPLE, MAX_BUCKETS, Buckets, bucket_lengths
 from whilst.data.dataset import Dataset, Split
 from whilst.model.forward import decoded
 from whilst.model.monotonic_attention import Delays
@@ -30,26 +30,26 @@ from whilst.training.train import train
 
 @given(st.lists(st.integers(1, 400), min_size=1, max_size=60), st.integers(1, 12))
 def test_lengths_are_few_and_hold_everyone(sizes: list[int], most: int) -> None:
-    lengths = choose_lengths(np.array(sizes), most)
+    lengths = bucket_lengths(np.array(sizes), most)
     assert 1 <= len(lengths) <= most
-    assert not (lengths % STEP).any()
+    assert not (lengths % LENGTH_MULTIPLE).any()
     assert (np.diff(lengths) > 0).all()
-    assert max(sizes) <= lengths[-1] < max(sizes) + STEP
+    assert max(sizes) <= lengths[-1] < max(sizes) + LENGTH_MULTIPLE
 
 
 def test_lengths_go_where_sentences_are() -> None:
     sizes = np.array([8] * 1000 + [24] * 1000 + [32] * 3 + [160] * 5)
-    assert choose_lengths(sizes, 3).tolist() == [8, 24, 160]
-    assert choose_lengths(sizes, 2).tolist() == [24, 160]
+    assert bucket_lengths(sizes, 3).tolist() == [8, 24, 160]
+    assert bucket_lengths(sizes, 2).tolist() == [24, 160]
 
 
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=200), st.integers(60, 300))
 def test_everyone_is_in_one_box_and_all_but_one_are_full(sizes: list[int], tokens: int) -> None:
     lengths = np.array(sizes)
-    shapes = Shapes(choose_lengths(lengths), tokens)
-    batches = shapes.cut(np.arange(len(sizes))[::-1], lengths[::-1])
+    shapes = Buckets(bucket_lengths(lengths), tokens)
+    batches = shapes.batches(np.arange(len(sizes))[::-1], lengths[::-1])
     assert sorted(np.concatenate(batches)) == list(range(len(sizes)))
-    boxes = [shapes.of(lengths[chosen]) for chosen in batches]
+    boxes = [shapes.shape_for(lengths[chosen]) for chosen in batches]
     assert all(rows >= len(chosen) for (rows, _), chosen in zip(boxes, batches, strict=True))
     full = {shapes.rows(number) for number in range(len(shapes.lengths))}
     assert sum(len(chosen) not in full for chosen in batches) <= 1
@@ -57,7 +57,7 @@ def test_everyone_is_in_one_box_and_all_but_one_are_full(sizes: list[int], token
 
 def test_what_fits_no_box_is_refused() -> None:
     with pytest.raises(ValueError, match="do not fit"):
-        Shapes(np.array([8]), 16).of(np.array([8, 8, 8]))
+        Buckets(np.array([8]), 16).shape_for(np.array([8, 8, 8]))
 
 
 @pytest.fixture
@@ -69,9 +69,9 @@ def test_an_epoch_has_few_shapes(boxes: Batches) -> None:
     plan = boxes.plan(0)
     assert sorted(np.concatenate(plan)) == list(range(300))
     made = [boxes.make(chosen) for chosen in plan]
-    assert len({batch.source.shape for batch in made}) <= min(MOST, 4)
+    assert len({batch.source.shape for batch in made}) <= min(MAX_BUCKETS, 4)
     assert all(batch.source.shape == batch.target.shape for batch in made)
-    assert sum(batch.target_tokens for batch in made) == boxes.target_lengths.sum()
+    assert sum(batch.target_tokens for batch in made) == boxes.split.target.lengths.sum()
     assert [chosen.tolist() for chosen in plan] == [chosen.tolist() for chosen in boxes.plan(0)]
     assert [chosen.tolist() for chosen in plan] != [chosen.tolist() for chosen in boxes.plan(1)]
 
@@ -92,7 +92,7 @@ def test_empty_rows_and_padding_change_nothing(
     """Neither the loss nor any gradient, with as many empty rows as sentences."""
     objective = Objective(latency_average=0.3, latency_variance=0.2, name=name)  # type: ignore[arg-type]
     chosen, one = np.array([3, 1, 4, 5]), monotone if name == "mma" else model
-    plain, boxed = padded(split, chosen), padded(split, chosen, (8, 24))
+    plain, boxed = pad_batch(split, chosen), pad_batch(split, chosen, (8, 24))
     assert boxed.source.shape == boxed.target.shape == (8, 24)
     assert (plain.sentences, plain.target_tokens) == (boxed.sentences, boxed.target_tokens)
     torch.testing.assert_close(*(loss_and_gradients(one, objective, batch) for batch in (plain, boxed)))
@@ -100,7 +100,7 @@ def test_empty_rows_and_padding_change_nothing(
 
 def test_a_box_of_empty_rows_alone_is_worth_nothing(monotone: Translator, split: Split) -> None:
     """Exactly: their gradients are zeros, not small numbers."""
-    batch = padded(split, np.array([3, 1]), (5, 16))
+    batch = pad_batch(split, np.array([3, 1]), (5, 16))
     empty = batch.with_tensors([tensor[2:].clone() for tensor in batch.tensors()])
     loss, gradients = loss_and_gradients(monotone, Objective(name="mma", latency_variance=0.2), empty)
     assert loss.item() == 0

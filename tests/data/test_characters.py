@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whilst.data.characters import familiar
+from whilst.data.characters import character_normaliser
 
 ENGLISH = frozenset(string.ascii_letters + string.digits + string.punctuation)
 
@@ -26,18 +26,18 @@ ENGLISH = frozenset(string.ascii_letters + string.digits + string.punctuation)
     ],
 )
 def test_english(text: str, plain: str) -> None:
-    assert familiar(ENGLISH)(text) == plain
+    assert character_normaliser(ENGLISH)(text) == plain
 
 
 def test_what_is_known_stays() -> None:
-    assert familiar(ENGLISH | set("“”é👍"))("“é” 👍 ‘é’") == "“é” 👍 'é'"
+    assert character_normaliser(ENGLISH | set("“”é👍"))("“é” 👍 ‘é’") == "“é” 👍 'é'"
 
 
 @given(text=st.text(), known=st.frozensets(st.characters()))
 def test_nothing_that_is_unknown_comes_in(text: str, known: frozenset[str]) -> None:
-    assert set(familiar(known)(text)) <= set(unicodedata.normalize("NFC", text)) | known
+    assert set(character_normaliser(known)(text)) <= set(unicodedata.normalize("NFC", text)) | known
 
 
 @given(text=st.text(alphabet=sorted(ENGLISH | {" "})))
 def test_plain_text_stays(text: str) -> None:
-    assert familiar(ENGLISH)(text) == text
+    assert character_normaliser(ENGLISH)(text) == text

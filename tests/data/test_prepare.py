@@ -14,7 +14,7 @@ from whilst.core.errors import UserError
 from whilst.core.files import read_json, sha256, sha256_lines, write_json
 from whilst.core.settings import Data
 from whilst.data import dataset as dataset_module
-from whilst.data.dataset import Dataset, Ragged
+from whilst.data.dataset import Dataset, TokenSequences
 from whilst.data.prepare import prepare
 from whilst.data.vocabulary import EOS, UNK
 
@@ -276,7 +276,7 @@ def test_another_format_is_refused_but_can_be_overwritten(data: Data) -> None:
 def test_ragged_gives_back_its_sentences(sentences: list[list[int]]) -> None:
     ended = [[*sentence, EOS] for sentence in sentences]
     offsets = np.cumsum([0, *map(len, ended)])
-    ragged = Ragged(np.array([id for sentence in ended for id in sentence], dtype=np.int32), offsets)
+    ragged = TokenSequences(np.array([id for sentence in ended for id in sentence], dtype=np.int32), offsets)
     assert [list(ragged[index]) for index in range(len(ragged))] == ended
     assert list(ragged.lengths) == [len(sentence) for sentence in ended]
     for outside in (-1, len(ragged)):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from whilst.data.sentences import ends_sentence, never, pauses
+from whilst.data.sentences import ends_sentence, is_clause_end, never_ends
 
 ENDS = '. ? ! word. word? word?! “word.” word.) 1990. 3.5. No. \u3002 \u597d\u3002 "yes!" ?"'
 NOT = 'word , word, Mr. (Dr. J. U.S. e.g. 3. ... … wait... " ) .5 a.m. no:'
@@ -11,7 +11,7 @@ NOT = 'word , word, Mr. (Dr. J. U.S. e.g. 3. ... … wait... " ) .5 a.m. no:'
 @pytest.mark.parametrize("word", ENDS.split())
 def test_ends_of_sentences(word: str) -> None:
     assert ends_sentence(word)
-    assert not never(word)
+    assert not never_ends(word)
 
 
 @pytest.mark.parametrize("word", NOT.split())
@@ -20,4 +20,4 @@ def test_what_looks_like_an_end(word: str) -> None:
 
 
 def test_pauses() -> None:
-    assert list(filter(pauses, ["word,", ";", "—", "so", ".", "“so,”"])) == ["word,", ";", "—", "“so,”"]
+    assert list(filter(is_clause_end, ["word,", ";", "—", "so", ".", "“so,”"])) == ["word,", ";", "—", "“so,”"]

@@ -64,7 +64,7 @@ def test_delays_are_those_of_the_words_that_were_written() -> None:
 def test_a_word_of_several_units_is_a_name_from_its_end_on() -> None:
     language = Language("src", BPESegmenter([]), Vocabulary(["a@@", f"b{BPESegmenter.END}", "a"]))
     units = [len(language.encode([word])[0]) for word in ("b", "axb", "b")]
-    assert language.names(["b", "axb", "b"]) == [(units[0] + units[1], "axb")]
+    assert language.unknown_words(["b", "axb", "b"]) == [(units[0] + units[1], "axb")]
 
 
 @given(

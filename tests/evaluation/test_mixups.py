@@ -15,7 +15,7 @@ from whilst.core.errors import UserError
 from whilst.core.policy_spec import PolicySpec, distinct
 from whilst.core.settings import MAX_POSITIONS, Data, Evaluate, Objective, Recipe
 from whilst.core.stage_times import FILE, read_stage_times
-from whilst.data.dataset import Dataset, pace_of, read_manifest
+from whilst.data.dataset import Dataset, length_ratio, read_manifest
 from whilst.data.prepare import prepare
 from whilst.evaluation.evaluate import check_evaluation, evaluate_run, find_asked, loader
 from whilst.evaluation.identity import origin
@@ -59,7 +59,7 @@ def test_the_diagonals_pace_is_that_of_the_training_text(whole: Recipe, toy_data
     lines = [f"{source}\t{target} {target}" for source, target in zip(*sides, strict=True)]
     (Path(toy_data.folder) / "train.tsv").write_text("\n".join(lines) + "\n")
     prepare(other)
-    paces = [pace_of(read_manifest(Path(data.dataset))) for data in (toy_data, other)]
+    paces = [length_ratio(read_manifest(Path(data.dataset))) for data in (toy_data, other)]
     assert paces[0] != paces[1]
     run = Path(whole.run)
     assert pace_in(run, dataclasses.replace(whole, data=other)) == paces[0]

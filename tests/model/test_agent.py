@@ -9,7 +9,7 @@ from torch import Tensor
 
 from whilst.core.settings import Agent as Settings
 from whilst.core.settings import Search
-from whilst.data.batches import Batch, padded
+from whilst.data.batches import Batch, pad_batch
 from whilst.data.dataset import Split
 from whilst.data.vocabulary import BOS, PAD
 from whilst.model.agent import Agent, Lesson, Observation, loss
@@ -44,7 +44,7 @@ def lesson(
 def test_lesson_spells_out_the_reads(
     model: Translator, random_split: Callable[..., Split], own_words: bool
 ) -> None:
-    batch = padded(random_split(10, 4), np.arange(10))
+    batch = pad_batch(random_split(10, 4), np.arange(10))
     reads = search(model, batch, FOUR, 1)
     given = lesson(model, batch, reads, own_words)
     reader = Reader(model, batch)
@@ -75,7 +75,7 @@ def test_step_by_step_is_all_at_once(
 ) -> None:
     torch.manual_seed(1)
     agent = Agent(settings, model.settings.width, 3).double().eval()
-    batch = padded(random_split(4, 5), np.arange(4))
+    batch = pad_batch(random_split(4, 5), np.arange(4))
     seen = lesson(model, batch, search(model, batch, FOUR, 1), True, ahead=True).seen
     assert seen.ahead is not None
     interval = torch.tensor([0, 2, 1, 0])
@@ -92,7 +92,7 @@ def test_step_by_step_is_all_at_once(
 
 def test_looking_ahead_is_what_would_be_written(model: Translator, random_split: Callable[..., Split]) -> None:
     """At every step: the state that the cached model has for the next token, after so much was read and written."""
-    batch = padded(random_split(6, 12), np.arange(6))
+    batch = pad_batch(random_split(6, 12), np.arange(6))
     path = search(model, batch, FOUR, 1)
     given = lesson(model, batch, path, True, ahead=True)
     assert given.seen.ahead is not None
@@ -114,7 +114,7 @@ def test_looking_ahead_is_what_would_be_written(model: Translator, random_split:
 
 
 def test_led_astray_it_is_told_what_is_wanted(model: Translator, random_split: Callable[..., Split]) -> None:
-    batch = padded(random_split(10, 13), np.arange(10))
+    batch = pad_batch(random_split(10, 13), np.arange(10))
     wanted, path = search(model, batch, FOUR, 1), search(model, batch, FOUR, 3)
     given = lesson(model, batch, path, True, wanted=wanted)
     seen = 0
@@ -131,7 +131,7 @@ def test_led_astray_it_is_told_what_is_wanted(model: Translator, random_split: C
 
 
 def test_loss_counts_only_what_the_agent_decides(model: Translator, random_split: Callable[..., Split]) -> None:
-    batch = padded(random_split(6, 9), np.arange(6))
+    batch = pad_batch(random_split(6, 9), np.arange(6))
     given = lesson(model, batch, search(model, batch, FOUR, 1), True)
     odds = torch.zeros_like(given.action, dtype=torch.float64)
     expected = float(given.counts.sum()) * float(torch.log(torch.tensor(2.0, dtype=torch.float64)))
@@ -141,7 +141,7 @@ def test_loss_counts_only_what_the_agent_decides(model: Translator, random_split
 
 
 def test_an_agent_learns_its_lessons(model: Translator, random_split: Callable[..., Split]) -> None:
-    batch = padded(random_split(12, 10), np.arange(12))
+    batch = pad_batch(random_split(12, 10), np.arange(12))
     given = lesson(model, batch, search(model, batch, FOUR, 1), True)
     torch.manual_seed(1)
     agent = Agent(Settings(hidden=32, dropout=0.0), model.settings.width, 1).double()

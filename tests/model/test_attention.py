@@ -17,7 +17,7 @@ from torch._inductor.virtualized import V
 from torch.nn.attention.flex_attention import BlockMask, create_mask
 
 from whilst.core.settings import Objective
-from whilst.data.batches import BLOCK, Batch, Tokens, packed, padded
+from whilst.data.batches import BLOCK, Batch, Tokens, pack_batch, pad_batch
 from whilst.data.dataset import Split
 from whilst.model.attention import (
     FlexTiles,
@@ -68,7 +68,7 @@ def tile_size(request: pytest.FixtureRequest) -> Iterator[int]:
 def test_block_mask_is_dense_mask(random_split: MakeSplit, seed: int, longest: int, k: int) -> None:
     split = random_split(SIZE // longest, seed, longest)
     # One source block more than needed: padding at the end may fill a whole tile.
-    batch = packed(split, np.arange(len(split.source)), SIZE + BLOCK, SIZE)
+    batch = pack_batch(split, np.arange(len(split.source)), SIZE + BLOCK, SIZE)
     for queries, limits, keys in views(batch, k):
         made, wanted = made_dense(block_mask(queries, limits, keys)), dense_mask(queries, limits, keys)
         real = queries.segment[0] < batch.sentences
@@ -95,7 +95,7 @@ def test_block_mask_visits_few_tiles(random_split: MakeSplit) -> None:
     """Visiting all of them would be correct but slow."""
     split = random_split(130, 0, 30)
     tiles = 1 + max(len(split.source.tokens), len(split.target.tokens)) // BLOCK
-    batch = packed(split, np.arange(130), tiles * BLOCK, tiles * BLOCK)
+    batch = pack_batch(split, np.arange(130), tiles * BLOCK, tiles * BLOCK)
     mask = block_mask(batch.target_at, batch.target_at.position + 1, batch.source_at)
     assert mask.kv_num_blocks.sum() < 0.25 * tiles**2
     # Causal attention visits one or two tiles, never a later one.
@@ -105,7 +105,7 @@ def test_block_mask_visits_few_tiles(random_split: MakeSplit) -> None:
 
 
 def test_dense_mask_is_a_plain_loop(split: Split) -> None:
-    batch = padded(split, np.arange(4))
+    batch = pad_batch(split, np.arange(4))
     rows, width, height = len(batch.source), batch.source.shape[1], batch.target.shape[1]
     seen = sampling.wait_k(Objective(k=2), batch, torch.Generator())
     mask = dense_mask(batch.target_at, seen, batch.source_at)
@@ -121,7 +121,7 @@ def test_dense_mask_is_a_plain_loop(split: Split) -> None:
 def test_every_query_sees_a_key(split: Split, k: int, layout: str) -> None:
     """Padding too: a softmax over nothing is NaN, which would spread."""
     chosen = np.arange(16)
-    batch = packed(split, chosen, SIZE, SIZE) if layout == "packed" else padded(split, chosen)
+    batch = pack_batch(split, chosen, SIZE, SIZE) if layout == "packed" else pad_batch(split, chosen)
     for queries, limits, keys in views(batch, k):
         assert bool(dense_mask(queries, limits, keys).any(-1).all())
         if batch.packed:
@@ -131,7 +131,7 @@ def test_every_query_sees_a_key(split: Split, k: int, layout: str) -> None:
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile:UserWarning")
 @pytest.mark.parametrize("which", range(4))
 def test_flex_attention_is_sdpa(split: Split, which: int) -> None:
-    batch = packed(split, np.arange(30), SIZE + BLOCK, SIZE)
+    batch = pack_batch(split, np.arange(30), SIZE + BLOCK, SIZE)
     queries, limits, keys = views(batch, 3)[which]
     torch.manual_seed(0)
     query = torch.randn(1, 2, queries.position.shape[1], 16)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from whilst.core.settings import Model
-from whilst.data.batches import padded
+from whilst.data.batches import pad_batch
 from whilst.data.dataset import Split
 from whilst.data.vocabulary import PAD
 from whilst.model.forward import decoded
@@ -25,7 +25,7 @@ Make = Callable[..., Translator]
 def taught(model: Translator, split: Split) -> list[Tensor]:
     """Loss and gradients in training, everything drawn anew from one seed."""
     torch.manual_seed(3)
-    batch = padded(split, np.arange(12))
+    batch = pad_batch(split, np.arange(12))
     loss = cross_entropy(model.train(), decoded(model, batch, batch.source_lengths), batch.labels, 0.1)
     return [loss.detach(), *torch.autograd.grad(loss, list(model.parameters()))]
 
@@ -89,7 +89,7 @@ def test_lots_are_drawn_alike_and_apart(tiny: Model, translator: Make) -> None:
 
 def test_dropout_by_lots_is_dropout(tiny: Model, translator: Make, split: Split) -> None:
     """States vary from pass to pass, each with lots of its own, as much as with PyTorch's."""
-    batch = padded(split, np.arange(30))
+    batch = pad_batch(split, np.arange(30))
     spreads = []
     for shortcuts in ((), ("dropout",)):
         model = translator(dataclasses.replace(tiny, dropout=0.3)).train()

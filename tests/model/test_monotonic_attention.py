@@ -17,7 +17,7 @@ from tests.policy.test_learnt import LIMITS, essence, three_ways
 from whilst.core.errors import UserError
 from whilst.core.files import read_json
 from whilst.core.settings import Data, Evaluate, Objective, Recipe
-from whilst.data.batches import Tokens, packed, padded
+from whilst.data.batches import Tokens, pack_batch, pad_batch
 from whilst.data.dataset import Dataset, Split
 from whilst.data.vocabulary import BOS, EOS
 from whilst.decoding.batched import translate_batch
@@ -223,7 +223,7 @@ def test_a_batch_is_its_sentences(monotone: Translator, split: Split) -> None:
     objective = Objective(name="mma", latency_average=0.3, latency_variance=0.2)
 
     def loss(numbers: list[int]) -> float:
-        batch, walk = padded(split, np.array(numbers)), Delays()
+        batch, walk = pad_batch(split, np.array(numbers)), Delays()
         seen = RULES["mma"](objective, batch, torch.Generator())
         assert torch.equal(seen, batch.source_lengths), "heads decide for themselves how much they see"
         states = decoded(monotone, batch, seen, walk)
@@ -234,7 +234,7 @@ def test_a_batch_is_its_sentences(monotone: Translator, split: Split) -> None:
 
 
 def test_packed_batches_are_refused(monotone: Translator, split: Split) -> None:
-    batch = packed(split, np.arange(4), 128, 128)
+    batch = pack_batch(split, np.arange(4), 128, 128)
     cross = crosses(monotone)[0]
     states = draw(1, 128, 16)
     with pytest.raises(UserError, match="needs padded batches"):
@@ -262,7 +262,7 @@ def recipe(toy_data: Data, toy_folder: Path, tmp_path: Path) -> Recipe:
 
 @torch.inference_mode()
 def mean_delay(run: Path, dataset: Dataset) -> float:
-    batch, walk = padded(dataset.split("valid"), np.arange(20)), Delays()
+    batch, walk = pad_batch(dataset.split("valid"), np.arange(20)), Delays()
     decoded(load_run(run, CPU).model, batch, batch.source_lengths, walk)
     return float(torch.cat(walk.layers).mean())
 

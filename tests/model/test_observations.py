@@ -14,7 +14,7 @@ from torch.nn.attention.flex_attention import BlockMask
 from tests.helpers.runs import CPU, Replayed, short_recipe
 from whilst.core.settings import Agent as Settings
 from whilst.core.settings import Data, Search
-from whilst.data.batches import BLOCK, Batch, packed, padded
+from whilst.data.batches import BLOCK, Batch, pack_batch, pad_batch
 from whilst.data.dataset import Dataset, Split
 from whilst.data.vocabulary import PAD
 from whilst.model.agent import Agent
@@ -34,7 +34,7 @@ uncompiled = pytest.mark.filterwarnings("ignore:flex_attention called without to
 def test_the_next_token_is_the_first_that_needs_more(random_split: MakeSplit) -> None:
     """By counting, in both layouts."""
     split = random_split(9, 3)
-    rows = padded(split, np.arange(9))
+    rows = pad_batch(split, np.arange(9))
     packing = Packing.of(rows, BLOCK)
     row = packing.pack(rows)
     path = wait_k(2, rows.target_at.position, rows.source_lengths)
@@ -52,7 +52,7 @@ def test_the_next_token_is_the_first_that_needs_more(random_split: MakeSplit) ->
 
 def test_padding_costs_two_tiles_at_most(random_split: MakeSplit) -> None:
     """One of padding that saw all of it would make a tile of every pair: most of the time of an update."""
-    batch = packed(random_split(9, 3), np.arange(9), 8 * BLOCK, 8 * BLOCK)
+    batch = pack_batch(random_split(9, 3), np.arange(9), 8 * BLOCK, 8 * BLOCK)
     path = wait_k(2, batch.target_at.position, batch.source_lengths)
     tiles = back_mask(batch, next_tokens(batch, path))
     assert isinstance(tiles, BlockMask)
@@ -64,9 +64,9 @@ def test_padding_costs_two_tiles_at_most(random_split: MakeSplit) -> None:
 
 def test_packing_on_a_device_is_packing(random_split: MakeSplit) -> None:
     split, chosen = random_split(20, 4), np.arange(20)[::-1].copy()
-    batch = padded(split, chosen)
+    batch = pad_batch(split, chosen)
     found = Packing.of(batch, 200).pack(batch)
-    wanted = packed(split, chosen, 3 * BLOCK, 2 * BLOCK)
+    wanted = pack_batch(split, chosen, 3 * BLOCK, 2 * BLOCK)
     for one, other in zip(found.tensors(), wanted.tensors(), strict=True):
         assert torch.equal(one, other)
     assert found.packed
@@ -85,7 +85,7 @@ def parts(shown: Looks, batch: Batch, path: Tensor) -> list[Tensor]:
 @uncompiled
 @pytest.mark.parametrize("own_words", [True, False])
 def test_both_layouts_show_the_same(model: Translator, random_split: MakeSplit, own_words: bool) -> None:
-    batch = padded(random_split(24, 6), np.arange(24))
+    batch = pad_batch(random_split(24, 6), np.arange(24))
     path = search(model, batch, FOUR, 1)
     packing = Packing.of(batch, 2 * BLOCK)
     whole = look(model, packing.pack(batch), packing.pack_target(path, 1), own_words, ahead=True)
@@ -103,7 +103,7 @@ def test_padding_has_no_place_beyond_those_that_are_known(
 ) -> None:
     """Counted from where padding begins it would have."""
     monkeypatch.setitem(model._buffers, "sinusoids", model.get_buffer("sinusoids")[:BLOCK])
-    batch = padded(random_split(2, 6), np.arange(2))
+    batch = pad_batch(random_split(2, 6), np.arange(2))
     path = search(model, batch, FOUR, 1)
     packing = Packing.of(batch, 4 * BLOCK)
     whole = packing.unpack(look(model, packing.pack(batch), packing.pack_target(path, 1), False, ahead=True))
@@ -130,7 +130,7 @@ def test_a_recorded_look_gives_the_same_loss(
     monkeypatch.setattr(tasks, "CapturedGraph", Replayed)
     monkeypatch.setattr(Looks, "slim", lambda shown: shown)
     for chosen in (np.arange(30), np.arange(30, 40)):  # two shapes, one recording
-        batch = padded(split, chosen)
+        batch = pad_batch(split, chosen)
         drawn = torch.zeros(2, len(chosen), dtype=torch.long)
         task.labels["train"].keep(batch, search(model, batch, FOUR, 1)[None])
         wanted = task.loss(batch, drawn)

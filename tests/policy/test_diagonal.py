@@ -12,7 +12,7 @@ from tests.helpers.runs import CPU
 from whilst.core.errors import UserError
 from whilst.core.policy_spec import PolicySpec
 from whilst.core.settings import Data, Evaluate, Limits, Model, Recipe
-from whilst.data.dataset import Dataset, Split, pace_of, read_manifest
+from whilst.data.dataset import Dataset, Split, length_ratio, read_manifest
 from whilst.decoding.batched import translate, translate_batch
 from whilst.evaluation.evaluate import choose
 from whilst.evaluation.identity import system_name
@@ -51,7 +51,7 @@ def test_a_slope_of_one_is_wait_k(model: Translator, random_split: Callable[...,
 
 def test_the_run_finds_its_pace(toy_dataset: Dataset, toy_data: Data, tiny: Model) -> None:
     split = toy_dataset.split("train")
-    pace = pace_of(read_manifest(toy_dataset.path))
+    pace = length_ratio(read_manifest(toy_dataset.path))
     assert pace == (len(split.source.tokens), len(split.target.tokens))
     model = Translator(tiny, len(toy_dataset.source), len(toy_dataset.target)).to(CPU)
     recipe = Recipe(model=tiny, data=toy_data)

@@ -11,7 +11,7 @@ from tests.conftest import make_split
 from whilst.core.policy_spec import PolicySpec
 from whilst.core.settings import Agent as Settings
 from whilst.core.settings import Limits, Search
-from whilst.data.batches import padded
+from whilst.data.batches import pad_batch
 from whilst.data.dataset import Split
 from whilst.decoding.batched import Decoding, translate, translate_batch
 from whilst.decoding.loop import Output
@@ -39,7 +39,7 @@ def learnt(model: Translator, settings: Settings) -> Learnt:
     """A random agent that cares, and READs about as often as it WRITEs."""
     torch.manual_seed(3)
     agent = Agent(settings, model.settings.width, 2).double().eval()
-    batch = padded(make_split(20, 20), np.arange(20))
+    batch = pad_batch(make_split(20, 20), np.arange(20))
     path = search(model, batch, FOUR, 1)
     seen = lesson(batch, path, look(model, batch, path, own_words=True, ahead=True)).seen
     with torch.no_grad():
@@ -93,7 +93,7 @@ def test_a_threshold_makes_it_wait(model: Translator, sources: list[list[int]]) 
 def test_the_oracle_is_obeyed(model: Translator, random_split: Callable[..., Split]) -> None:
     split = random_split(9, 22)
     sources = [split.source[i].tolist() for i in range(9)]
-    found = search(model, padded(split, np.arange(9)), FOUR, 1).tolist()
+    found = search(model, pad_batch(split, np.arange(9)), FOUR, 1).tolist()
     lengths = split.target.lengths.tolist()
     reads = [row[:length] for row, length in zip(found, lengths, strict=True)]
     batched, alone, live = three_ways(model, sources, Oracle(PolicySpec("oracle"), reads))

@@ -12,8 +12,8 @@ from tests.helpers.runs import CPU, short_recipe
 from whilst.core.errors import UserError
 from whilst.core.policy_spec import PolicySpec
 from whilst.core.settings import Agent, Data, Evaluate, Limits, Objective, Recipe, Search
-from whilst.data.batches import padded
-from whilst.data.dataset import Ragged, Split
+from whilst.data.batches import pad_batch
+from whilst.data.dataset import Split, TokenSequences
 from whilst.data.vocabulary import PAD
 from whilst.decoding import reference
 from whilst.decoding.batched import translate
@@ -34,7 +34,9 @@ LIMITS = Limits(1.5, 4)
 def own(model: Translator, split: Split) -> Split:
     """The split with the model's translations as targets."""
     lines = [split.source[i].tolist() for i in range(len(split.source))]
-    return Split(split.source, Ragged.of([o.sentence for o in translate(model, lines, Full(), LIMITS, 8)]))
+    return Split(
+        split.source, TokenSequences.from_lists([o.sentence for o in translate(model, lines, Full(), LIMITS, 8)])
+    )
 
 
 @pytest.mark.parametrize("agreement", ["token", "lasting"])
@@ -42,7 +44,7 @@ def test_one_pass_a_length_finds_what_translating_every_prefix_does(
     model: Translator, random_split: Callable[..., Split], agreement: Agreement
 ) -> None:
     split = own(model, random_split(30, 41))
-    batch = padded(split, np.arange(30))
+    batch = pad_batch(split, np.arange(30))
     found = needed(model, batch, agreement)
     assert bool((found[:, 1:] >= found[:, :-1]).all())
     spread = set()
@@ -56,7 +58,7 @@ def test_one_pass_a_length_finds_what_translating_every_prefix_does(
 
 
 def test_a_token_never_needs_more_than_to_last(model: Translator, random_split: Callable[..., Split]) -> None:
-    batch = padded(own(model, random_split(30, 42)), np.arange(30))
+    batch = pad_batch(own(model, random_split(30, 42)), np.arange(30))
     once, lasting = needed(model, batch, "token"), needed(model, batch, "lasting")
     assert bool((once <= lasting).all())
     assert bool((once < lasting).any())
@@ -66,7 +68,7 @@ def test_within_an_interval_a_token_waits_till_it_agrees_or_the_interval_ends(
     model: Translator, random_split: Callable[..., Split]
 ) -> None:
     split, interval = own(model, random_split(30, 44)), Interval(1, 6, "ratio")
-    batch = padded(split, np.arange(30))
+    batch = pad_batch(split, np.arange(30))
     found = search_all(model, batch, agreeing(Search(intervals=((1, 6),), slope="ratio", target="belief")))[0]
     paths = [interval.reads(batch, offset).tolist() for offset in range(6)]
     agreed, waited = 0, 0
@@ -87,7 +89,7 @@ def test_within_an_interval_a_token_waits_till_it_agrees_or_the_interval_ends(
 def test_labels_of_a_split_serve_any_batch(model: Translator, random_split: Callable[..., Split]) -> None:
     split = own(model, random_split(25, 43))
     labels = find_agreement(model, "lasting", split, tokens=60)
-    batch = padded(split, np.random.default_rng(1).permutation(25)[:9])
+    batch = pad_batch(split, np.random.default_rng(1).permutation(25)[:9])
     kept = labels.of(batch, torch.zeros(9, dtype=torch.long))
     real = batch.labels != PAD
     assert torch.equal(kept[real], needed(model, batch, "lasting")[real])

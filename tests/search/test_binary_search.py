@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from whilst.core.settings import Model, Search
-from whilst.data.batches import Batch, packed, padded
+from whilst.data.batches import Batch, pack_batch, pad_batch
 from whilst.data.dataset import Split
 from whilst.data.vocabulary import PAD
 from whilst.model.attention import dense_mask
@@ -87,7 +87,7 @@ def slow(model: Translator, batch: Batch, first: int, size: int, ratio: bool) ->
 def test_table_search_is_the_slow_one(
     model: Translator, random_split: Callable[..., Split], first: int, size: int, ratio: bool
 ) -> None:
-    batch = padded(random_split(6, 3), np.arange(6))
+    batch = pad_batch(random_split(6, 3), np.arange(6))
     found = search(model, batch, one(first, size, slope="ratio" if ratio else "one"), first)
     for row, expected in enumerate(slow(model, batch, first, size, ratio)):
         assert found[row, : len(expected)].tolist() == expected
@@ -97,7 +97,7 @@ def test_table_search_is_the_slow_one(
 def test_reads_lie_in_the_interval_and_never_fall(
     model: Translator, random_split: Callable[..., Split], seed: int, first: int, size: int, slope: str
 ) -> None:
-    batch = padded(random_split(4, seed), np.arange(4))
+    batch = pad_batch(random_split(4, seed), np.arange(4))
     interval = Interval(first, size, "one" if slope == "one" else "ratio")
     for condition in CONDITIONS:
         found = search(model, batch, one(first, size, slope=slope, condition=condition), first)
@@ -114,7 +114,7 @@ def test_step_by_step_agrees_where_it_must(
     model: Translator, random_split: Callable[..., Split], condition: str, size: int
 ) -> None:
     """With two reads to choose from, the bounds of all tokens are the two paths of the table."""
-    batch = padded(random_split(8, 5), np.arange(8))
+    batch = pad_batch(random_split(8, 5), np.arange(8))
     for target in ("reference", "belief"):
         settings = one(2, size, condition=condition, target=target)
         assert torch.equal(search(model, batch, settings, 2), search_step_by_step(model, batch, settings, 2))
@@ -122,7 +122,7 @@ def test_step_by_step_agrees_where_it_must(
 
 def test_step_by_step_agrees_on_first_tokens(model: Translator, random_split: Callable[..., Split]) -> None:
     """The first token has no past that could have followed another path."""
-    batch = padded(random_split(12, 6), np.arange(12))
+    batch = pad_batch(random_split(12, 6), np.arange(12))
     settings = one(1, 7)
     fast, exact = search(model, batch, settings, 1), search_step_by_step(model, batch, settings, 1)
     assert torch.equal(fast[:, 0], exact[:, 0])
@@ -131,7 +131,7 @@ def test_step_by_step_agrees_on_first_tokens(model: Translator, random_split: Ca
 
 def test_packed_finds_what_padded_finds(model: Translator, random_split: Callable[..., Split]) -> None:
     split, chosen = random_split(9, 7), np.arange(9)
-    rows, row = padded(split, chosen), packed(split, chosen, 128, 128)
+    rows, row = pad_batch(split, chosen), pack_batch(split, chosen, 128, 128)
     interval = Interval(1, 5, "ratio")
     by_rows = search(model, rows, one(1, 5, slope="ratio"), 1)
     # Dense masks, since FlexAttention is for GPUs: tested is how the layout keeps sentences apart.
@@ -152,7 +152,7 @@ def test_packed_finds_what_padded_finds(model: Translator, random_split: Callabl
 
 def test_a_sentence_of_its_own_first_interval(model: Translator, random_split: Callable[..., Split]) -> None:
     """`first` may differ from sentence to sentence: one table serves all."""
-    batch = padded(random_split(6, 8), np.arange(6))
+    batch = pad_batch(random_split(6, 8), np.arange(6))
     firsts = torch.tensor([1, 3, 1, 3, 5, 5])[:, None]
     mixed = search(model, batch, one(1, 5), firsts)
     for first in (1, 3, 5):
@@ -165,7 +165,7 @@ def test_a_sentence_of_its_own_first_interval(model: Translator, random_split: C
 def test_one_table_serves_all_intervals(
     model: Translator, random_split: Callable[..., Split], slope: str, target: str
 ) -> None:
-    batch = padded(random_split(8, 9), np.arange(8))
+    batch = pad_batch(random_split(8, 9), np.arange(8))
     firsts = (2, 1, 5)
     settings = one(1, 1, intervals=tuple((first, first + 3) for first in firsts), slope=slope, target=target)
     found = search_all(model, batch, settings)
@@ -174,7 +174,7 @@ def test_one_table_serves_all_intervals(
 
 
 def test_what_reads_do_not_change_is_computed_once(model: Translator, random_split: Callable[..., Split]) -> None:
-    batch = padded(random_split(6, 3), np.arange(6))
+    batch = pad_batch(random_split(6, 3), np.arange(6))
     reader = Reader(model, batch, "belief")
     inner = [part for name, part in model.named_modules() if name.endswith("cross.key_value")]
     parts = [model.target_embedding, *inner]
@@ -195,7 +195,7 @@ def test_what_reads_do_not_change_is_computed_once(model: Translator, random_spl
 def test_the_belief_is_what_the_model_says_after_the_whole_source(
     model: Translator, random_split: Callable[..., Split]
 ) -> None:
-    batch = padded(random_split(5, 10), np.arange(5))
+    batch = pad_batch(random_split(5, 10), np.arange(5))
     reader = Reader(model, batch, "belief")
     assert torch.allclose(reader.find(batch.source_lengths).chance, torch.ones((), dtype=torch.float64))
     seen = (batch.target_at.position + 1).minimum(batch.source_lengths)
@@ -217,7 +217,7 @@ def test_logits_are_sharp_whatever_the_states_are(tiny: Model, translator: Calla
 
 def test_belief_does_not_ask_the_reference(model: Translator, random_split: Callable[..., Split]) -> None:
     """Another last word in the reference changes what the paper's search finds for it, not what belief does."""
-    batch = padded(random_split(30, 11), np.arange(30))
+    batch = pad_batch(random_split(30, 11), np.arange(30))
     last = (batch.labels != PAD).sum(1, keepdim=True) - 1
     other = dataclasses.replace(batch, labels=batch.labels.scatter(1, last, 5))
     settings = one(1, 6, target="belief")

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from tests.helpers.runs import CPU, Replayed, changed, short_recipe
 from whilst.core.settings import Data, Recipe, Search
-from whilst.data.batches import BLOCK, padded
+from whilst.data.batches import BLOCK, pad_batch
 from whilst.data.dataset import Dataset, Split
 from whilst.data.vocabulary import PAD
 from whilst.model.agent import Agent
@@ -29,7 +29,7 @@ def test_labels_are_what_search_finds(model: Translator, random_split: Callable[
     settings = Search(intervals=((1, 4), (3, 6)), target="belief", tolerance=0.01)
     labels = find_labels(model, settings, split, tokens=40)
     random = np.random.default_rng(1)
-    batch = padded(split, random.permutation(25)[:10])
+    batch = pad_batch(split, random.permutation(25)[:10])
     numbers = torch.from_numpy(random.integers(0, 2, 10))
     kept = labels.of(batch, numbers)
     found = search(model, batch, settings, torch.tensor([1, 3])[numbers][:, None])

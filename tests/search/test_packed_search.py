@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.helpers.runs import CPU, Replayed, short_recipe
 from whilst.core.settings import Data, Search
-from whilst.data.batches import BLOCK, packed
+from whilst.data.batches import BLOCK, pack_batch
 from whilst.data.dataset import Dataset, Split
 from whilst.data.vocabulary import PAD
 from whilst.model.transformer import Translator
@@ -41,7 +41,7 @@ def test_a_row_finds_what_passes_find(
     model: Translator, random_split: MakeSplit, target: Any, slope: Any, condition: Any
 ) -> None:
     split = random_split(16, 3)
-    batch = packed(split, np.arange(16), 2 * BLOCK, 2 * BLOCK)
+    batch = pack_batch(split, np.arange(16), 2 * BLOCK, 2 * BLOCK)
     real = batch.labels != PAD
     settings = Search(((0, 4), (3, 7)), slope, condition, target)
     firsts = torch.tensor([0, 3])[torch.arange(17) % 2]
@@ -61,7 +61,7 @@ def test_looks_are_counted_without_a_gpu(
 ) -> None:
     """As many as are laid, in a row of that very size."""
     split = random_split(5, seed)
-    batch = packed(split, np.arange(5), BLOCK, BLOCK)
+    batch = pack_batch(split, np.arange(5), BLOCK, BLOCK)
     first = max(first, 2 - size)  # an interval must have something to read
     settings = Search(((first, first + size - 1),), slope, target="belief" if believes else "reference")
     firsts = np.full(5, first)
@@ -99,7 +99,7 @@ def test_a_recorded_search_finds_the_same(
     monkeypatch.setattr(tasks, "CapturedGraph", Replayed)
     recorded = []
     for count in (10, 9, 30):
-        batch = packed(toy_dataset.split("train"), np.arange(count) + count, 4 * BLOCK, 4 * BLOCK)
+        batch = pack_batch(toy_dataset.split("train"), np.arange(count) + count, 4 * BLOCK, 4 * BLOCK)
         firsts = torch.tensor([1, 3])[torch.arange(count + 1) % 2]
         found = task.search_captured(model, batch, settings, firsts)
         assert torch.equal(found, search_sentences(model, batch, settings, firsts))

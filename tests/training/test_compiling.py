@@ -10,7 +10,7 @@ from torch.fx import GraphModule
 
 from whilst.core.distributed import start_compile_workers
 from whilst.core.settings import Model, Search
-from whilst.data.batches import padded
+from whilst.data.batches import pad_batch
 from whilst.data.dataset import Split
 from whilst.model.forward import decoded
 from whilst.model.transformer import Translator
@@ -42,7 +42,7 @@ def test_layers_of_a_kind_are_compiled_once(
     assert len(model.decoder) > 1
     for layer in (*model.encoder, *model.decoder):
         layer.compile(dynamic=False, backend=compiler)
-    batch = padded(random_split(4, 1), np.arange(4))
+    batch = pad_batch(random_split(4, 1), np.arange(4))
 
     def train() -> int:
         decoded(model.train(), batch, batch.source_lengths)

@@ -11,7 +11,7 @@ from tests.helpers.runs import CPU, history, short_recipe
 from whilst.core.errors import UserError
 from whilst.core.files import read_json, write_json
 from whilst.core.settings import Data, Evaluate, Limits, Recipe
-from whilst.data.dataset import Dataset, Ragged
+from whilst.data.dataset import Dataset, TokenSequences
 from whilst.data.vocabulary import EOS, Language, Vocabulary
 from whilst.decoding.batched import translate_batch
 from whilst.model.checkpoint import load_run, save_tensors
@@ -47,7 +47,7 @@ def test_they_are_kept_until_the_weights_change(
     first = translated(trained, toy_dataset, tmp_path, SETTINGS, ("valid",))["valid"]
     calls: list[str] = []
 
-    def fake(*arguments: object) -> Ragged:
+    def fake(*arguments: object) -> TokenSequences:
         calls.append(str(arguments[-1]))
         return first
 

@@ -11,7 +11,7 @@ from tests.helpers.runs import CPU, LAST, about, changed, elsewhere, short_recip
 from whilst.core.errors import UserError
 from whilst.core.files import read_json, sha256
 from whilst.core.settings import Data, Evaluate, Recipe
-from whilst.data.dataset import Dataset, Ragged
+from whilst.data.dataset import Dataset, TokenSequences
 from whilst.data.prepare import prepare
 from whilst.evaluation.record import read_record
 from whilst.model.checkpoint import load_run
@@ -150,12 +150,12 @@ def test_anything_is_better_than_no_number() -> None:
 
 
 def test_damaged_units_are_a_line_not_a_traceback(tmp_path: Path) -> None:
-    Ragged.of([[5, 2], [2]]).save(tmp_path, "train.source")
-    assert np.array_equal(Ragged.open(tmp_path, "train.source").tokens, [5, 2, 2])
+    TokenSequences.from_lists([[5, 2], [2]]).save(tmp_path, "train.source")
+    assert np.array_equal(TokenSequences.open(tmp_path, "train.source").tokens, [5, 2, 2])
     assert len(list(tmp_path.iterdir())) == 2
     (tmp_path / "train.source.tokens.npy").write_bytes(b"")
     with pytest.raises(UserError, match=r"train\.source is missing or damaged"):
-        Ragged.open(tmp_path, "train.source")
+        TokenSequences.open(tmp_path, "train.source")
     (tmp_path / "manifest.json").write_text("[]")
     with pytest.raises(UserError, match=r"manifest\.json is damaged"):
         Dataset.open(tmp_path)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from whilst.core.settings import Model, Objective
-from whilst.data.batches import BLOCK, Batch, packed, padded
+from whilst.data.batches import BLOCK, Batch, pack_batch, pad_batch
 from whilst.data.dataset import Split
 from whilst.data.vocabulary import PAD
 from whilst.model.forward import decoded
@@ -34,7 +34,7 @@ def loss(model: Translator, batch: Batch, objective: Objective, smoothing: float
 def both_layouts(split: Split, chosen: list[int]) -> tuple[Batch, Batch]:
     """Padded; and packed, but with dense masks, for want of FlexAttention's backward on CPUs."""
     indices = np.array(chosen)
-    return padded(split, indices), dataclasses.replace(packed(split, indices, BLOCK, BLOCK), packed=False)
+    return pad_batch(split, indices), dataclasses.replace(pack_batch(split, indices, BLOCK, BLOCK), packed=False)
 
 
 OBJECTIVES = [
@@ -127,7 +127,7 @@ def test_multi_path_with_a_share_of_whole_sources(split: Split, layout: int) -> 
 
 
 def test_draws_depend_on_the_generator_only(split: Split) -> None:
-    batch = padded(split, np.arange(8))
+    batch = pad_batch(split, np.arange(8))
     for objective in OBJECTIVES[2:]:
         assert torch.equal(draw(objective, batch, 1), draw(objective, batch, 1))
         assert len({tuple(draw(objective, batch, seed).flatten().tolist()) for seed in range(5)}) > 1
@@ -145,7 +145,7 @@ def test_wait_k_beyond_the_source_is_full(split: Split, model: Translator, layou
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.6])
 def test_label_smoothing_is_the_formula(split: Split, model: Translator, smoothing: float) -> None:
     """(1 - s) times the label's surprisal plus s times the mean surprisal of all units."""
-    batch = padded(split, np.arange(6))
+    batch = pad_batch(split, np.arange(6))
     states = decoded(model, batch, batch.source_lengths).detach()
     surprisals = -(states @ model.target_embedding.weight.detach().T).log_softmax(-1)
     wanted = 0.0
@@ -158,14 +158,14 @@ def test_label_smoothing_is_the_formula(split: Split, model: Translator, smoothi
 
 
 def test_r_drop_is_zero_without_dropout(split: Split, model: Translator) -> None:
-    batch = padded(split, np.arange(6))
+    batch = pad_batch(split, np.arange(6))
     states = decoded(model, batch, batch.source_lengths)
     plain = cross_entropy(model, states, batch.labels, 0.1)
     torch.testing.assert_close(r_drop(model, (states, states), batch.labels, 0.1, 5.0), plain)
 
 
 def test_r_drop_is_the_formula_with_dropout(split: Split, model: Translator) -> None:
-    batch = padded(split, np.arange(6))
+    batch = pad_batch(split, np.arange(6))
     noisy = copy.deepcopy(model).train()
     torch.manual_seed(0)
     one, other = (decoded(noisy, batch, batch.source_lengths).detach() for _ in range(2))
@@ -179,7 +179,7 @@ def test_r_drop_is_the_formula_with_dropout(split: Split, model: Translator) -> 
 
 
 def test_divergence_is_the_formula(split: Split, model: Translator) -> None:
-    batch = padded(split, np.arange(6))
+    batch = pad_batch(split, np.arange(6))
     few = decoded(model, batch, torch.ones_like(batch.source_lengths)).detach()
     whole = decoded(model, batch, batch.source_lengths).detach()
     p, q = (model.logits(states).detach().float().softmax(-1) for states in (whole, few))
@@ -189,7 +189,7 @@ def test_divergence_is_the_formula(split: Split, model: Translator) -> None:
 
 
 def test_no_gradient_flows_into_the_belief(split: Split, model: Translator) -> None:
-    batch = padded(split, np.arange(6))
+    batch = pad_batch(split, np.arange(6))
     few = decoded(model, batch, torch.ones_like(batch.source_lengths)).detach().requires_grad_()
     whole = decoded(model, batch, batch.source_lengths).detach().requires_grad_()
     divergence(model, few, whole, batch.labels).backward()  # type: ignore[no-untyped-call]
@@ -203,8 +203,8 @@ def test_padding_costs_nothing(split: Split, model: Translator) -> None:
     lengths = split.target.lengths
     short, long = int(lengths.argmin()), int(lengths.argmax())
     assert lengths[short] < lengths[long]
-    alone = [loss(model, padded(split, np.array([i])), Objective("full")).item() for i in (short, long)]
-    both = loss(model, padded(split, np.array([short, long])), Objective("full")).item()
+    alone = [loss(model, pad_batch(split, np.array([i])), Objective("full")).item() for i in (short, long)]
+    both = loss(model, pad_batch(split, np.array([short, long])), Objective("full")).item()
     assert both == pytest.approx(sum(alone), rel=1e-6)
 
 
@@ -213,7 +213,7 @@ def test_half_precision_is_for_training_under_autocast(
     split: Split, tiny: Model, translator: Callable[..., Translator], training: bool, shortcuts: list[str]
 ) -> None:
     """There the states between layers are bf16 too, and the loss is nearly the same."""
-    batch = padded(split, np.arange(20))
+    batch = pad_batch(split, np.arange(20))
     model = translator(dataclasses.replace(tiny, dropout=0.0)).float().train(training)
     model.hasten(shortcuts)
     exact = loss(model, batch, Objective("full"))

@@ -10,7 +10,7 @@ from tests.conftest import crosses, make_model
 from tests.helpers.runs import CPU, assert_same, changed, elsewhere, short_recipe, tensors
 from whilst.core.errors import UserError
 from whilst.core.settings import Data, Model, Objective, Recipe
-from whilst.data.batches import padded
+from whilst.data.batches import pad_batch
 from whilst.data.dataset import Dataset, Split
 from whilst.model.forward import decoded
 from whilst.model.monotonic_attention import from_soft
@@ -34,7 +34,7 @@ def test_heads_attend_as_they_did_before(tiny: Model, model: Translator, split: 
     for cross in crosses(made):
         assert bool(cross.query.weight[tiny.width :].any()), "where to stop begins with weights of its own"
         cross.bias.data.fill_(-1e6)
-    batch = padded(split, torch.arange(6).numpy())
+    batch = pad_batch(split, torch.arange(6).numpy())
     found, wanted = (decoded(one, batch, batch.source_lengths) for one in (made, model))
     torch.testing.assert_close(found, wanted)
 
@@ -68,7 +68,7 @@ def test_the_weight_of_latency_rises(recipe: Recipe, toy_dataset: Dataset) -> No
         task = make_task(replace(recipe, objective=objective), toy_dataset, CPU)
         assert isinstance(task, Translating)
         task.module.eval()
-        batch = padded(toy_dataset.split("valid"), torch.arange(4).numpy())
+        batch = pad_batch(toy_dataset.split("valid"), torch.arange(4).numpy())
         found = []
         for step in (0, 10, 15, 20, 30):
             task.at(step)

@@ -1,7 +1,8 @@
-"""Batches: which sentences go together, and how they lie in tensors. Order and content follow from the seed.
+"""Batches of sentence pairs as tensors, in an order that follows from a seed.
 
-Two layouts of the same batch: padded (a sentence a row; to any size, or to one of few) and packed (all sentences
-in one row of a fixed size, so that a GPU compiles one shape). The model only sees tokens, segments and positions.
+Two layouts of the same batch: padded (a sentence a row, of any size or of one of few sizes) and packed (all
+sentences in one row of a fixed size, so that a GPU compiles one shape). The model only sees tokens, segments and
+positions.
 """
 
 import functools
@@ -12,27 +13,25 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from whilst.core.errors import UserError
 from whilst.core.settings import MAX_POSITIONS
-from whilst.data.buckets import Shapes, choose_lengths
-from whilst.data.dataset import Ragged, Split
+from whilst.data.buckets import Buckets, Ints, bucket_lengths
+from whilst.data.dataset import Split, TokenSequences
 from whilst.data.vocabulary import BOS, PAD
 
-Ints = npt.NDArray[np.int64]
 T = TypeVar("T")
 BLOCK = 128  # FlexAttention's default tile; packed sizes are multiples of it
 
 
 @dataclass(frozen=True)
 class Tokens:
-    """Where each token of a (rows, columns) layout belongs."""
+    """Sentence and position of each token of a (rows, columns) layout."""
 
     segment: Tensor  # (rows, columns) sentence number, the same on both sides of a pair
-    position: Tensor  # (rows, columns) place in the sentence, from 0
+    position: Tensor  # (rows, columns) position in the sentence, from 0
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,7 @@ class Batch:
     target: Tensor  # (rows, target)
     target_at: Tokens
     labels: Tensor  # (rows, target)
-    source_lengths: Tensor  # (rows, target) J of each target token's sentence, end mark counted
+    source_lengths: Tensor  # (rows, target) J of each target token's sentence, eos counted
     target_lengths: Tensor  # (rows, target) I of it, likewise
     numbers: Ints  # of the sentences in their split
     target_tokens: int  # without padding
@@ -62,33 +61,35 @@ class Batch:
             *(self.labels, self.source_lengths, self.target_lengths),
         )
 
-    def with_tensors(self, tensors: Sequence[Tensor]) -> "Batch":
-        """The same batch in other tensors, in the order of `tensors()`."""
+    @classmethod
+    def from_tensors(cls, tensors: Sequence[Tensor], numbers: Ints, target_tokens: int, packed: bool) -> "Batch":
+        """From the tensors in the order of `tensors()`."""
         source, source_segment, source_position, target, target_segment, target_position, *rest = tensors
+        source_at, target_at = Tokens(source_segment, source_position), Tokens(target_segment, target_position)
         labels, source_lengths, target_lengths = rest
-        return Batch(
-            source,
-            Tokens(source_segment, source_position),
-            target,
-            Tokens(target_segment, target_position),
-            labels,
-            source_lengths,
-            target_lengths,
-            self.numbers,
-            self.target_tokens,
-            self.packed,
-        )
+        lengths = source_lengths, target_lengths
+        return cls(source, source_at, target, target_at, labels, *lengths, numbers, target_tokens, packed)
+
+    @classmethod
+    def from_arrays(cls, arrays: Sequence[Ints], numbers: Ints, target_tokens: int, packed: bool) -> "Batch":
+        # Writable, too: torch warns of read-only arrays, such as those that were broadcast.
+        tensors = [torch.from_numpy(np.require(array, requirements=["C", "W"])) for array in arrays]
+        return cls.from_tensors(tensors, numbers, target_tokens, packed)
+
+    def with_tensors(self, tensors: Sequence[Tensor]) -> "Batch":
+        """The same batch with other tensors, in the order of `tensors()`."""
+        return Batch.from_tensors(tensors, self.numbers, self.target_tokens, self.packed)
 
     def pin(self) -> "Batch":
-        """In page-locked memory, from which a GPU copies without holding up the host."""
+        """In page-locked memory, from which copies to a GPU are asynchronous."""
         return self.with_tensors([tensor.pin_memory() for tensor in self.tensors()])
 
     def to(self, device: torch.device) -> "Batch":
         return self.with_tensors([tensor.to(device, non_blocking=True) for tensor in self.tensors()])
 
 
-def gather(side: Ragged, chosen: Ints) -> tuple[Ints, Ints, Ints, Ints]:
-    """All tokens of the chosen sentences in a row: tokens, which sentence, place in it; and the lengths."""
+def gather_tokens(side: TokenSequences, chosen: Ints) -> tuple[Ints, Ints, Ints, Ints]:
+    """The chosen sentences end to end: (tokens) ids, sentence and position of each; and (sentences) lengths."""
     lengths = side.offsets[chosen + 1] - side.offsets[chosen]
     sentence = np.repeat(np.arange(len(chosen)), lengths)
     starts = np.cumsum(lengths) - lengths
@@ -97,106 +98,66 @@ def gather(side: Ragged, chosen: Ints) -> tuple[Ints, Ints, Ints, Ints]:
     return tokens, sentence, position, lengths
 
 
-def require_places(longest: int) -> None:
-    if longest > MAX_POSITIONS:
-        raise UserError(
-            f"a sentence of {longest} units is too long (at most {MAX_POSITIONS}); split it, or leave it out"
-        )
+def pad_batch(split: Split, chosen: Ints, shape: tuple[int, int] | None = None) -> Batch:
+    """A batch with a sentence a row. Source padding is hidden by segment -1, target padding by causality.
 
-
-def padded(split: Split, chosen: Ints, box: tuple[int, int] | None = None) -> Batch:
-    """A sentence a row. Padding of the source hides behind segment -1; of the target, behind causality.
-
-    With a `box` of (rows, length) it has this size on both sides. A row without a sentence has one source token,
-    so that its target has something to look at, and nothing that counts: all its labels are padding.
+    `shape`: fixed (rows, length) of both sides. A row without a sentence has one source token, so that its target
+    can attend to something, and all its labels are padding.
     """
-    source, source_row, source_place, source_lengths = gather(split.source, chosen)
-    target, target_row, target_place, target_lengths = gather(split.target, chosen)
+    source, source_row, source_column, source_lengths = gather_tokens(split.source, chosen)
+    target, target_row, target_column, target_lengths = gather_tokens(split.target, chosen)
     tokens, longest = int(target_lengths.sum()), (int(source_lengths.max()), int(target_lengths.max()))
-    require_places(max(longest))
-    count, width, height = (box[0], box[1], box[1]) if box else (len(chosen), *longest)
+    if max(longest) > MAX_POSITIONS:
+        raise UserError(
+            f"a sentence of {max(longest)} units is too long (at most {MAX_POSITIONS}); split it, or leave it out"
+        )
+    count, width, height = (shape[0], shape[1], shape[1]) if shape else (len(chosen), *longest)
     source_lengths, target_lengths = (
-        np.concatenate([lengths, np.ones(count - len(chosen), np.int64)])
+        np.concatenate([lengths, np.ones(count - len(chosen), np.int64)])[:, None]
         for lengths in (source_lengths, target_lengths)
     )
     sources = np.full((count, width), PAD)
-    sources[source_row, source_place] = source
+    sources[source_row, source_column] = source
     labels = np.full((count, height), PAD)
-    labels[target_row, target_place] = target
+    labels[target_row, target_column] = target
     rows = np.minimum(np.arange(count), len(chosen))[:, None]
-    segment = np.where(np.arange(width) < source_lengths[:, None], rows, -1)
-    return _batch(
-        sources,
-        (segment, np.broadcast_to(np.arange(width), (count, width))),
-        _shift(labels, np.broadcast_to(np.arange(height), (count, height))),
-        (np.broadcast_to(rows, (count, height)), np.broadcast_to(np.arange(height), (count, height))),
+    positions = np.broadcast_to(np.arange(height), (count, height))
+    arrays = (
+        *(sources, np.where(np.arange(width) < source_lengths, rows, -1)),
+        np.broadcast_to(np.arange(width), (count, width)),
+        *(_decoder_input(labels, positions), np.broadcast_to(rows, (count, height)), positions),
         labels,
-        np.broadcast_to(source_lengths[:, None], (count, height)),
-        np.broadcast_to(target_lengths[:, None], (count, height)),
-        chosen,
-        tokens,
-        packed=False,
+        np.broadcast_to(source_lengths, (count, height)),
+        np.broadcast_to(target_lengths, (count, height)),
     )
+    return Batch.from_arrays(arrays, chosen, tokens, packed=False)
 
 
-def packed(split: Split, chosen: Ints, source_size: int, target_size: int) -> Batch:
-    """All sentences in one row of each side, the rest filled with a sentence of padding."""
+def pack_batch(split: Split, chosen: Ints, source_size: int, target_size: int) -> Batch:
+    """A batch with all sentences in one row of each side; the rest is a segment of padding."""
 
     def fill(values: Ints, size: int, value: int) -> Ints:
         return np.concatenate([values, np.full(size - len(values), value)])[None]
 
-    source, source_row, source_place, source_lengths = gather(split.source, chosen)
-    target, target_row, target_place, target_lengths = gather(split.target, chosen)
+    source, source_row, source_column, source_lengths = gather_tokens(split.source, chosen)
+    target, target_row, target_column, target_lengths = gather_tokens(split.target, chosen)
     labels = fill(target, target_size, PAD)
-    positions = fill(target_place, target_size, 0)
-    return _batch(
+    positions = fill(target_column, target_size, 0)
+    arrays = (
         fill(source, source_size, PAD),
-        (fill(source_row, source_size, len(chosen)), fill(source_place, source_size, 0)),
-        _shift(labels, positions),
-        (fill(target_row, target_size, len(chosen)), positions),
+        fill(source_row, source_size, len(chosen)),
+        fill(source_column, source_size, 0),
+        *(_decoder_input(labels, positions), fill(target_row, target_size, len(chosen)), positions),
         labels,
         fill(source_lengths[target_row], target_size, 1),
         fill(target_lengths[target_row], target_size, 1),
-        chosen,
-        int(target_lengths.sum()),
-        packed=True,
     )
+    return Batch.from_arrays(arrays, chosen, int(target_lengths.sum()), packed=True)
 
 
-def _shift(labels: Ints, positions: Ints) -> Ints:
-    """What the decoder is fed: the labels one step later, bos at the start of every sentence."""
-    shifted = np.roll(labels, 1, axis=1)
-    return np.where(positions == 0, BOS, shifted)
-
-
-def _batch(
-    source: Ints,
-    source_at: tuple[Ints, Ints],
-    target: Ints,
-    target_at: tuple[Ints, Ints],
-    labels: Ints,
-    source_lengths: Ints,
-    target_lengths: Ints,
-    numbers: Ints,
-    target_tokens: int,
-    packed: bool,
-) -> Batch:
-    def tensor(values: Ints) -> Tensor:
-        # Writable too: what was broadcast to a single row counts as contiguous, and torch warns of it.
-        return torch.from_numpy(np.require(values, requirements=["C", "W"]))
-
-    return Batch(
-        tensor(source),
-        Tokens(*map(tensor, source_at)),
-        tensor(target),
-        Tokens(*map(tensor, target_at)),
-        tensor(labels),
-        tensor(source_lengths),
-        tensor(target_lengths),
-        numbers,
-        target_tokens,
-        packed,
-    )
+def _decoder_input(labels: Ints, positions: Ints) -> Ints:
+    """The labels shifted right by one, with bos at the start of every sentence."""
+    return np.where(positions == 0, BOS, np.roll(labels, 1, axis=1))
 
 
 @dataclass(frozen=True)
@@ -207,10 +168,10 @@ class Batches:
     tokens: int  # target tokens in a batch, padding counted
     seed: int
     pack: bool
-    boxed: bool = False  # padded, in few shapes
+    boxed: bool = False  # padded to the shapes of `buckets`
 
     def __post_init__(self) -> None:
-        # One packed source slot stays free, so that padding always has something to look at.
+        # One packed source position stays free, so that padding can always attend to something.
         for side, room in (
             (self.split.source, self.source_size - 1 if self.pack else self.tokens),
             (self.split.target, self.tokens),
@@ -229,17 +190,13 @@ class Batches:
         return "packed" if self.pack else "boxed" if self.boxed else "padded"
 
     @functools.cached_property
-    def target_lengths(self) -> Ints:
-        return self.split.target.lengths
-
-    @functools.cached_property
     def sizes(self) -> Ints:
-        """The longer side of each pair."""
+        """(sentences) the longer side of each pair."""
         return np.maximum(self.split.source.lengths, self.split.target.lengths)
 
     @functools.cached_property
-    def shapes(self) -> Shapes:
-        return Shapes(choose_lengths(self.sizes), self.tokens)
+    def buckets(self) -> Buckets:
+        return Buckets(bucket_lengths(self.sizes), self.tokens)
 
     @functools.cached_property
     def source_size(self) -> int:
@@ -248,13 +205,13 @@ class Batches:
         return int(np.ceil(self.tokens * ratio * 1.04 / BLOCK)) * BLOCK
 
     def plan(self, epoch: int) -> list[Ints]:
-        """The sentences of each batch of one pass over the data."""
+        """The sentences of each batch of one epoch."""
         random = np.random.default_rng([self.seed, epoch])
         order = random.permutation(len(self.split.source))
         if self.pack:
-            return cut(self.split, order, self.source_size - 1, self.tokens)
+            return packed_chunks(self.split, order, self.source_size - 1, self.tokens)
         if self.boxed:
-            batches = self.shapes.cut(order, self.sizes[order])
+            batches = self.buckets.batches(order, self.sizes[order])
             return [batches[i] for i in random.permutation(len(batches))]
         # Sorting by length within large random pools: little padding, and still a random order.
         pool = max(1, 50 * self.tokens // int(self.split.target.lengths.mean() + 1))
@@ -262,16 +219,16 @@ class Batches:
         for start in range(0, len(order), pool):
             part = order[start : start + pool]
             part = part[np.lexsort((self.split.source.lengths[part], self.split.target.lengths[part]))]
-            batches += cut_padded(self.split, part, self.tokens)
+            batches += padded_chunks(self.split, part, self.tokens)
         return [batches[i] for i in random.permutation(len(batches))]
 
     def make(self, chosen: Ints) -> Batch:
         if self.pack:
-            return packed(self.split, chosen, self.source_size, self.tokens)
-        return padded(self.split, chosen, self.shapes.of(self.sizes[chosen]) if self.boxed else None)
+            return pack_batch(self.split, chosen, self.source_size, self.tokens)
+        return pad_batch(self.split, chosen, self.buckets.shape_for(self.sizes[chosen]) if self.boxed else None)
 
-    def since(self, epoch: int, index: int) -> Iterator[tuple[int, int, Ints]]:
-        """Every (epoch, place in the epoch, sentences) from there on, without end."""
+    def iterate(self, epoch: int, index: int) -> Iterator[tuple[int, int, Ints]]:
+        """Every (epoch, index in the epoch, sentences) from there on, without end."""
         while True:
             plan = self.plan(epoch)
             for i in range(index, len(plan)):
@@ -279,8 +236,8 @@ class Batches:
             epoch, index = epoch + 1, 0
 
 
-def cut(split: Split, order: Ints, source_budget: int, target_budget: int) -> list[Ints]:
-    """Cut an order into runs whose tokens fit both budgets."""
+def packed_chunks(split: Split, order: Ints, source_budget: int, target_budget: int) -> list[Ints]:
+    """Cut an order into chunks whose tokens fit both budgets."""
     batches, start, source, target = [], 0, 0, 0
     source_lengths, target_lengths = split.source.lengths[order].tolist(), split.target.lengths[order].tolist()
     for i, (s, t) in enumerate(zip(source_lengths, target_lengths, strict=True)):
@@ -291,8 +248,8 @@ def cut(split: Split, order: Ints, source_budget: int, target_budget: int) -> li
     return [*batches, order[start:]]
 
 
-def cut_padded(split: Split, order: Ints, budget: int) -> list[Ints]:
-    """Cut an order into runs whose padded size, on the larger side, fits the budget."""
+def padded_chunks(split: Split, order: Ints, budget: int) -> list[Ints]:
+    """Cut an order into chunks whose padded size, on the larger side, fits the budget."""
     batches, start, longest = [], 0, 0
     sizes = np.maximum(split.source.lengths[order], split.target.lengths[order]).tolist()
     for i, size in enumerate(sizes):
@@ -303,15 +260,14 @@ def cut_padded(split: Split, order: Ints, budget: int) -> list[Ints]:
     return [*batches, order[start:]]
 
 
-def in_order(split: Split, tokens: int) -> Iterator[Batch]:
+def batches_by_length(split: Split, tokens: int) -> Iterator[Batch]:
     """The whole split once, padded, longest sentences last: for validation."""
-    order = np.argsort(split.target.lengths, kind="stable")
-    for chosen in cut_padded(split, order, tokens):
-        yield padded(split, chosen)
+    for chosen in padded_chunks(split, np.argsort(split.target.lengths, kind="stable"), tokens):
+        yield pad_batch(split, chosen)
 
 
 def prefetch(items: Iterator[T], depth: int = 4) -> Generator[T, None, None]:
-    """Make the next items in a thread while the device is busy."""
+    """Compute the next items in a thread while the device is busy."""
     ready: queue.Queue[T | BaseException | None] = queue.Queue(depth)
     stop = threading.Event()
 

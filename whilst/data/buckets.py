@@ -1,6 +1,6 @@
-"""Few shapes for padded batches: sentences of similar length together, in a box that is always the same size.
+"""Few shapes for padded batches: sentences of similar length go into a batch of a fixed shape.
 
-A GPU records an update once for each shape. Knows lengths and sizes only, neither tokens nor tensors.
+A GPU records one graph of an update for each shape.
 """
 
 from dataclasses import dataclass
@@ -10,16 +10,16 @@ import numpy.typing as npt
 
 Ints = npt.NDArray[np.int64]
 
-STEP = 8  # lengths are multiples of it: attention with a mask is fastest so
-MOST = 10  # shapes: more would fill up better, but each has to be recorded
+LENGTH_MULTIPLE = 8  # masked attention is fastest with such lengths
+MAX_BUCKETS = 10  # more would need less padding, but each has to be recorded
 
 
-def choose_lengths(lengths: Ints, most: int = MOST) -> Ints:
-    """At most so many lengths, rising, such that padding each sentence to the next of them costs little.
+def bucket_lengths(lengths: Ints, most: int = MAX_BUCKETS) -> Ints:
+    """At most `most` rising lengths, so that padding each sentence to the next of them costs little.
 
-    Begins with all multiples of STEP; whichever is cheapest to do without is left out, time and again.
+    Starts with all multiples of LENGTH_MULTIPLE and removes the one that adds the least padding, again and again.
     """
-    tops = np.arange(STEP, lengths.max() + STEP, STEP)
+    tops = np.arange(LENGTH_MULTIPLE, lengths.max() + LENGTH_MULTIPLE, LENGTH_MULTIPLE)
     while True:
         counts = np.bincount(np.searchsorted(tops, lengths), minlength=len(tops))
         tops, counts = tops[counts > 0], counts[counts > 0]  # the last is never empty
@@ -29,29 +29,29 @@ def choose_lengths(lengths: Ints, most: int = MOST) -> Ints:
 
 
 @dataclass(frozen=True)
-class Shapes:
-    """The boxes of a corpus: `rows` sentences of up to `length` units on either side."""
+class Buckets:
+    """The shapes for a corpus: `rows` sentences of up to `length` units on either side."""
 
     lengths: Ints  # rising
-    tokens: int  # that a box holds on each side
+    tokens: int  # per batch and side
 
-    def rows(self, number: int) -> int:
-        return max(1, self.tokens // int(self.lengths[number]))
+    def rows(self, bucket: int) -> int:
+        return max(1, self.tokens // int(self.lengths[bucket]))
 
-    def of(self, sizes: Ints) -> tuple[int, int]:
-        """(rows, length) of the smallest box that holds sentences of these sizes."""
-        for number, length in enumerate(self.lengths):
-            if length >= sizes.max() and self.rows(number) >= len(sizes):
-                return self.rows(number), int(length)
-        raise ValueError(f"{len(sizes)} sentences of up to {sizes.max()} units do not fit into any box")
+    def shape_for(self, sizes: Ints) -> tuple[int, int]:
+        """(rows, length) of the smallest bucket that holds sentences of these sizes."""
+        for bucket, length in enumerate(self.lengths):
+            if length >= sizes.max() and self.rows(bucket) >= len(sizes):
+                return self.rows(bucket), int(length)
+        raise ValueError(f"{len(sizes)} sentences of up to {sizes.max()} units do not fit into any bucket")
 
-    def cut(self, order: Ints, sizes: Ints) -> list[Ints]:
-        """An order of sentences as batches, each for one box. Too few to fill one join the next longer ones."""
-        numbers = np.searchsorted(self.lengths, sizes)
+    def batches(self, order: Ints, sizes: Ints) -> list[Ints]:
+        """Divide an order of sentences into batches, each for one bucket; leftovers join the next longer bucket."""
+        buckets = np.searchsorted(self.lengths, sizes)
         batches, rest = [], order[:0]
-        for number in range(len(self.lengths)):
-            mine = np.concatenate([rest, order[numbers == number]])
-            rows = self.rows(number)
+        for bucket in range(len(self.lengths)):
+            mine = np.concatenate([rest, order[buckets == bucket]])
+            rows = self.rows(bucket)
             full = len(mine) - len(mine) % rows
             batches += np.split(mine[:full], np.arange(rows, full, rows)) if full else []
             rest = mine[full:]

@@ -1,39 +1,38 @@
-"""Letters and signs that a model has never met, written as those that it knows. Knows characters only.
+"""Replace characters that a model's vocabulary lacks, such as curly quotes, accents and emoji.
 
-People paste curly quotes, foreign names and emoji. A model that knows none of them sees an unknown unit there, and
-small models then say something from nowhere. Characters that it knows are never changed.
+Each would be an unknown unit, for which small models invent text. Characters in the vocabulary are never changed.
 """
 
 import unicodedata
 from collections.abc import Callable
 from functools import lru_cache
 
-# By their numbers, as they look too much alike.
-PLAIN = {
+# As code points, since they look too much alike.
+REPLACEMENTS = {
     **dict.fromkeys("\u201c\u201d\u201e\u201f\u2033\u00ab\u00bb", '"'),
     **dict.fromkeys("\u2018\u2019\u201a\u201b\u2032\u2039\u203a\u0060\u00b4", "'"),
     **dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2015\u2212", "-"),
     "\u3002": ".",
     **dict(zip("ĐđØøŁłßÆæŒœ", ("D", "d", "O", "o", "L", "l", "ss", "Ae", "ae", "Oe", "oe"), strict=True)),
 }
-# Categories of what is no writing: control and format characters, loose accents, pictures, what is not assigned.
-UNWRITTEN = {"Cc", "Cf", "Cn", "Co", "Cs", "Me", "Mn", "Sk", "So"}
+# Unicode categories that are not writing: control, format and unassigned characters, loose accents, symbols.
+DROPPED = {"Cc", "Cf", "Cn", "Co", "Cs", "Me", "Mn", "Sk", "So"}
 
 
-def familiar(known: frozenset[str]) -> Callable[[str], str]:
-    """The function that does so for a model of these characters.
+def character_normaliser(known: frozenset[str]) -> Callable[[str], str]:
+    """The normalising function for a model that knows these characters.
 
-    Quotes and dashes become plain, accents go, what is no writing is left out. Other writing stays as it is.
+    Quotes and dashes become plain, accents are removed, and what is not writing is dropped. Other scripts stay.
     """
 
     @lru_cache(maxsize=1 << 14)
-    def character(found: str) -> str:
+    def replace(found: str) -> str:
         if found in known or found.isspace():
             return found
         bare = "".join(part for part in unicodedata.normalize("NFKD", found) if not unicodedata.combining(part))
-        for plain in (PLAIN.get(found, ""), bare):
+        for plain in (REPLACEMENTS.get(found, ""), bare):
             if plain and known.issuperset(plain):
                 return plain
-        return "" if unicodedata.category(found) in UNWRITTEN else found
+        return "" if unicodedata.category(found) in DROPPED else found
 
-    return lambda text: "".join(map(character, unicodedata.normalize("NFC", text)))
+    return lambda text: "".join(map(replace, unicodedata.normalize("NFC", text)))

@@ -1,7 +1,4 @@
-"""The reading side of a dataset folder: memory-mapped units, the languages, the text of valid and test.
-
-Knows the folder's format and nothing of how it was made (prepare.py) or what is trained on it.
-"""
+"""Read a dataset folder: memory-mapped units, both languages, the text of valid and test. prepare.py writes it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,18 +20,18 @@ FORMAT = 1
 MANIFEST = "manifest.json"
 SPLITS = ("train", "valid", "test")
 DAMAGED = "{}: manifest.json is damaged; run `whilst prepare --overwrite`"
-CLEANING = "unescape", "moses", "detokenise", "tokenised", "lowercase"  # settings that decide what a line becomes
+CLEANING = "unescape", "moses", "detokenise", "tokenised", "lowercase"  # settings that `text.cleaner` uses
 
 
-class Ragged:
-    """Sentences of different lengths end to end; each ends with EOS."""
+class TokenSequences:
+    """Sentences of different lengths in one array, each closed by EOS."""
 
     def __init__(self, tokens: npt.NDArray[Any], offsets: npt.NDArray[np.int64]) -> None:
         self.tokens = tokens  # (units of all sentences,) uint16 or int32
         self.offsets = offsets  # (sentences + 1,)
 
     @classmethod
-    def open(cls, folder: Path, name: str) -> "Ragged":
+    def open(cls, folder: Path, name: str) -> "TokenSequences":
         """Map `name.tokens.npy` and read `name.offsets.npy`."""
         try:
             tokens = np.load(folder / f"{name}.tokens.npy", mmap_mode="r")
@@ -48,19 +45,18 @@ class Ragged:
         return cls(tokens, offsets)
 
     @classmethod
-    def of(cls, sentences: Sequence[Sequence[int]]) -> "Ragged":
+    def from_lists(cls, sentences: Sequence[Sequence[int]]) -> "TokenSequences":
         offsets = np.cumsum([0, *map(len, sentences)]).astype(np.int64)
         return cls(np.fromiter((unit for sentence in sentences for unit in sentence), np.int32), offsets)
 
     @classmethod
-    def joined(cls, first: "Ragged", second: "Ragged") -> "Ragged":
-        """The sentences of one, then those of the other."""
+    def concatenate(cls, first: "TokenSequences", second: "TokenSequences") -> "TokenSequences":
         offsets = np.concatenate([first.offsets, second.offsets[1:] + first.offsets[-1]])
         return cls(np.concatenate([first.tokens, second.tokens]), offsets)
 
-    def first(self, count: int) -> "Ragged":
-        """So many sentences."""
-        return Ragged(self.tokens[: self.offsets[count]], self.offsets[: count + 1])
+    def head(self, count: int) -> "TokenSequences":
+        """The first `count` sentences."""
+        return TokenSequences(self.tokens[: self.offsets[count]], self.offsets[: count + 1])
 
     def save(self, folder: Path, name: str) -> None:
         for kind, values in (("tokens", self.tokens), ("offsets", self.offsets)):
@@ -75,16 +71,16 @@ class Ragged:
             raise IndexError(index)
         return self.tokens[self.offsets[index] : self.offsets[index + 1]]
 
-    @property
+    @cached_property
     def lengths(self) -> npt.NDArray[np.int64]:
-        """Units of each sentence, EOS counted."""
+        """(sentences) units of each, EOS counted."""
         return np.diff(self.offsets)
 
 
 @dataclass(frozen=True)
 class Split:
-    source: Ragged
-    target: Ragged
+    source: TokenSequences
+    target: TokenSequences
 
 
 class Dataset:
@@ -95,7 +91,7 @@ class Dataset:
         self.manifest = manifest
         self.source = source
         self.target = target
-        self._splits: dict[str, Split] = {}  # instead of those in the folder
+        self._splits: dict[str, Split] = {}  # in place of those in the folder
 
     @classmethod
     def open(cls, path: Path) -> "Dataset":
@@ -110,10 +106,7 @@ class Dataset:
 
     @cached_property
     def checksum(self) -> str:
-        """Of units and text: who makes the dataset again from the same text gets the same one.
-
-        The manifest does not count. It says how they came about: by which version, from files packed how.
-        """
+        """Of units and text; not of the manifest, which depends on the version and on the files of the input."""
         files = sorted(path for path in self.path.iterdir() if path.name != MANIFEST and path.is_file())
         return sha256_lines([f"{path.name} {sha256(path)}" for path in files])
 
@@ -121,38 +114,40 @@ class Dataset:
         self._require(name)
         if name in self._splits:
             return self._splits[name]
-        return Split(Ragged.open(self.path, f"{name}.source"), Ragged.open(self.path, f"{name}.target"))
+        return Split(
+            TokenSequences.open(self.path, f"{name}.source"), TokenSequences.open(self.path, f"{name}.target")
+        )
 
     def with_splits(self, splits: dict[str, Split]) -> "Dataset":
-        """The same with other units in these splits, such as translations for targets. The text stays."""
+        """The same dataset with other units in these splits, such as translations as targets. The text stays."""
         changed = Dataset(self.path, self.manifest, self.source, self.target)
         changed._splits = self._splits | splits
         return changed
 
     def require_units(self, what: str, run: Path) -> None:
-        """Of a run that is to work with these numbers, which would be taken for those of its own units."""
+        """Refuse a run whose vocabularies differ: it would take these unit numbers for others."""
         for side, does, language in (("source", "reads", self.source), ("target", "writes", self.target)):
             if Language.load(run, side).vocabulary.units != language.vocabulary.units:
                 raise UserError(f"{what}: {run} {does} other units than {self.path}; it must be the same dataset")
 
     def require_languages(self, what: str, run: Path, settings: Data) -> None:
-        """Of a run that is to translate this text."""
+        """Refuse a run that translates between other languages."""
         own, wanted = (self.source.name, self.target.name), (settings.source, settings.target)
         if own != wanted:
             raise UserError(
                 f"{what}: {self.path} is {own[0]} to {own[1]}, but {run} translates {wanted[0]} to {wanted[1]}"
             )
 
-    def cleaning(self, settings: Data) -> Data:
-        """The settings with those that this text was cleaned by: it need not be the one that a run learnt from."""
-        said = self.manifest["settings"]
-        return build(Data, to_table(settings) | {name: said[name] for name in CLEANING if name in said})
+    def cleaning_settings(self, settings: Data) -> Data:
+        """The settings of a run with the cleaning settings of this dataset, which may differ from the run's own."""
+        own = self.manifest["settings"]
+        return build(Data, to_table(settings) | {name: own[name] for name in CLEANING if name in own})
 
     def text(self, name: str) -> tuple[list[str], list[str]]:
         """The cleaned lines of valid or test, source and target."""
         self._require(name)
         if name == "train":
-            raise UserError(f"{self.path}: the training text is kept as units only; choose valid or test")
+            raise UserError(f"{self.path}: the training text is stored as units only; choose valid or test")
         source, target = (read_lines(self.path / f"{name}.{side}.txt") for side in ("source", "target"))
         if len(source) != len(target):
             where = f"{name}.source.txt has {len(source)} lines, {name}.target.txt {len(target)}"
@@ -160,13 +155,13 @@ class Dataset:
         return source, target
 
     def _require(self, name: str) -> None:
-        there = [split for split in SPLITS if split in self.manifest["splits"]]
-        if name not in there:
-            raise UserError(f"{self.path}: there is no split {name!r}, only {', '.join(there)}")
+        splits = [split for split in SPLITS if split in self.manifest["splits"]]
+        if name not in splits:
+            raise UserError(f"{self.path}: there is no split {name!r}, only {', '.join(splits)}")
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
-    """The manifest of a dataset folder, of a format that this version can read."""
+    """The manifest of a dataset folder, checked."""
     if not path.is_dir():
         raise UserError(f"{path}: no such dataset; make it with `whilst prepare`")
     if not (path / MANIFEST).is_file():
@@ -184,8 +179,8 @@ def read_manifest(path: Path) -> dict[str, Any]:
     return manifest
 
 
-def pace_of(manifest: dict[str, Any]) -> tuple[int, int]:
-    """J and I of a dataset's whole training text, end marks counted as search counts them."""
+def length_ratio(manifest: dict[str, Any]) -> tuple[int, int]:
+    """J and I of the whole training text, eos counted."""
     train = manifest["splits"]["train"]
     source, target = (train[side]["units"] + train["pairs"] for side in ("source", "target"))
     return source, target

@@ -22,7 +22,7 @@ from whilst.core.errors import UserError
 from whilst.core.files import sha256, sha256_lines, write_json, writing_text
 from whilst.core.settings import Data
 from whilst.data.corpora import Files, folder_of, is_tokenised, locate
-from whilst.data.dataset import FORMAT, MANIFEST, SPLITS, Dataset, Ragged, read_manifest
+from whilst.data.dataset import FORMAT, MANIFEST, SPLITS, Dataset, TokenSequences, read_manifest
 from whilst.data.text import Pairs, cleaner, read_pairs
 from whilst.data.vocabulary import EOS, UNK, BPESegmenter, Language, PieceSegmenter, Segmenter, WordSegmenter
 
@@ -232,9 +232,9 @@ class _Growing:
         self.tokens.append(EOS)
         self.ends.append(len(self.tokens))
 
-    def ragged(self, vocabulary: int) -> Ragged:
+    def ragged(self, vocabulary: int) -> TokenSequences:
         kind = np.uint16 if vocabulary <= 1 << 16 else np.int32
-        return Ragged(np.array(self.tokens, dtype=kind), np.array([0, *self.ends], dtype=np.int64))
+        return TokenSequences(np.array(self.tokens, dtype=kind), np.array([0, *self.ends], dtype=np.int64))
 
 
 def _write(

@@ -1,6 +1,6 @@
-"""Where sentences end in a stream of words, as far as one can tell without the next one. Knows words only."""
+"""Sentence boundaries in a stream of words, decided without the next word."""
 
-# ruff: noqa: RUF001  (punctuation that looks like other punctuation is meant)
+# ruff: noqa: RUF001  (typographic punctuation is intended)
 
 _CLOSING = "\"'”’»)]}"
 _OPENING = "\"'“‘«([{„"
@@ -14,9 +14,9 @@ _KNOWN = frozenset(_ABBREVIATIONS.split())
 
 
 def ends_sentence(word: str) -> bool:
-    """Whether a sentence ends with this word. To wait for the next one would cost a word of delay.
+    """Whether a sentence ends with this word; waiting for the next word would cost a word of latency.
 
-    In doubt (Mr. J. 3. e.g. …) it goes on: two sentences in one do less harm than one that is cut.
+    In doubt (Mr. J. 3. e.g. …) it does not: joining two sentences does less harm than cutting one.
     """
     word = word.rstrip(_CLOSING)
     if not word.endswith("."):
@@ -25,16 +25,16 @@ def ends_sentence(word: str) -> bool:
     if not stem:
         return True
     if stem.isdecimal():
-        return len(stem) > 2  # a year, not the 3rd of something
+        return len(stem) > 2  # a year, not an ordinal
     dotted = stem.endswith(".") or ("." in stem and any(letter.isalpha() for letter in stem))
     return not (dotted or len(stem) == 1 or stem.lower() in _KNOWN)
 
 
-def pauses(word: str) -> bool:
+def is_clause_end(word: str) -> bool:
     """Whether a long sentence may be cut after this word."""
     return word.rstrip(_CLOSING).endswith(_PAUSES)
 
 
-def never(word: str) -> bool:  # noqa: ARG001
-    """For text whose sentences end where its lines do."""
+def never_ends(word: str) -> bool:  # noqa: ARG001
+    """For text with one sentence a line."""
     return False

@@ -93,7 +93,7 @@ class Language:
         """All that its units are written with."""
         return frozenset("".join(self.vocabulary.units[len(SPECIALS) :]))
 
-    def names(self, words: Sequence[str]) -> list[tuple[int, str]]:
+    def unknown_words(self, words: Sequence[str]) -> list[tuple[int, str]]:
         """The words that no units stand for, mostly names, each with the number of units up to its end."""
         ends = itertools.accumulate(len(self._word_ids(word)) for word in words)
         return [(end, word) for end, word in zip(ends, words, strict=True) if UNK in self._word_ids(word)]
@@ -143,7 +143,7 @@ class WordBuffer:
         self._names: deque[str] = deque()
         self._pending = ""
 
-    def hear(self, name: str) -> None:
+    def add_unknown(self, name: str) -> None:
         self._names.append(name)
 
     def feed(self, id: int) -> list[str]:

@@ -44,11 +44,11 @@ NO_AGENT = 'policy {}: {} has no agent; train one with stages = [… "agent"]'
 def words_with_times(source: Sequence[str], output: Output, trained: Trained) -> Iterator[tuple[str, int, float]]:
     """The words of a translation, each with the reads and the time at which it was whole."""
     buffer = trained.target.word_buffer(trained.recipe.evaluate.copies)
-    waiting = deque(trained.source.names(source))
+    waiting = deque(trained.source.unknown_words(source))
     # One entry more in reads and times than in units: the end mark's.
     for unit, reads, ms in zip(output.units, output.reads, output.times, strict=False):
         while waiting and waiting[0][0] <= reads:
-            buffer.hear(waiting.popleft()[1])
+            buffer.add_unknown(waiting.popleft()[1])
         for word in buffer.feed(unit):
             yield word, reads, ms
     # A word whose end only the end mark shows is whole when that is written.

@@ -54,7 +54,7 @@ def settings_table(recipe: Recipe, settings: Evaluate, dataset: Dataset, policy:
     """What a record keeps: all that made the model, how it was evaluated, and how the text of that was cleaned."""
     if not policy.about.can_end_early:
         settings = replace(settings, ending=Evaluate().ending)  # it changes nothing
-    return to_table(replace(recipe, evaluate=settings, data=dataset.cleaning(recipe.data)))
+    return to_table(replace(recipe, evaluate=settings, data=dataset.cleaning_settings(recipe.data)))
 
 
 def policy_name(policy: PolicySpec, settings: Evaluate) -> str:

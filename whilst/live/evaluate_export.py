@@ -12,7 +12,7 @@ from whilst.core.files import sha256_lines
 from whilst.core.policy_spec import distinct
 from whilst.core.settings import Recipe
 from whilst.data.dataset import Dataset
-from whilst.data.sentences import never
+from whilst.data.sentences import never_ends
 from whilst.data.vocabulary import EOS
 from whilst.engine.runtime import Exported, load_exported
 from whilst.evaluation.identity import pair_name, policy_name, settings_table, system_name
@@ -63,7 +63,7 @@ def whole_lines(text: Text, lines: Sequence[str]) -> Text:
     """For clean lines that are sentences, however long."""
     longest = max(len(text.source.encode(line.split())[0]) for line in lines)
     # Twice as long: a sentence that is nearly too long may end at a comma.
-    return dataclasses.replace(text, clean=str, longest=2 * longest + 2, ends=never, case=None)
+    return dataclasses.replace(text, clean=str, longest=2 * longest + 2, ends=never_ends, case=None)
 
 
 def translate_live(opened: Opened, sources: Sequence[str], references: Sequence[str]) -> Iterator[Sentence]:

@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 
 from whilst.core.errors import UserError
 from whilst.core.settings import Recipe
-from whilst.data.casing import Casing, caseless, casing
-from whilst.data.characters import familiar
-from whilst.data.sentences import ends_sentence, never, pauses
+from whilst.data.characters import character_normaliser
+from whilst.data.sentences import ends_sentence, is_clause_end, never_ends
 from whilst.data.text import cleaner
+from whilst.data.truecasing import Truecaser, lacks_case, truecaser
 from whilst.data.vocabulary import EOS, Language, WordBuffer
 
 LONGEST = 128  # units of a sentence, the end mark counted: longer ones are rare in training
@@ -103,20 +103,20 @@ class Text:
     longest: int = LONGEST  # units of a sentence, the end mark counted
     ends: Callable[[str], bool] = ends_sentence
     copy: bool = False  # whether names of the source stand in for unknown words
-    case: Casing | None = None  # for words that come without case; None: they are as they should be
+    case: Truecaser | None = None  # for words that come without case; None: they are as they should be
 
     @classmethod
     def of(
         cls, recipe: Recipe, source: Language, target: Language, longest: int = LONGEST, by_lines: bool = False
     ) -> "Text":
         """That of a run; `by_lines`: only `finish` ends a sentence, or that it is the longest."""
-        clean, plain = cleaner(recipe.data, recipe.data.source), familiar(source.characters())
-        ends, evaluate = never if by_lines else ends_sentence, recipe.evaluate
+        clean, plain = cleaner(recipe.data, recipe.data.source), character_normaliser(source.characters())
+        ends, evaluate = never_ends if by_lines else ends_sentence, recipe.evaluate
 
         def both(word: str) -> str:
             return clean(plain(word))
 
-        case = None if recipe.data.lowercase else casing(source)
+        case = None if recipe.data.lowercase else truecaser(source)
         return cls(source, target, both, evaluate.limits.of, longest, ends, evaluate.copies, case)
 
     def __post_init__(self) -> None:
@@ -200,20 +200,20 @@ class Script:
             self.end()
             word = self._recased(given)  # the first word of a sentence now
             units = self.text.source.encode([word])[0]
-        ends = dict(self.text.source.names([word]))
+        ends = dict(self.text.source.unknown_words([word]))
         for place, unit in enumerate(units):
             if place and place % room == 0:  # a word longer than any sentence
                 self.end()
             self.sentences[-1].add(unit, self.fed, ends.get(place + 1, ""))
         long = self.sentences[-1].known >= PAUSE * room
-        if self.text.ends(word) or (long and pauses(word)):
+        if self.text.ends(word) or (long and is_clause_end(word)):
             self.end()
 
     def _recased(self, word: str) -> str:
         sentence = self.sentences[-1]
         first = not sentence.known
         if first:
-            sentence.loose = caseless(word)
+            sentence.loose = lacks_case(word)
         return self.text.case(word, first, sentence.loose) if self.text.case else word
 
     def end(self) -> None:
@@ -237,7 +237,7 @@ class Script:
             case Step.READ:
                 _, sentence.position, name = sentence.waiting.popleft()
                 if name:
-                    sentence.buffer.hear(name)
+                    sentence.buffer.add_unknown(name)
                 sentence.read += 1
                 sentence.wants = None
             case Step.DECIDE:

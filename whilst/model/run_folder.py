@@ -14,7 +14,7 @@ from whilst.core.policy_spec import (
     parse_live,
 )
 from whilst.core.settings import Evaluate, Recipe
-from whilst.data.dataset import MANIFEST, pace_of, read_manifest
+from whilst.data.dataset import MANIFEST, length_ratio, read_manifest
 
 FORMAT = 1
 WEIGHTS = "model.safetensors"
@@ -114,7 +114,7 @@ def pace_in(folder: Path, recipe: Recipe) -> tuple[int, int]:
     if said is not None:
         return int(said[0]), int(said[1])
     own = Path(read_recipe(folder).data.dataset) if (folder / "recipe.json").is_file() else Path()
-    return pace_of(read_manifest(own if (own / MANIFEST).is_file() else Path(recipe.data.dataset)))
+    return length_ratio(read_manifest(own if (own / MANIFEST).is_file() else Path(recipe.data.dataset)))
 
 
 def check_bundle(folder: Path) -> None:

@@ -24,7 +24,7 @@ from whilst.core.distributed import pick_device, provenance
 from whilst.core.errors import UserError
 from whilst.core.files import write_json
 from whilst.core.policy_spec import PolicySpec
-from whilst.data.batches import cut_padded, padded
+from whilst.data.batches import pad_batch, padded_chunks
 from whilst.data.dataset import Dataset, Split
 from whilst.evaluation.chart import Curve, Panel, chart
 from whilst.evaluation.identity import pair_name, system_name
@@ -68,8 +68,8 @@ def analyse(model: Translator, split: Split, shares: Sequence[float], length: in
     counts = np.zeros((len(QUARTERS), 1))
     bucket = np.zeros((chosen_length, len(shares)))
     order = split.target.lengths.argsort(kind="stable")
-    for chosen in progress_bar(cut_padded(split, order, tokens), "analysing", "batches"):
-        batch = padded(split, chosen).to(device)
+    for chosen in progress_bar(padded_chunks(split, order, tokens), "analysing", "batches"):
+        batch = pad_batch(split, chosen).to(device)
         reader, position = Reader(model, batch), batch.target_at.position
         real = position < batch.target_lengths - 1
         quarter = (position * len(QUARTERS) // (batch.target_lengths - 1).clamp(min=1))[real]

@@ -9,8 +9,8 @@ import torch
 
 from whilst.core.errors import UserError
 from whilst.core.settings import Evaluate, Limits
-from whilst.data.batches import Batch, padded
-from whilst.data.dataset import Ragged, Split
+from whilst.data.batches import Batch, pad_batch
+from whilst.data.dataset import Split, TokenSequences
 from whilst.data.text import cleaner
 from whilst.data.vocabulary import EOS
 from whilst.decoding.batched import translate_batch
@@ -56,7 +56,9 @@ def explain(trained: Trained, source: str, target: str | None, first: int) -> Ex
     if first not in intervals:
         raise UserError(f"--latency {first}: this run knows {', '.join(map(str, intervals))}")
     device = trained.model.target_embedding.weight.device
-    batch = padded(Split(Ragged.of([ids]), Ragged.of([wanted])), np.arange(1)).to(device)
+    batch = pad_batch(
+        Split(TokenSequences.from_lists([ids]), TokenSequences.from_lists([wanted])), np.arange(1)
+    ).to(device)
     interval = Interval(first, settings.size, settings.slope)
     low, high = interval.reads(batch, 0), interval.reads(batch, settings.size - 1)
     agent = None

@@ -17,7 +17,7 @@ from whilst.core.errors import UserError
 from whilst.core.files import sha256, write_json
 from whilst.core.policy_spec import PolicySpec
 from whilst.core.settings import Evaluate
-from whilst.data.dataset import Ragged, Split
+from whilst.data.dataset import Split, TokenSequences
 from whilst.data.text import cleaner, read_pairs
 from whilst.data.vocabulary import EOS
 from whilst.decoding.forced import walk_along
@@ -120,7 +120,7 @@ class Led:
 
     def walk(self, text: Encoded) -> list[list[int]]:
         """Its reads along the references, sentences of similar length together; the order stays."""
-        split = Split(Ragged.of(text.sources), Ragged.of(text.targets))
+        split = Split(TokenSequences.from_lists(text.sources), TokenSequences.from_lists(text.targets))
         # Who is led does not end before the reference, whatever the model would say.
         chosen = choose(self.policy, self.trained, replace(self.settings, ending="free"), split)
         order = np.argsort(split.target.lengths, kind="stable").tolist()

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from whilst.core.console import progress_bar
 from whilst.core.settings import Search
-from whilst.data.batches import Batch, cut_padded, padded
+from whilst.data.batches import Batch, pad_batch, padded_chunks
 from whilst.data.dataset import Split
 from whilst.data.vocabulary import PAD
 from whilst.model.transformer import Translator, likeliest
@@ -65,7 +65,7 @@ def find_agreement(model: Translator, agreement: Agreement, split: Split, tokens
     order = split.source.lengths.argsort(kind="stable")
     # In the precision of translating, or near ties would tell the two apart.
     with torch.autocast(device.type, enabled=False):
-        for chosen in progress_bar(cut_padded(split, order, tokens), "comparing prefixes", "batches"):
-            batch = padded(split, chosen).to(device)
+        for chosen in progress_bar(padded_chunks(split, order, tokens), "comparing prefixes", "batches"):
+            batch = pad_batch(split, chosen).to(device)
             labels.keep(batch, needed(model, batch, agreement)[None])
     return labels

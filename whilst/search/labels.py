@@ -12,7 +12,7 @@ from torch import Tensor
 
 from whilst.core.console import progress_bar
 from whilst.core.settings import Search
-from whilst.data.batches import Batch, cut, cut_padded, packed, padded
+from whilst.data.batches import Batch, pack_batch, packed_chunks, pad_batch, padded_chunks
 from whilst.data.dataset import Split
 from whilst.model.transformer import Translator
 from whilst.search.binary_search import covering, search_all
@@ -60,8 +60,8 @@ def find_labels(model: Translator, settings: Search, split: Split, tokens: int) 
     device = model.target_embedding.weight.device
     labels = Labels.empty(split, len(settings.intervals), device)
     order = split.target.lengths.argsort(kind="stable")
-    for chosen in progress_bar(cut_padded(split, order, tokens), "searching", "batches"):
-        batch = padded(split, chosen).to(device)
+    for chosen in progress_bar(padded_chunks(split, order, tokens), "searching", "batches"):
+        batch = pad_batch(split, chosen).to(device)
         labels.keep(batch, search_all(model, batch, settings))
     return labels
 
@@ -79,11 +79,11 @@ def pays_packed(split: Split, tokens: int) -> bool:
 def find_packed(finder: Finder, settings: Search, split: Split, tokens: int, device: torch.device) -> Labels:
     """The same in packed batches of one shape: sentences as they come, so that labels lie as they are found."""
     labels, sizes = Labels.empty(split, len(settings.intervals), device), packed_sizes(tokens)
-    batches = cut(split, np.arange(len(split.source)), sizes[0] - 1, sizes[1])
+    batches = packed_chunks(split, np.arange(len(split.source)), sizes[0] - 1, sizes[1])
     first, size = min(first for first, _ in settings.intervals), covering(settings).size
     looks = max(count_looks(split, one, np.full(len(one), first), size, settings) for one in batches)
     for chosen in progress_bar(batches, "searching", "batches"):
         begin, end = split.target.offsets[chosen[0]], split.target.offsets[chosen[-1] + 1]
-        found = finder(packed(split, chosen, *sizes).to(device), room(looks))
+        found = finder(pack_batch(split, chosen, *sizes).to(device), room(looks))
         labels.reads[:, begin:end] = found[:, 0, : end - begin].to(labels.reads.dtype)
     return labels

@@ -9,7 +9,7 @@ from whilst.core.console import log
 from whilst.core.distributed import Processes
 from whilst.core.files import read_json, write_json
 from whilst.core.settings import Evaluate
-from whilst.data.dataset import Dataset, Ragged, Split
+from whilst.data.dataset import Dataset, Split, TokenSequences
 from whilst.decoding.batched import translate
 from whilst.model.checkpoint import Trained, load_translator
 from whilst.model.transformer import Translator
@@ -20,7 +20,7 @@ FOLDER = "translations"  # in a run folder
 
 def translated(
     trained: Trained, dataset: Dataset, folder: Path, settings: Evaluate, names: Sequence[str]
-) -> dict[str, Ragged]:
+) -> dict[str, TokenSequences]:
     """The model's translations of the sources of these splits, the whole source read.
 
     They are kept in `folder`, since a run that goes on needs them again.
@@ -38,15 +38,15 @@ def translated(
         write_json(made, by)  # last: without it the rest does not count
         log(f"{place}: {', '.join(names)} translated by {trained.path}")
     processes.broadcast(True, device)  # the others wait for it
-    return {name: Ragged.open(place, f"{name}.target") for name in names}
+    return {name: TokenSequences.open(place, f"{name}.target") for name in names}
 
 
-def translations(model: Translator, sources: Ragged, settings: Evaluate, name: str) -> Ragged:
+def translations(model: Translator, sources: TokenSequences, settings: Evaluate, name: str) -> TokenSequences:
     lines = [sources[number].tolist() for number in range(len(sources))]
     limits = settings.limits
     with torch.autocast(model.target_embedding.weight.device.type, enabled=False):
         outputs = translate(model, lines, Full(), limits, settings.batch, f"translating {name}")
-    return Ragged.of([output.sentence for output in outputs])
+    return TokenSequences.from_lists([output.sentence for output in outputs])
 
 
 def with_teacher(dataset: Dataset, run: Path, settings: Evaluate, device: torch.device) -> Dataset:
@@ -56,11 +56,13 @@ def with_teacher(dataset: Dataset, run: Path, settings: Evaluate, device: torch.
     """
     target = said_by(run, dataset) or _asked(run, dataset, settings, device)
     train = dataset.split("train")
-    both = Split(Ragged.joined(train.source, train.source), Ragged.joined(train.target, target))
+    both = Split(
+        TokenSequences.concatenate(train.source, train.source), TokenSequences.concatenate(train.target, target)
+    )
     return dataset.with_splits({"train": both})
 
 
-def said_by(run: Path, dataset: Dataset) -> Ragged | None:
+def said_by(run: Path, dataset: Dataset) -> TokenSequences | None:
     """What a teacher said of the training text whose weights are gone: its translations are all that is needed."""
     made = run / FOLDER / "made.json"
     if (run / "model.safetensors").is_file() or not made.is_file():
@@ -68,10 +70,10 @@ def said_by(run: Path, dataset: Dataset) -> Ragged | None:
     about = read_json(made)
     if "train" not in about["splits"] or about["of"] != dataset.checksum:
         return None
-    return Ragged.open(made.parent, "train.target")
+    return TokenSequences.open(made.parent, "train.target")
 
 
-def _asked(run: Path, dataset: Dataset, settings: Evaluate, device: torch.device) -> Ragged:
+def _asked(run: Path, dataset: Dataset, settings: Evaluate, device: torch.device) -> TokenSequences:
     teacher = load_translator(run, device)
     dataset.require_units("teacher", run)
     return translated(teacher, dataset, run, settings, ("train",))["train"]

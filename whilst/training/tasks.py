@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from whilst.core.cuda_graphs import CapturedGraph
 from whilst.core.files import sha256, sha256_lines
 from whilst.core.settings import Recipe, Search
-from whilst.data.batches import Batch, in_order
+from whilst.data.batches import Batch, batches_by_length
 from whilst.data.dataset import Dataset, Split
 from whilst.model import agent as agents
 from whilst.model.agent import Agent
@@ -310,7 +310,7 @@ class Deciding(Task):
         assert isinstance(module, Agent)
         module.eval()
         total, confusion = 0.0, torch.zeros(2, 2, dtype=torch.float64)  # rows: wanted, columns: decided
-        for batch in in_order(self.dataset.split("valid"), self.recipe.train.batch_tokens):
+        for batch in batches_by_length(self.dataset.split("valid"), self.recipe.train.batch_tokens):
             batch = batch.to(self.device)
             for number in range(self.recipe.latencies):
                 numbers = torch.full((batch.sentences,), number, device=self.device)

@@ -19,7 +19,8 @@ from whilst.core.distributed import Processes
 from whilst.core.errors import UserError
 from whilst.core.files import sha256, writing_text
 from whilst.core.settings import Recipe
-from whilst.data.batches import Batch, Batches, Ints
+from whilst.data.batches import Batch, Batches
+from whilst.data.buckets import Ints
 from whilst.model.checkpoint import load_state, load_tensors, save_state, save_tensors
 from whilst.training import optim
 from whilst.training.tasks import Task
@@ -144,13 +145,13 @@ class Trainer:
 
     def work(self) -> Iterator[tuple[list[tuple[int, Batch]], int, tuple[int, int]]]:
         """For each update: this process's micro-batches, the tokens of all, and what comes after."""
-        upcoming = self.batches.since(*self.place)
+        upcoming = self.batches.iterate(*self.place)
         while True:
             group: list[Ints] = []
             for _ in range(self.settings.accumulate):
                 epoch, index, chosen = next(upcoming)
                 group.append(chosen)
-            tokens = sum(int(self.batches.target_lengths[chosen].sum()) for chosen in group)
+            tokens = sum(int(self.batches.split.target.lengths[chosen].sum()) for chosen in group)
             mine = [
                 (micro, self.make(chosen))
                 for micro, chosen in enumerate(group)

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from whilst.core.settings import Recipe
-from whilst.data.batches import in_order
+from whilst.data.batches import batches_by_length
 from whilst.data.dataset import Dataset
 from whilst.decoding.batched import translate
 from whilst.evaluation.metrics import paper_bleu
@@ -60,7 +60,7 @@ def validate(model: Translator, recipe: Recipe, dataset: Dataset) -> Validation:
     split = dataset.split("valid")
     random = torch.Generator().manual_seed(0)
     total, tokens = torch.zeros((), device=device, dtype=torch.float64), 0
-    for batch in in_order(split, recipe.train.batch_tokens):
+    for batch in batches_by_length(split, recipe.train.batch_tokens):
         batch = batch.to(device)
         seen = draw_reads(model, recipe, batch, random)
         walk = Delays(live=True)

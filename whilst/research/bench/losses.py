@@ -14,7 +14,8 @@ from whilst.core.console import console, progress_bar
 from whilst.core.distributed import device_name, pick_device, provenance
 from whilst.core.files import write_json
 from whilst.core.settings import Recipe
-from whilst.data.batches import Batch, Ints, padded
+from whilst.data.batches import Batch, pad_batch
+from whilst.data.buckets import Ints
 from whilst.data.dataset import Dataset, Split
 from whilst.evaluation.chart import Curve, Panel, chart
 from whilst.research.bench.train_decode import Stage, load, task_of
@@ -39,7 +40,7 @@ class Plain(Trainer):
     """The same sentences and reads as its parent, but padded, in 32 bits, one operation after the other."""
 
     def make(self, chosen: Ints) -> Batch:
-        return padded(self.batches.split, chosen)
+        return pad_batch(self.batches.split, chosen)
 
     def precision(self) -> AbstractContextManager[object]:
         return nullcontext()
@@ -74,7 +75,7 @@ def alike(simple: Deciding, fast: Deciding) -> float:
     """How many of the reads of the first sentences both find."""
     split = simple.dataset.split("train")
     count = min(SEARCHED, len(split.source))
-    found = simple.find(Split(split.source.first(count), split.target.first(count))).reads
+    found = simple.find(Split(split.source.head(count), split.target.head(count))).reads
     return float((found == fast.labels["train"].reads[:, : found.shape[1]]).float().mean())
 
 

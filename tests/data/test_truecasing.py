@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.live.test_session import make_text
-from whilst.data.casing import casing
+from whilst.data.truecasing import truecaser
 from whilst.data.vocabulary import Language, Vocabulary, WordSegmenter
 from whilst.live.loading import BUNDLED
 from whilst.live.session import Script
 
 # The frequent first: "i" is a slip for "I"; "So" often begins a sentence, and "so" is no slip for it.
 UNITS = ["I", "the", "So", "so", "London", "NASA", "The", "radio", "mark", "Mark", *map(str, range(40)), "i"]
-CASE = casing(Language("en", WordSegmenter(), Vocabulary(UNITS)))
+CASE = truecaser(Language("en", WordSegmenter(), Vocabulary(UNITS)))
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,11 @@ def read(words: str, longest: int = 60) -> list[str]:
     """What a session makes of them, as the package's model would."""
     language = Language.load(BUNDLED / "en-vi", "source")
     text = dataclasses.replace(
-        make_text(), source=language, longest=longest, ends=lambda word: word.endswith("."), case=casing(language)
+        make_text(),
+        source=language,
+        longest=longest,
+        ends=lambda word: word.endswith("."),
+        case=truecaser(language),
     )
     script = Script(text)
     script.put(words)
