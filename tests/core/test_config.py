@@ -12,7 +12,18 @@ from hypothesis import strategies as st
 
 from whilst.core.config import build, load_recipe, override, to_table
 from whilst.core.errors import UserError
-from whilst.core.settings import Data, Evaluate, Model, Objective, Recipe, Train
+from whilst.core.settings import (
+    Data,
+    Evaluate,
+    Model,
+    Objective,
+    Recipe,
+    Role,
+    Search,
+    Train,
+    names_with,
+    values_with,
+)
 
 
 @pytest.fixture
@@ -160,7 +171,7 @@ def test_files_that_are_no_recipes(tmp_path: Path, recipe_file: Any) -> None:
         "model.cross=monotone",  # with multi-path
         "objective.name=mma",  # without monotone heads
         "objective.latency_average=-1",
-        "objective.latency_variance=inf",
+        "objective.stop_noise=inf",
         "objective.k=0",
         "objective.label_smoothing=1.0",
         "train.steps=0",
@@ -185,6 +196,33 @@ def test_values_that_make_no_sense_are_refused_by_name(recipe_file: Any, item: s
     key = item.partition("=")[0]
     named = {"model.heads": "model.width", "train.validate_bleu": "train.keep"}.get(key, key)
     assert complaint(recipe_file(""), item).startswith(f"{named}: ")
+
+
+@pytest.mark.parametrize(
+    ("section", "table", "message"),
+    [
+        ("objective", {"latency_variance": 0.0}, ""),
+        ("objective", {"latency_variance": 0.2}, "objective.latency_variance: 0.2 is no longer supported; commit "),
+        ("search", {"objective": {"latency_variance": 0.0}}, ""),
+        ("agent", {"stray": 0.0, "agreement": "lasting"}, ""),
+        ("agent", {"stray": 0.5}, "agent.stray: 0.5 is no longer supported; commit "),
+        ("agent", {"labels": "translation", "agreement": "lasting"}, "agent.agreement: 'lasting' is no longer"),
+    ],
+)
+def test_settings_of_old_files_load_if_they_had_no_effect(section: str, table: Any, message: str) -> None:
+    if not message:
+        assert build(Recipe, {section: table}) == Recipe()
+        return
+    with pytest.raises(UserError, match=f"^{message}"):
+        build(Recipe, {section: table})
+
+
+def test_roles_are_found_by_dotted_name() -> None:
+    assert names_with(Role.SEED) == {"train.seed", "search.train.seed", "agent.train.seed"}
+    assert names_with(Role.CLEANING, Data) == {"unescape", "moses", "detokenise", "tokenised", "lowercase"}
+    assert {"evaluate.beam", "run", "train.steps"} < names_with(Role.RESUME), "those of a section too"
+    assert "train.lr" not in names_with(Role.RESUME)
+    assert list(values_with(Search(), Role.READS)) == ["intervals", "slope", "condition", "target", "tolerance"]
 
 
 # Any settings that are valid survive the way through JSON.

@@ -90,7 +90,7 @@ def test_empty_rows_and_padding_change_nothing(
     model: Translator, monotone: Translator, split: Split, name: str
 ) -> None:
     """Neither the loss nor any gradient, with as many empty rows as sentences."""
-    objective = Objective(latency_average=0.3, latency_variance=0.2, name=name)  # type: ignore[arg-type]
+    objective = Objective(latency_average=0.3, name=name)  # type: ignore[arg-type]
     chosen, one = np.array([3, 1, 4, 5]), monotone if name == "mma" else model
     plain, boxed = pad_batch(split, chosen), pad_batch(split, chosen, (8, 24))
     assert boxed.source.shape == boxed.target.shape == (8, 24)
@@ -102,7 +102,7 @@ def test_a_box_of_empty_rows_alone_is_worth_nothing(monotone: Translator, split:
     """Exactly: their gradients are zeros, not small numbers."""
     batch = pad_batch(split, np.array([3, 1]), (5, 16))
     empty = batch.with_tensors([tensor[2:].clone() for tensor in batch.tensors()])
-    loss, gradients = loss_and_gradients(monotone, Objective(name="mma", latency_variance=0.2), empty)
+    loss, gradients = loss_and_gradients(monotone, Objective(name="mma"), empty)
     assert loss.item() == 0
     assert not any(bool(gradient.any()) for gradient in gradients)
 

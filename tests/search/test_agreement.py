@@ -24,7 +24,7 @@ from whilst.model.run_folder import home
 from whilst.model.transformer import Translator, likeliest
 from whilst.policy.full import Full
 from whilst.research.explain import explain
-from whilst.search.agreement import Agreement, agreeing, find_agreement, needed
+from whilst.search.agreement import agreeing, find_agreement, needed
 from whilst.search.binary_search import Interval, search_all
 from whilst.training.train import train
 
@@ -39,29 +39,21 @@ def own(model: Translator, split: Split) -> Split:
     )
 
 
-@pytest.mark.parametrize("agreement", ["token", "lasting"])
-def test_one_pass_a_length_finds_what_translating_every_prefix_does(
-    model: Translator, random_split: Callable[..., Split], agreement: Agreement
+def test_one_pass_per_prefix_length_equals_translating_every_prefix(
+    model: Translator, random_split: Callable[..., Split]
 ) -> None:
     split = own(model, random_split(30, 41))
     batch = pad_batch(split, np.arange(30))
-    found = needed(model, batch, agreement)
+    found = needed(model, batch)
     assert bool((found[:, 1:] >= found[:, :-1]).all())
     spread = set()
     for number, row in enumerate(found.tolist()):
         source, target = split.source[number].tolist(), split.target[number].tolist()
-        wanted = reference.needed(model, source, target, agreement)
+        wanted = reference.needed(model, source, target)
         assert row[: len(target)] == wanted
         assert all(1 <= g <= len(source) for g in row)
         spread |= {g / len(source) for g in wanted}
     assert len(spread) > 10, "a model that always agrees shows nothing"
-
-
-def test_a_token_never_needs_more_than_to_last(model: Translator, random_split: Callable[..., Split]) -> None:
-    batch = pad_batch(own(model, random_split(30, 42)), np.arange(30))
-    once, lasting = needed(model, batch, "token"), needed(model, batch, "lasting")
-    assert bool((once <= lasting).all())
-    assert bool((once < lasting).any())
 
 
 def test_within_an_interval_a_token_waits_till_it_agrees_or_the_interval_ends(
@@ -83,16 +75,16 @@ def test_within_an_interval_a_token_waits_till_it_agrees_or_the_interval_ends(
                 assert int(likeliest(logits[None])) == target[place]
                 agreed += 1
     assert min(agreed, waited) > 10
-    assert bool((found < needed(model, batch, "token")).any()), "it need not wait for the end"
+    assert bool((found < needed(model, batch)).any()), "it need not wait for the end"
 
 
 def test_labels_of_a_split_serve_any_batch(model: Translator, random_split: Callable[..., Split]) -> None:
     split = own(model, random_split(25, 43))
-    labels = find_agreement(model, "lasting", split, tokens=60)
+    labels = find_agreement(model, split, tokens=60)
     batch = pad_batch(split, np.random.default_rng(1).permutation(25)[:9])
     kept = labels.of(batch, torch.zeros(9, dtype=torch.long))
     real = batch.labels != PAD
-    assert torch.equal(kept[real], needed(model, batch, "lasting")[real])
+    assert torch.equal(kept[real], needed(model, batch)[real])
 
 
 @pytest.fixture(scope="module")

@@ -267,8 +267,8 @@ def test_a_recipe_is_put_over_its_base(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ('base = "absent.toml"', "base: {0}/absent.toml: no such recipe"),
-        ('base = "a.toml"', "base: {0}/a.toml is based on this recipe in turn; one of them must stand alone"),
-        ('base = "b.toml"', "base: {0}/a.toml is based on this recipe in turn; one of them must stand alone"),
+        ('base = "a.toml"', "base: {0}/a.toml is itself based on this recipe"),
+        ('base = "b.toml"', "base: {0}/a.toml is itself based on this recipe"),
         ("base = 3", "base: must be text in quotes, not 3"),
         ('base = "c.toml"', "unknown setting 'train.stpes'; did you mean 'train.steps'?"),
     ],

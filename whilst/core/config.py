@@ -1,6 +1,6 @@
-"""Settings from TOML plus `--set a.b=c`, checked against the dataclasses: an unknown key is an error.
+"""Build settings from TOML and from `--set a.b=c`, and check names and types against the dataclasses.
 
-Knows how to build any frozen dataclass of plain fields; what the fields are stands in settings.py.
+Works for any frozen dataclass of plain fields; the fields themselves are in settings.py.
 """
 
 import dataclasses
@@ -12,31 +12,28 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from whilst.core.errors import UserError
-from whilst.core.settings import Recipe
+from whilst.core.settings import LAST_WITH_RETIRED, RETIRED, Agent, Recipe
 
 T = TypeVar("T")
-LATER = "search", "agent"  # stages with a [train] of their own
+SEEDED = "search.train.seed", "agent.train.seed"  # follow train.seed unless they are set
 
 
 def load_recipe(path: Path, overrides: list[str]) -> Recipe:
-    """Read a recipe file, with what it is based on, and apply `a.b=c` overrides."""
+    """Read a recipe file, merged over its `base`, and apply `a.b=c` overrides."""
     table = _read_table(path)
     try:
         recipe = build(Recipe, table)
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
     recipe = override(recipe, overrides)
-    # Whoever writes another seed means that of all stages, unless they name their own.
-    given = {item.partition("=")[0].strip() for item in overrides}
-    given |= {f"{stage}.train.seed" for stage in LATER if "seed" in table.get(stage, {}).get("train", {})}
-    names = [f"{stage}.train.seed" for stage in LATER]
-    return override(recipe, [f"{name}={recipe.train.seed}" for name in names if name not in given])
+    given = {item.partition("=")[0].strip() for item in overrides} | flat(table).keys()
+    return override(recipe, [f"{name}={recipe.train.seed}" for name in SEEDED if name not in given])
 
 
 def _read_table(path: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
-    """A recipe as it stands in its file, put over the one that its `base` names; `above`: who is based on it."""
+    """A recipe file merged over its `base`. `above`: the files that are based on this one."""
     if path.resolve() in above:
-        raise UserError(f"{above[-1]}: base: {path} is based on this recipe in turn; one of them must stand alone")
+        raise UserError(f"{above[-1]}: base: {path} is itself based on this recipe")
     if not path.is_file():
         raise UserError(f"{above[-1]}: base: {path}: no such recipe" if above else f"{path}: no such recipe")
     try:
@@ -52,7 +49,7 @@ def _read_table(path: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
 
 
 def _merged(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    """Section by section; a list is replaced whole."""
+    """Merge by section; lists are replaced."""
     both = dict(under)
     for name, value in over.items():
         below = under.get(name)
@@ -61,7 +58,7 @@ def _merged(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
 
 
 def override(recipe: T, overrides: list[str]) -> T:
-    """Apply `a.b=c`; the value is TOML, or a bare string where TOML would want quotes."""
+    """Apply `a.b=c`. The value is TOML; strings need no quotes."""
     table = to_table(recipe)
     for item in overrides:
         key, equals, text = item.partition("=")
@@ -97,16 +94,18 @@ def _unknown(key: str, valid: typing.Iterable[str], name: str) -> str:
 
 
 def build(kind: type[T], table: dict[str, Any], where: str = "") -> T:
-    """Build a dataclass from a table, checking every name and type on the way."""
+    """Build a dataclass from a table and check all names and types."""
     return _change(kind(), table, where)
 
 
 def _change(settings: T, table: dict[str, Any], where: str) -> T:
-    """The settings with what the table says; a section keeps its own defaults for the rest."""
+    """Apply a table; what it does not name keeps the section's own default."""
     hints = typing.get_type_hints(type(settings))
     values = {}
     for name, value in table.items():
         key = f"{where}{name}"
+        if _is_retired(type(settings), name, value, table, key):
+            continue
         if name not in hints:
             raise UserError(_unknown(key, hints, name))
         if not dataclasses.is_dataclass(hints[name]):
@@ -116,6 +115,19 @@ def _change(settings: T, table: dict[str, Any], where: str) -> T:
         else:
             raise UserError(f"{key}: is a section, write [{key}]")
     return typing.cast(T, dataclasses.replace(typing.cast(Any, settings), **values))
+
+
+def _is_retired(kind: type, name: str, value: Any, table: dict[str, Any], key: str) -> bool:
+    """Whether the value of an old file can be ignored; an error if it had an effect."""
+    if (kind, name) in RETIRED:
+        has_effect = value != RETIRED[kind, name]
+    elif (kind, name, value) == (Agent, "agreement", "lasting"):  # the old default
+        has_effect = table.get("labels") == "translation"
+    else:
+        return False
+    if has_effect:
+        raise UserError(f"{key}: {value!r} is no longer supported; commit {LAST_WITH_RETIRED} has it")
+    return True
 
 
 def _convert(hint: Any, value: Any, key: str) -> Any:
@@ -144,5 +156,13 @@ _NAMES = {int: "a whole number", float: "a number", str: "text in quotes", bool:
 
 
 def to_table(settings: Any) -> dict[str, Any]:
-    """The settings as plain data, for JSON; `build` takes it back."""
+    """The settings as plain data for JSON; `build` reads it."""
     return dataclasses.asdict(settings)
+
+
+def flat(table: dict[str, Any], where: str = "") -> dict[str, Any]:
+    """Nested sections as section.key."""
+    found: dict[str, Any] = {}
+    for name, value in table.items():
+        found |= flat(value, f"{where}{name}.") if isinstance(value, dict) else {f"{where}{name}": value}
+    return found

@@ -1,11 +1,15 @@
-"""Every setting there is, with its default and the reason for it. A recipe is a TOML file of these.
+"""All settings with their defaults. A recipe is a TOML file of these.
 
-The classes are frozen and check themselves when built, so that code further on never has to.
+The classes are frozen and validate themselves when built. What a setting is for, beyond what it configures, is its
+`Role`, written beside its type; `names_with` and `values_with` read it.
 """
 
+import dataclasses
+import enum
 import math
+import typing
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from whilst.core.errors import UserError
 
@@ -15,6 +19,26 @@ MAX_POSITIONS = 4096  # units of a sentence, end mark counted
 DEFAULT_MODEL = "en-vi"  # of live and serve; comes with the package
 
 
+class Role(enum.Flag):
+    """What a setting is for. One without a role decides what is trained or decoded, and with which result."""
+
+    NONE = 0
+    PLACE = enum.auto()  # a path; the content of files is compared by checksum
+    ORIGIN = enum.auto()  # another run; only whether there is one is compared, since its path differs between seeds
+    PLAN = enum.auto()  # which stages and policies are run
+    SEED = enum.auto()
+    SPEED = enum.auto()  # changes results by no more than rounding
+    MONITOR = enum.auto()  # how often progress is logged and saved
+    RESUME = enum.auto()  # may differ when training is resumed
+    FIXED = enum.auto()  # may not be overridden after training
+    CLEANING = enum.auto()  # decides how a line of text is cleaned
+    READS = enum.auto()  # decides which reads the search finds
+    POINT = enum.auto()  # differs between the models that are points of one curve
+
+
+NEUTRAL = Role.PLACE | Role.PLAN | Role.SPEED | Role.MONITOR  # these decide no result
+
+
 def _require(holds: bool, message: str) -> None:
     if not holds:
         raise UserError(message)
@@ -22,31 +46,34 @@ def _require(holds: bool, message: str) -> None:
 
 @dataclass(frozen=True)
 class Data:
-    """Where the text comes from and how it becomes units."""
+    """Where the text comes from and how it is split into units."""
 
-    dataset: str = "data/dataset"  # folder that `prepare` writes and `train` reads
-    source: str = "src"  # language codes, for file names and for Moses
+    dataset: Annotated[str, Role.PLACE] = "data/dataset"  # folder that `prepare` writes and `train` reads
+    source: str = "src"  # language codes, used in file names and by Moses
     target: str = "tgt"
-    corpus: str = ""  # a corpus that whilst knows how to get: toy, iwslt15 or iwslt14; empty: the files below
-    folder: str = ""  # where the files are; with a known corpus: a local copy instead of the public archive
-    # Two aligned files (source, target) or one TSV, relative to folder; more pairs are joined to the first.
-    train: tuple[str, ...] = ()
-    valid: tuple[str, ...] = ()
-    test: tuple[str, ...] = ()
+    corpus: str = ""  # a known corpus: toy, iwslt15 or iwslt14; empty: the files below
+    # Folder of the files; with a known corpus, a local copy that is read instead of the public archive.
+    folder: Annotated[str, Role.PLACE | Role.RESUME] = ""
+    # Two aligned files (source, target) or one TSV, relative to `folder`; further pairs are appended.
+    train: Annotated[tuple[str, ...], Role.PLACE | Role.RESUME] = ()
+    valid: Annotated[tuple[str, ...], Role.PLACE | Role.RESUME] = ()
+    test: Annotated[tuple[str, ...], Role.PLACE | Role.RESUME] = ()
     toy_pairs: int = 20_000  # training pairs of the toy corpus
     toy_seed: int = 1
-    unescape: bool = False  # &apos; -> '
-    moses: bool = False  # Moses tokeniser (needs the extra `moses`)
-    detokenise: bool = False  # tokenised text becomes raw again, for models of raw text (needs the extra `moses`)
-    tokenised: tuple[str, ...] = ()  # names or patterns of files above that Moses leaves alone
-    lowercase: bool = False
+    unescape: Annotated[bool, Role.CLEANING] = False  # &apos; -> '
+    moses: Annotated[bool, Role.CLEANING] = False  # Moses tokeniser (needs the extra `moses`)
+    # Convert tokenised text to raw text, for models of raw text (needs the extra `moses`).
+    detokenise: Annotated[bool, Role.CLEANING] = False
+    # Names or patterns of files above that are tokenised already; `moses` does not apply to them.
+    tokenised: Annotated[tuple[str, ...], Role.CLEANING] = ()
+    lowercase: Annotated[bool, Role.CLEANING] = False
     units: Literal["word", "bpe", "sentencepiece"] = "bpe"
-    joint: bool = True  # one set of merges or pieces learnt on both languages
+    joint: bool = True  # learn one set of merges or pieces on both languages
     size: int = 10_000  # BPE merges or SentencePiece pieces
-    codes: str = ""  # existing subword-nmt codes instead of learning merges
+    codes: Annotated[str, Role.PLACE] = ""  # file of subword-nmt codes, used instead of learning merges
     minimum_frequency: int = 1  # rarer units become <unk>; the paper's En-Vi uses 5
-    max_length: int = 175  # training pairs with more units on a side are skipped and counted
-    max_ratio: float = 0.0  # training pairs with a larger ratio of word counts are skipped; 0: keep all
+    max_length: int = 175  # training pairs with more units on either side are skipped
+    max_ratio: float = 0.0  # training pairs with a larger ratio of word counts are skipped; 0: no limit
 
     def __post_init__(self) -> None:
         _require(self.corpus in ("", "toy", "iwslt15", "iwslt14"), f"data.corpus: unknown corpus {self.corpus!r}")
@@ -73,7 +100,7 @@ class Model:
     dropout: float = 0.3
     norm: Literal["pre", "post"] = "pre"
     encoder: Literal["causal", "bidirectional"] = "causal"
-    # What the decoder sees of the source: all that was read, or each head what it has walked past itself (MMA).
+    # reads: cross-attention sees all source tokens read so far. monotone: each head has its own reads (MMA).
     cross: Literal["reads", "monotone"] = "reads"
 
     def __post_init__(self) -> None:
@@ -86,25 +113,23 @@ class Model:
 
 @dataclass(frozen=True)
 class Objective:
-    """What training minimises: the cross-entropy under these reads."""
+    """The loss: cross-entropy under the reads of a policy."""
 
-    # search: set by the stage of that name; mma: with model.cross = "monotone"
+    # "search" is set by the stage of that name; "mma" needs model.cross = "monotone".
     name: Literal["full", "wait-k", "multi-path", "search", "mma"] = "multi-path"
-    k: int = 3  # for wait-k
-    draw: Literal["batch", "sentence"] = "sentence"  # multi-path: a k for each batch (paper) or each pair
-    longest: int = 0  # multi-path: the largest k; 0: the source's length (paper)
-    whole: float = 0.0  # multi-path: share of the sentences that are read to the end first, whatever `longest` says
+    k: Annotated[int, Role.POINT] = 3  # for wait-k
+    draw: Literal["batch", "sentence"] = "sentence"  # multi-path: one k per batch (paper) or per sentence
+    longest: int = 0  # multi-path: the largest k; 0: the source length (paper)
+    whole: float = 0.0  # multi-path: share of sentences whose whole source is read first, regardless of `longest`
     label_smoothing: float = 0.1
-    # Weight of R-Drop: two passes with different dropout must agree. Twice the work, and less over-fitting.
+    # Weight of R-Drop, the divergence between two passes with different dropout. Doubles the cost of an update.
     r_drop: float = 0.0
-    # Share of the loss that is the divergence from what the model itself says after the whole source: whatever was
-    # not read yet, its best guess is then the average of what it would know.
+    # Share of the loss that is the divergence from the model's own prediction given the whole source.
     distil: float = 0.0
-    latency_average: float = 0.1  # mma: weight (lambda) of the heads' average lagging, late heads counting more
-    latency_variance: float = 0.0  # mma: weight of the variance between heads
-    latency_rise: int = 0  # mma: updates over which both weights rise from 0 to what they are
-    # mma: deviation of what is added to energies of stopping in training: only a head that is sure withstands it.
-    stop_noise: float = 1.0
+    # mma: weight (lambda) of the average lagging of the heads; late heads weigh more.
+    latency_average: Annotated[float, Role.POINT] = 0.1
+    latency_rise: int = 0  # mma: updates over which that weight rises linearly from 0
+    stop_noise: float = 1.0  # mma: standard deviation of the noise added to the stopping energies in training
 
     def __post_init__(self) -> None:
         _require(self.k >= 1, "objective.k: must be at least 1")
@@ -114,42 +139,41 @@ class Objective:
         _require(0 <= self.r_drop < math.inf, f"objective.r_drop: must be 0 or more, not {self.r_drop}")
         _require(0 <= self.distil <= 1, "objective.distil: must be in [0, 1]")
         _require(self.latency_rise >= 0, "objective.latency_rise: must not be negative")
-        for name in ("latency_average", "latency_variance", "stop_noise"):
+        for name in ("latency_average", "stop_noise"):
             value = getattr(self, name)
             _require(0 <= value < math.inf, f"objective.{name}: must be 0 or more, not {value}")
 
 
 @dataclass(frozen=True)
 class Train:
-    """The loop."""
+    """The training loop."""
 
-    preset: Literal["paper", "fast"] = "fast"  # what is not set below comes from here (see optim.py)
-    steps: int = 10_000
+    preset: Literal["paper", "fast"] = "fast"  # values of the optional settings below (see optim.py)
+    steps: Annotated[int, Role.RESUME] = 10_000  # updates
     batch_tokens: int = 8_192  # target tokens (with padding) in one micro-batch
     accumulate: int = 1  # micro-batches in one update, over all processes
     lr: float | None = None
     warmup: int | None = None
     weight_decay: float | None = None
     clip: float | None = None
-    ema: float = 0.999  # decay of the averaged weights that are validated and kept; 0: off
-    average: int = 0  # mean of the last n validated weights, tried at the end; 0: off
-    validate_every: int = 500
-    validate_k: int = 0  # wait-k of the validation BLEU; 0: the whole source is read first
+    ema: float = 0.999  # decay of the averaged weights that are validated and saved; 0: off
+    average: Annotated[int, Role.RESUME] = 0  # try the mean of the last n validated weights at the end; 0: off
+    validate_every: Annotated[int, Role.RESUME] = 500
+    validate_k: Annotated[int, Role.POINT] = 0  # k of the wait-k policy of the validation BLEU; 0: full sentence
     validate_bleu: bool = True
-    keep: Literal["bleu", "loss"] = "bleu"  # which validation figure chooses the best checkpoint
-    patience: int = 0  # stop after so many validations without a better one; 0: never
-    save_every: int = 500
-    log_every: int = 50
-    seed: int = 1  # that of [train] is also that of search and agent, unless they name their own
-    # auto: packed on a GPU (mma: boxed, which is padded to few shapes), padded elsewhere
-    layout: Literal["auto", "padded", "boxed", "packed"] = "auto"
-    compile: bool = True  # GPU only
-    # GPU only; the same but for rounding and chance. Dropout by 16 random bits drawn ahead; norms that leave
-    # gain and bias to the next layer; what agents look at recorded on packed batches; states in 16 bits where
-    # reads are searched, as they are in training (chances then differ by 0.0007 from exact ones, in place of
-    # 0.0003); attention in tiles of 64 tokens in place of 128.
-    shortcuts: tuple[Shortcut, ...] = SHORTCUTS
-    tensorboard: bool = True
+    keep: Annotated[Literal["bleu", "loss"], Role.RESUME] = "bleu"  # validation score that selects the checkpoint
+    patience: Annotated[int, Role.RESUME] = 0  # stop after n validations without improvement; 0: never
+    save_every: Annotated[int, Role.MONITOR | Role.RESUME] = 500
+    log_every: Annotated[int, Role.MONITOR | Role.RESUME] = 50
+    seed: Annotated[int, Role.SEED] = 1  # of the later stages too, unless [search.train] or [agent.train] set one
+    # auto: packed on a GPU, padded on a CPU; mma on a GPU: boxed, that is padded to a few shapes
+    layout: Annotated[Literal["auto", "padded", "boxed", "packed"], Role.SPEED] = "auto"
+    compile: Annotated[bool, Role.SPEED] = True  # GPU only
+    # GPU only. dropout: from pre-drawn 16-bit random numbers; norms: gain and bias folded into the next layer;
+    # looks: the observations of agents as a CUDA graph on packed batches; states: bfloat16 states in the search
+    # (error of a probability 0.0007 instead of 0.0003); tiles: attention in tiles of 64 tokens instead of 128.
+    shortcuts: Annotated[tuple[Shortcut, ...], Role.SPEED | Role.RESUME] = SHORTCUTS
+    tensorboard: Annotated[bool, Role.MONITOR | Role.RESUME] = True
 
     def __post_init__(self) -> None:
         for name in ("steps", "batch_tokens", "accumulate", "validate_every", "save_every", "log_every"):
@@ -168,13 +192,16 @@ class Train:
 class Search:
     """Fine-tuning on the reads that binary search finds (BS-SiMT)."""
 
-    intervals: tuple[tuple[int, ...], ...] = ((1, 5), (3, 7), (5, 9), (7, 11), (9, 13))  # [l_1, r_1]
-    slope: Literal["one", "ratio"] = "ratio"  # how intervals shift: by 1 (the paper's text) or J/I (its code)
-    condition: Literal["concavity", "authors", "ground-truth"] = "concavity"
-    # Whose chance is searched: the reference token's (paper), or what the model says after the whole source.
-    target: Literal["reference", "belief"] = "reference"
-    tolerance: float = 0.0  # a gain in chance that is not worth waiting for; 0: the paper
-    multi_path: float = 0.0  # share of the sentences that stay under multi-path
+    # [l_1, r_1]
+    intervals: Annotated[tuple[tuple[int, ...], ...], Role.READS] = ((1, 5), (3, 7), (5, 9), (7, 11), (9, 13))
+    # How far an interval shifts per target token: by 1 (the paper's text) or by J/I (its code).
+    slope: Annotated[Literal["one", "ratio"], Role.READS] = "ratio"
+    condition: Annotated[Literal["concavity", "authors", "ground-truth"], Role.READS] = "concavity"
+    # Probability that is searched: of the reference token (paper) or of the prediction given the whole source.
+    target: Annotated[Literal["reference", "belief"], Role.READS] = "reference"
+    # A gain in probability up to this does not justify more reads; 0: the paper.
+    tolerance: Annotated[float, Role.READS] = 0.0
+    multi_path: float = 0.0  # share of sentences trained with multi-path reads
     objective: Objective = field(default_factory=lambda: Objective(name="search"))
     train: Train = field(
         default_factory=lambda: Train(steps=2_000, lr=2e-4, warmup=100, validate_bleu=False, keep="loss")
@@ -186,38 +213,33 @@ class Search:
             good = len(interval) == 2 and 0 <= interval[0] <= interval[1] and interval[1] > 0
             _require(good, f"search.intervals: {list(interval)} must be [first, last] with 0 <= first <= last")
         sizes = {last - first for first, last in self.intervals}
-        _require(len(sizes) == 1, "search.intervals: all must have the same length, one table serves them")
-        _require(len(set(self.intervals)) == len(self.intervals), "search.intervals: one of them is there twice")
+        _require(len(sizes) == 1, "search.intervals: all must have the same length")
+        _require(len(set(self.intervals)) == len(self.intervals), "search.intervals: one of them is repeated")
         _require(0 <= self.multi_path < 1, "search.multi_path: must be in [0, 1)")
         _require(0 <= self.tolerance < 1, "search.tolerance: must be in [0, 1)")
         _require(self.objective.name == "search", 'search.objective.name: is always "search"')
 
     @property
-    def deciding(self) -> dict[str, Any]:
-        """The settings that decide which reads it finds."""
-        return {name: getattr(self, name) for name in ("intervals", "slope", "condition", "target", "tolerance")}
-
-    @property
     def size(self) -> int:
-        """How many reads each interval tries."""
+        """Number of offsets in an interval."""
         first, last = self.intervals[0]
         return last - first + 1
 
 
 @dataclass(frozen=True)
 class Agent:
-    """The agent that learns the searched reads, or those of the translation-based policy."""
+    """The agent that learns searched reads, or those of the translation-based policy."""
 
     kind: Literal["lstm", "gru", "linear"] = "lstm"
     hidden: int = 512
-    # What it sees: the last tokens (paper), the model's states of them too, or also the state that would write now.
+    # Input: embeddings of the last tokens (paper), the model's states of them too, or also the lookahead state.
     inputs: Literal["embeddings", "states", "ahead"] = "states"
-    reference: Literal["translation", "ground-truth"] = "translation"  # whose words it sees in training
-    # What it learns: searched reads, or those with which prefixes are translated as the whole source is.
+    # Target tokens it sees in training: the model's own or those of the reference.
+    reference: Literal["translation", "ground-truth"] = "translation"
+    # Reads it learns: searched ones, or the fewest with which a prefix gets the token of the full translation.
     labels: Literal["search", "translation"] = "search"
-    # Of such translations: each token once, all from then on, or each within the one interval of the search.
-    agreement: Literal["token", "lasting", "within"] = "lasting"
-    stray: float = 0.0  # share of the sentences on which it is taught along the reads of some other interval
+    # With labels = "translation": any number of reads, or within the only search interval.
+    agreement: Literal["token", "within"] = "token"
     dropout: float = 0.1
     label_smoothing: float = 0.1
     train: Train = field(
@@ -226,19 +248,18 @@ class Agent:
 
     def __post_init__(self) -> None:
         _require(self.hidden > 0, "agent.hidden: must be positive")
-        _require(0 <= self.stray <= 1, "agent.stray: must be in [0, 1]")
         _require(0 <= self.dropout < 1, "agent.dropout: must be in [0, 1)")
         _require(0 <= self.label_smoothing < 1, "agent.label_smoothing: must be in [0, 1)")
 
     @property
     def bounded(self) -> bool:
-        """Whether it is a translation-based one whose labels lie in a search interval."""
+        """Whether the labels are translation-based and within a search interval."""
         return self.labels == "translation" and self.agreement == "within"
 
 
 @dataclass(frozen=True)
 class Limits:
-    """A translation ends at `ratio` times the source length plus `extra` units if it does not end by itself."""
+    """A translation is cut at `ratio` times the source length plus `extra` units."""
 
     ratio: float = 2.0
     extra: int = 20
@@ -249,19 +270,19 @@ class Limits:
 
 @dataclass(frozen=True)
 class Evaluate:
-    """What `evaluate` decodes and how."""
+    """What is decoded in an evaluation, and how."""
 
     split: str = "test"
-    policies: tuple[str, ...] = ("wait-1", "wait-3", "wait-5", "wait-7", "wait-9")
+    policies: Annotated[tuple[str, ...], Role.PLAN] = ("wait-1", "wait-3", "wait-5", "wait-7", "wait-9")
     threshold: float = 0.5  # the agent WRITEs at this probability or above
-    batch: int = 256  # sentences decoded together
+    batch: Annotated[int, Role.SPEED] = 256  # sentences decoded together
     beam: int = 1  # full-sentence only
-    precision: Literal["single", "half"] = "single"  # of all numbers of model and agent; half: on GPUs, for speed
-    # Words outside of the target vocabulary. keep: write <unk>. copy: write the first word that was read, was not
-    # used so yet, and is outside of the source vocabulary; nothing where there is none.
+    precision: Literal["single", "half"] = "single"  # of model and agent; half: GPU only
+    # Unknown target words. keep: write <unk>. copy: write the first unknown source word that was read and not
+    # copied yet; nothing if there is none.
     unknown: Literal["keep", "copy"] = "copy"
-    # Where a model says, before the whole source was read, that all is said. free: end there, as in the paper.
-    # patient: READ on instead.
+    # When the model writes the end mark before the whole source is read. free: end there, as in the paper.
+    # patient: READ instead.
     ending: Literal["free", "patient"] = "free"
     max_ratio: float = 2.0  # a translation is cut at max_ratio * source length + max_extra units
     max_extra: int = 20
@@ -272,7 +293,7 @@ class Evaluate:
         _require(0 <= self.threshold <= 1, "evaluate.threshold: must be in [0, 1]")
         _require(self.beam >= 1, "evaluate.beam: must be at least 1")
         _require(0 <= self.max_ratio <= 1e6, f"evaluate.max_ratio: must be 0 to a million, not {self.max_ratio}")
-        _require(self.max_extra >= 1, "evaluate.max_extra: must be at least 1, or nothing may be written")
+        _require(self.max_extra >= 1, "evaluate.max_extra: must be at least 1")
 
     @property
     def copies(self) -> bool:
@@ -285,32 +306,36 @@ class Evaluate:
 
 @dataclass(frozen=True)
 class Recipe:
-    """One experiment, whole."""
+    """One experiment."""
 
-    run: str = "runs/run"  # folder of the trained model
-    start: str = ""  # run folder whose weights training begins with; empty: random weights
-    teacher: str = ""  # run folder whose translations of the training text are learnt beside the references
+    run: Annotated[str, Role.PLACE | Role.RESUME] = "runs/run"  # folder of the trained model
+    # Run folder with the initial weights; empty: random weights.
+    start: Annotated[str, Role.ORIGIN | Role.RESUME] = ""
+    # Run folder of a model whose translations of the training text are added to the references.
+    teacher: Annotated[str, Role.ORIGIN] = ""
     # What `train` does, in this order.
-    stages: tuple[Literal["translate", "search", "agent", "evaluate"], ...] = ("translate",)
+    stages: Annotated[tuple[Literal["translate", "search", "agent", "evaluate"], ...], Role.PLAN | Role.RESUME] = (
+        "translate",
+    )
     data: Data = field(default_factory=Data)
-    model: Model = field(default_factory=Model)
-    objective: Objective = field(default_factory=Objective)
-    train: Train = field(default_factory=Train)
+    model: Annotated[Model, Role.FIXED] = field(default_factory=Model)
+    objective: Annotated[Objective, Role.FIXED] = field(default_factory=Objective)
+    train: Annotated[Train, Role.FIXED] = field(default_factory=Train)
     search: Search = field(default_factory=Search)
-    agent: Agent = field(default_factory=Agent)
-    evaluate: Evaluate = field(default_factory=Evaluate)
+    agent: Annotated[Agent, Role.FIXED] = field(default_factory=Agent)
+    evaluate: Annotated[Evaluate, Role.RESUME] = field(default_factory=Evaluate)
 
     def __post_init__(self) -> None:
         _require(
             self.model.encoder == "causal" or self.objective.name == "full",
-            'model.encoder: "bidirectional" sees the whole source, so it needs objective.name = "full"',
+            'model.encoder: "bidirectional" needs objective.name = "full"',
         )
         order = [name for name in ("translate", "search", "agent", "evaluate") if name in self.stages]
         in_order = bool(order) and list(self.stages) == order
         _require(in_order, "stages: some of translate, search, agent, evaluate, in this order")
         if self.agent.bounded:
             one = len(self.search.intervals) == 1
-            _require(one, 'search.intervals: give one, as in [[3, 11]]; agent.agreement = "within" has one policy')
+            _require(one, 'search.intervals: give one, as in [[3, 11]], with agent.agreement = "within"')
         if self.model.cross == "monotone":
             self._check_monotone()
         else:
@@ -319,13 +344,42 @@ class Recipe:
     def _check_monotone(self) -> None:
         _require(self.objective.name == "mma", 'model.cross: "monotone" heads need objective.name = "mma"')
         learnt = {"search", "agent"} & set(self.stages)
-        _require(not learnt, 'stages: no "search" and no "agent" with model.cross = "monotone", whose heads decide')
-        _require(
-            self.train.layout != "packed",
-            'train.layout: model.cross = "monotone" needs padded batches, since a walk has a grid of its own',
-        )
+        _require(not learnt, 'stages: model.cross = "monotone" has no "search" and no "agent" stage')
+        _require(self.train.layout != "packed", 'train.layout: model.cross = "monotone" needs padded batches')
 
     @property
     def latencies(self) -> int:
-        """How many latencies one agent serves: an interval each, or the one of the translation-based policy."""
+        """Number of latencies of the agent: one per interval, or one if it is translation-based."""
         return len(self.search.intervals) if self.agent.labels == "search" else 1
+
+
+# Settings that no longer exist, and the only value with which old files may still name them: their default.
+RETIRED: dict[tuple[type, str], object] = {
+    (Objective, "latency_variance"): 0.0,
+    (Agent, "stray"): 0.0,
+}
+LAST_WITH_RETIRED = "c396658"  # the commit
+
+
+def roles(kind: type) -> dict[str, Role]:
+    """The role of each field of a settings class."""
+    hints = typing.get_type_hints(kind, include_extras=True)
+    given = {name: getattr(hint, "__metadata__", (Role.NONE,))[0] for name, hint in hints.items()}
+    return {item.name: given[item.name] for item in dataclasses.fields(kind)}
+
+
+def names_with(role: Role, kind: type = Recipe, inherited: Role = Role.NONE) -> set[str]:
+    """Dotted names of the settings that have any of these roles, be it from the section that they are in."""
+    found: set[str] = set()
+    for name, own in roles(kind).items():
+        section = typing.get_type_hints(kind)[name]
+        if isinstance(section, type) and dataclasses.is_dataclass(section):
+            found |= {f"{name}.{inner}" for inner in names_with(role, section, own | inherited)}
+        elif (own | inherited) & role:
+            found.add(name)
+    return found
+
+
+def values_with(settings: Any, role: Role) -> dict[str, Any]:
+    """Name and value of the fields of one section that have any of these roles, in their order."""
+    return {name: getattr(settings, name) for name, own in roles(type(settings)).items() if own & role}

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from whilst.core.config import build, to_table
 from whilst.core.errors import UserError
 from whilst.core.files import read_json, sha256, sha256_lines, writing
-from whilst.core.settings import Data
+from whilst.core.settings import Data, Role, names_with
 from whilst.data.text import read_lines
 from whilst.data.vocabulary import Language
 
@@ -20,7 +20,6 @@ FORMAT = 1
 MANIFEST = "manifest.json"
 SPLITS = ("train", "valid", "test")
 DAMAGED = "{}: manifest.json is damaged; run `whilst prepare --overwrite`"
-CLEANING = "unescape", "moses", "detokenise", "tokenised", "lowercase"  # settings that `text.cleaner` uses
 
 
 class TokenSequences:
@@ -139,9 +138,10 @@ class Dataset:
             )
 
     def cleaning_settings(self, settings: Data) -> Data:
-        """The settings of a run with the cleaning settings of this dataset, which may differ from the run's own."""
+        """The settings with the cleaning of this dataset, which may differ from that of the training text."""
         own = self.manifest["settings"]
-        return build(Data, to_table(settings) | {name: own[name] for name in CLEANING if name in own})
+        names = names_with(Role.CLEANING, Data) & own.keys()
+        return build(Data, to_table(settings) | {name: own[name] for name in names})
 
     def text(self, name: str) -> tuple[list[str], list[str]]:
         """The cleaned lines of valid or test, source and target."""

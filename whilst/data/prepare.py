@@ -20,7 +20,7 @@ from whilst.core.config import to_table
 from whilst.core.console import console, progress_bar
 from whilst.core.errors import UserError
 from whilst.core.files import sha256, sha256_lines, write_json, writing_text
-from whilst.core.settings import Data
+from whilst.core.settings import Data, Role, names_with
 from whilst.data.corpora import Files, folder_of, is_tokenised, locate
 from whilst.data.dataset import FORMAT, MANIFEST, SPLITS, Dataset, TokenSequences, read_manifest
 from whilst.data.text import Pairs, cleaner, read_pairs
@@ -76,9 +76,9 @@ def _say(line: str) -> None:
 
 
 def _content(settings: Data) -> dict[str, Any]:
-    """The settings that decide what is in the dataset. Where files lie does not; their checksums do."""
-    places = ("dataset", "folder", "train", "valid", "test", "codes")
+    """The settings that decide the content of the dataset. Files are compared by checksum, not by path."""
     table: dict[str, Any] = json.loads(json.dumps(to_table(settings)))  # lists for tuples, as in a manifest
+    places = names_with(Role.PLACE, Data)
     return {name: value for name, value in table.items() if name not in places}
 
 

@@ -13,7 +13,6 @@ from whilst.model.layers import DecoderLayer, look_back
 from whilst.model.monotonic_attention import Monotone
 from whilst.model.transformer import Translator, likeliest
 from whilst.policy import Policy, View
-from whilst.search.agreement import Agreement
 
 
 @torch.inference_mode()
@@ -114,8 +113,8 @@ def translate_recomputed(model: Translator, source: Sequence[int], policy: Polic
             return output
 
 
-def needed(model: Translator, source: Sequence[int], target: Sequence[int], agreement: Agreement) -> list[int]:
-    """`prefixes.needed` of one sentence, token by token and prefix by prefix; `target` has its end mark."""
+def needed(model: Translator, source: Sequence[int], target: Sequence[int]) -> list[int]:
+    """`agreement.needed` of one sentence, token by token and prefix by prefix; `target` has its end mark."""
 
     def agrees(count: int, place: int) -> bool:
         """Whether the token at this place is next after so much was read and what comes before was written."""
@@ -124,10 +123,6 @@ def needed(model: Translator, source: Sequence[int], target: Sequence[int], agre
 
     reads: list[int] = []
     for place in range(len(target)):
-        if agreement == "token":
-            first = reads[-1] if reads else 1
-            reads.append(next((g for g in range(first, len(source)) if agrees(g, place)), len(source)))
-        else:
-            wrong = [g for g in range(1, len(source)) if not all(agrees(g, before) for before in range(place + 1))]
-            reads.append(max(wrong, default=0) + 1)
+        first = reads[-1] if reads else 1
+        reads.append(next((g for g in range(first, len(source)) if agrees(g, place)), len(source)))
     return reads

@@ -16,7 +16,7 @@ from whilst.core.distributed import pick_device, provenance
 from whilst.core.errors import UserError
 from whilst.core.files import sha256_lines
 from whilst.core.policy_spec import PolicySpec, agent_policies, oracle_policies
-from whilst.core.settings import Evaluate, Recipe
+from whilst.core.settings import Evaluate, Recipe, Role, values_with
 from whilst.core.workers import run_in_workers, worker_count
 from whilst.data.dataset import Dataset, Split
 from whilst.data.vocabulary import EOS
@@ -168,7 +168,8 @@ def _choose(policy: PolicySpec, trained: Trained, settings: Evaluate, split: Spl
         return Oracle(policy, oracle_reads(trained, split, number))
     if trained.agent is None:
         raise UserError(NO_AGENT.format(policy.name, trained.path))
-    if trained.taught is not None and trained.recipe.search.deciding != trained.taught.deciding:
+    reads = values_with(trained.recipe.search, Role.READS)
+    if trained.taught is not None and reads != values_with(trained.taught, Role.READS):
         raise UserError(f"--set search.…: the agent of {trained.path} has learnt by other settings; leave them")
     threshold = settings.threshold if policy.threshold is None else policy.threshold
     return Learnt(policy, trained.agent, trained.model, policy.index_in(trained.agents), threshold)

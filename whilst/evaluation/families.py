@@ -9,12 +9,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from whilst.core.config import build, to_table
+from whilst.core.config import build, flat, to_table
 from whilst.core.errors import UserError
 from whilst.core.settings import Recipe
 from whilst.evaluation.paper_numbers import Point, interpolate
 from whilst.evaluation.record import Record, find_records, read_record
-from whilst.evaluation.seeds import UNIMPORTANT, WATCHING, Result, flat
+from whilst.evaluation.seeds import UNIMPORTANT, WATCHING, Result
 from whilst.evaluation.tables import point_label
 
 TRIED = "tried"

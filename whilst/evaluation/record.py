@@ -16,7 +16,7 @@ from whilst.core.config import build
 from whilst.core.errors import UserError
 from whilst.core.files import read_json, sha256_lines, write_json
 from whilst.core.policy_spec import PolicySpec
-from whilst.core.settings import Data, Recipe
+from whilst.core.settings import Data, Recipe, Role, values_with
 from whilst.data.dataset import Dataset
 from whilst.data.text import cleaner, read_lines
 from whilst.evaluation.metrics import Scores, score
@@ -122,7 +122,7 @@ def require_same_runs(wanted: Iterable[tuple[Path, PolicySpec, Recipe]]) -> None
         run, search = record.settings.get("run"), record.settings.get("search", {})
         if run != recipe.run:
             raise UserError(f"{record_path(trace)}: is an evaluation of {run}; {ELSEWHERE}")
-        now = json.loads(json.dumps(recipe.search.deciding))  # lists for tuples, as in a record
+        now = json.loads(json.dumps(values_with(recipe.search, Role.READS)))  # lists for tuples, as in a record
         if policy.kind == "oracle" and any(search.get(name) != value for name, value in now.items()):
             raise UserError(f"{record_path(trace)}: is an oracle of another search; {ELSEWHERE}")
 

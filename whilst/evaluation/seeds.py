@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from statistics import fmean, stdev
 from typing import Any
 
-from whilst.core.config import build, to_table
+from whilst.core.config import build, flat, to_table
 from whilst.core.errors import UserError
 from whilst.core.policy_spec import AGENT_TRANSLATION
 from whilst.core.settings import Recipe
@@ -151,14 +151,6 @@ def _recipe(settings: dict[str, Any]) -> tuple[str, tuple[int | None, ...]]:
     begun = bool(settings.get("start"))  # likewise
     kept = {name: table[name] for name in table if name not in UNIMPORTANT and not name.endswith(WATCHING)}
     return json.dumps(kept | {"start": begun}, sort_keys=True), seeds
-
-
-def flat(table: dict[str, Any], where: str = "") -> dict[str, Any]:
-    """Nested sections as section.key."""
-    found: dict[str, Any] = {}
-    for name, value in table.items():
-        found |= flat(value, f"{where}{name}.") if isinstance(value, dict) else {f"{where}{name}": value}
-    return found
 
 
 def decisive(settings: dict[str, Any]) -> dict[str, Any]:

@@ -121,11 +121,11 @@ class Lesson:
 
 
 @torch.no_grad()
-def lesson(batch: Batch, path: Tensor, shown: Looks, wanted: Tensor | None = None) -> Lesson:
+def lesson(batch: Batch, path: Tensor, shown: Looks) -> Lesson:
     """What the agent should do at each step of the way through a padded batch: the reads `path`.
 
-    `shown`: what the translator shows on the way. `wanted`: the reads that it is to learn, those of the path if not
-    given. WRITEs forced by the end of the source are not its doing, and nothing comes after the last WRITE.
+    `shown`: what the translator shows on the way. WRITEs forced by the end of the source are not its doing, and
+    nothing comes after the last WRITE.
     """
     real = batch.labels != PAD
     step, steps = path + batch.target_at.position, step_count(batch, path)
@@ -155,7 +155,7 @@ def lesson(batch: Batch, path: Tensor, shown: Looks, wanted: Tensor | None = Non
         target_state=(at(shown.states, last_target) * begun[..., None])[:, 1:],
         ahead=ahead,
     )
-    needed = (path if wanted is None else wanted).gather(1, before.clamp(max=path.shape[1] - 1))
+    needed = path.gather(1, before.clamp(max=path.shape[1] - 1))
     last = step.masked_fill(~real, 0).max(1, keepdim=True).values
     inside = torch.arange(steps, device=path.device) <= last
     counts = inside & (read < batch.source_lengths[:, :1])

@@ -57,21 +57,17 @@ class Stops:
         self.past, self.now, self.done = self.past[rows], self.now[rows], self.done[rows]
 
 
-def latency(
-    delays: Delays, source_lengths: Tensor, target_lengths: Tensor, real: Tensor, average: float, variance: float
-) -> Tensor:
-    """The weighted latency of a batch, summed over its sentences. All (rows, target).
+def latency(delays: Delays, source_lengths: Tensor, target_lengths: Tensor, real: Tensor, weight: float) -> Tensor:
+    """`weight` times the differentiable average lagging of a batch, summed over its sentences. All (rows, target).
 
-    `average` weighs the differentiable average lagging of all heads' mean delay, in which late heads weigh more
-    (softmax of the delays): they are whom a token waits for. `variance` weighs how far heads are from each other.
+    The delay of a token is the mean over all heads, weighted by the softmax of their delays: late heads weigh more.
     """
     reads = torch.cat(delays.layers, 1)  # (rows, layers * heads, target)
     late = (reads.softmax(1) * reads).sum(1)
     place = torch.arange(late.shape[1], device=late.device)
     # A token cannot lag less than the one before: that is what makes this average lagging differentiable.
     lag = (late - place * source_lengths / target_lengths).cummax(1).values
-    apart = reads.var(1, correction=0)
-    return ((average * lag + variance * apart) * real / target_lengths).sum()
+    return (weight * lag * real / target_lengths).sum()
 
 
 def from_soft(model: nn.Module, tensors: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from whilst.core.config import build, override, to_table
+from whilst.core.config import build, override
 from whilst.core.errors import UserError
 from whilst.core.files import read_json, sha256
 from whilst.core.policy_spec import (
@@ -13,7 +13,7 @@ from whilst.core.policy_spec import (
     for_latency,
     parse_live,
 )
-from whilst.core.settings import Evaluate, Recipe
+from whilst.core.settings import Evaluate, Recipe, Role, values_with
 from whilst.data.dataset import MANIFEST, length_ratio, read_manifest
 
 FORMAT = 1
@@ -61,10 +61,10 @@ def weights_of(folder: Path) -> Path:
 
 
 def overridden(recipe: Recipe, overrides: list[str], folder: Path, *fixed: str) -> Recipe:
-    """Some settings changed, of those that can still be changed after training and are not in these sections."""
+    """Apply overrides to a trained run. Sections that decide its weights, and those in `fixed`, cannot change."""
     changed = override(recipe, overrides)
-    for section in ("model", "objective", "train", "agent", *fixed):
-        if to_table(changed)[section] != to_table(recipe)[section]:
+    for section in (*values_with(recipe, Role.FIXED), *fixed):
+        if getattr(changed, section) != getattr(recipe, section):
             raise UserError(f"--set {section}.…: {folder} was trained with it; change it in `whilst train`")
     return changed
 

@@ -1,20 +1,15 @@
 """Labels of the translation-based policy: how much must be read before a token is what it will be in the end?
 
-The translator first says what it makes of every whole source; that, not the reference, is the target side. Then it
-translates whilst it reads, and is held against that. A token needs the fewest reads, not fewer than the one before
-it, after which it is written as in the whole translation (agreement "token": the minimum of Alinejad et al. 2021);
-or those from which on the translations of all longer prefixes agree up to and with that token ("lasting"). A token
-may be said otherwise until the very end, and both then wait for that end. "within" has bounds: a binary search
-along the paths of an interval looks for one where the token is that of the whole translation, and takes the last
-if it meets none (`agreeing`).
+The target side is the model's own translation of the whole source, not the reference. With agreement "token" a
+token needs the fewest reads, not fewer than the token before it, with which it is written as in that translation
+(the minimum of Alinejad et al. 2021); at most the whole source. With "within" a binary search in an interval looks
+for such reads, and takes the end of the interval if it finds none (`agreeing`).
 
-For the first two no prefix is really translated: as long as a greedy translation agrees, its past is that of the
-whole translation, so one forced decoder pass for each prefix length shows what comes next. `reference.needed` does
-it by hand.
+For "token" no prefix is decoded: as long as a greedy translation agrees, its past is that of the whole translation,
+so one forced decoder pass for each prefix length is enough. `reference.needed` is the slow equivalent.
 """
 
 from dataclasses import replace
-from typing import Literal
 
 import torch
 from torch import Tensor
@@ -28,11 +23,9 @@ from whilst.model.transformer import Translator, likeliest
 from whilst.search.binary_search import Reader
 from whilst.search.labels import Labels
 
-Agreement = Literal["token", "lasting"]
-
 
 @torch.no_grad()
-def needed(model: Translator, batch: Batch, agreement: Agreement) -> Tensor:
+def needed(model: Translator, batch: Batch) -> Tensor:
     """(rows, target) reads of a padded batch whose targets are the model's own translations: never falling."""
     reader = Reader(model, batch)
     lengths, real = batch.source_lengths, batch.labels != PAD
@@ -40,11 +33,8 @@ def needed(model: Translator, batch: Batch, agreement: Agreement) -> Tensor:
     for count in range(1, int(lengths.max())):
         logits = reader.logits(lengths.clamp(max=count))
         right = likeliest(logits.flatten(0, 1)).view_as(batch.labels) == batch.labels
-        if agreement == "token":
-            right |= known  # what was written stays
-        known = (right | ~real).long().cumprod(1).bool()
-        # What is not known, or no longer, waits for more.
-        needs = torch.where(count < lengths, torch.where(known, needs.clamp(max=count), lengths), needs)
+        known = (right | known | ~real).long().cumprod(1).bool()  # what was written stays
+        needs = torch.where((count < lengths) & known, needs.clamp(max=count), needs)
     return needs
 
 
@@ -57,7 +47,7 @@ def agreeing(search: Search) -> Search:
     return replace(search, condition="ground-truth", target="reference", tolerance=0.0)
 
 
-def find_agreement(model: Translator, agreement: Agreement, split: Split, tokens: int) -> Labels:
+def find_agreement(model: Translator, split: Split, tokens: int) -> Labels:
     """The labels of a whole split of the model's own translations; the model must be in eval mode."""
     device = model.target_embedding.weight.device
     labels = Labels.empty(split, 1, device)
@@ -67,5 +57,5 @@ def find_agreement(model: Translator, agreement: Agreement, split: Split, tokens
     with torch.autocast(device.type, enabled=False):
         for chosen in progress_bar(padded_chunks(split, order, tokens), "comparing prefixes", "batches"):
             batch = pad_batch(split, chosen).to(device)
-            labels.keep(batch, needed(model, batch, agreement)[None])
+            labels.keep(batch, needed(model, batch)[None])
     return labels

@@ -41,5 +41,6 @@ def divergence(model: Translator, states: Tensor, belief: Tensor, labels: Tensor
 
 def latency_cost(objective: Objective, batch: Batch, delays: Delays) -> Tensor:
     """The weighted latency of monotonic heads (MMA)."""
-    weights = objective.latency_average, objective.latency_variance
-    return latency(delays, batch.source_lengths, batch.target_lengths, batch.labels != PAD, *weights)
+    return latency(
+        delays, batch.source_lengths, batch.target_lengths, batch.labels != PAD, objective.latency_average
+    )

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from whilst.core.cuda_graphs import CapturedGraph
 from whilst.core.files import sha256, sha256_lines
-from whilst.core.settings import Recipe, Search
+from whilst.core.settings import Recipe, Role, Search, values_with
 from whilst.data.batches import Batch, batches_by_length
 from whilst.data.dataset import Dataset, Split
 from whilst.model import agent as agents
@@ -30,7 +30,7 @@ from whilst.model.observations import Looks, look
 from whilst.model.reads import Action
 from whilst.model.run_folder import WEIGHTS
 from whilst.model.transformer import Translator
-from whilst.search.agreement import Agreement, agreeing, find_agreement
+from whilst.search.agreement import agreeing, find_agreement
 from whilst.search.labels import Finder, Labels, find_labels, find_packed, pays_packed
 from whilst.search.packed_search import WeighRow, count_looks, room, search_all_row, search_row, weigh_row
 from whilst.search.packing import Packing
@@ -219,21 +219,21 @@ class Deciding(Task):
             "version": FOUND,
             "weights": self.weights,
             "texts": [hashlib.sha256(side.tokens.tobytes()).hexdigest() for side in (split.source, split.target)],
-            "how": finder.deciding if isinstance(finder, Search) else {"translation": finder},
+            "how": values_with(finder, Role.READS) if finder else {"translation": "token"},
         }
 
     @property
-    def finder(self) -> Search | Agreement:
-        """What finds the reads: a search, or the agreement of all prefixes."""
+    def finder(self) -> Search | None:
+        """The search that finds the reads; None if prefixes are compared instead."""
         agent, search = self.recipe.agent, self.recipe.search
         if agent.labels == "search":
             return search
-        return agreeing(search) if agent.agreement == "within" else agent.agreement
+        return agreeing(search) if agent.agreement == "within" else None
 
     def find(self, split: Split) -> Labels:
         finder, tokens = self.finder, self.recipe.train.batch_tokens
-        if not isinstance(finder, Search):
-            return find_agreement(self.translator, finder, split, tokens)
+        if finder is None:
+            return find_agreement(self.translator, split, tokens)
         if self.compiled is None or not pays_packed(split, tokens):
             return find_labels(self.translator, finder, split, tokens)
         return find_packed(self.recorded_search(self.compiled, finder), finder, split, tokens, self.device)
@@ -290,18 +290,16 @@ class Deciding(Task):
         """Nothing to do: every update is like the first."""
 
     def draw(self, batch: Batch, random: torch.Generator) -> Tensor:
-        """(2, sentences) the interval that each sentence teaches, and the one along whose reads it is led."""
-        taught, other = (draw_intervals(self.recipe.latencies, batch, random)[:-1] for _ in range(2))
-        stray = torch.rand(batch.sentences, generator=random) < self.recipe.agent.stray
-        return torch.stack([taught, torch.where(stray, other, taught)]).to(self.device, non_blocking=True)
+        """(sentences) the number of an interval for each."""
+        return draw_intervals(self.recipe.latencies, batch, random)[:-1].to(self.device, non_blocking=True)
 
     def lesson(self, batch: Batch, labels: Labels, drawn: Tensor, looker: Looker) -> agents.Lesson:
-        wanted, path = (labels.of(batch, numbers) for numbers in drawn)
-        return agents.lesson(batch, path, looker(self.translator, batch, path), wanted)
+        path = labels.of(batch, drawn)
+        return agents.lesson(batch, path, looker(self.translator, batch, path))
 
     def loss(self, batch: Batch, drawn: Tensor) -> Tensor:
         given = self.lesson(batch, self.labels["train"], drawn, self.looker)
-        odds, _ = self.module(self.translator, given.seen, drawn[0], self.module.start(batch.sentences))
+        odds, _ = self.module(self.translator, given.seen, drawn, self.module.start(batch.sentences))
         return agents.loss(odds, given, self.recipe.agent.label_smoothing)
 
     @torch.inference_mode()
@@ -314,7 +312,7 @@ class Deciding(Task):
             batch = batch.to(self.device)
             for number in range(self.recipe.latencies):
                 numbers = torch.full((batch.sentences,), number, device=self.device)
-                given = self.lesson(batch, self.labels["valid"], torch.stack([numbers, numbers]), self.look)
+                given = self.lesson(batch, self.labels["valid"], numbers, self.look)
                 odds, _ = module(self.translator, given.seen, numbers, module.start(batch.sentences))
                 total += float(agents.loss(odds, given, 0.0))
                 pairs = (2 * given.action + (odds >= 0).long())[given.counts]

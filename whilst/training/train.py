@@ -10,13 +10,13 @@ from typing import Any
 
 import torch
 
-from whilst.core.config import to_table
+from whilst.core.config import flat, to_table
 from whilst.core.console import log, notes, progress_bar
 from whilst.core.distributed import Processes, device_name, start_compile_workers, versions
 from whilst.core.errors import UserError
 from whilst.core.files import write_json
 from whilst.core.policy_spec import distinct
-from whilst.core.settings import Recipe
+from whilst.core.settings import Recipe, Role, names_with
 from whilst.core.signals import handle_signals
 from whilst.core.stage_times import add_stage_time, read_stage_times
 from whilst.data.batches import prefetch
@@ -31,15 +31,11 @@ from whilst.training.stages import in_order, make_task, stages
 from whilst.training.trainer import Trainer
 from whilst.training.validate import Validation
 
-# Changing these in a run that has begun is fine: training goes on from the same weights.
-FREE = {"steps", "validate_every", "save_every", "log_every", "patience", "tensorboard", "keep", "average"}
-FREE |= {"shortcuts"}
-# What each stage does not depend on: where things lie, how they are shown, and the stages after it.
-PLACES = {"run", "start", "stages", "evaluate", "data.folder", "data.train", "data.valid", "data.test"}
-LATER = {
-    "translate": PLACES | {"search", "agent"},
-    "search": PLACES | {"search.train", "agent"},  # the stage's own `train` is a copy of search.train
-    "agent": PLACES | {"search.train", "agent.train"},
+# Settings that a stage does not read: later stages, and the tables of which its own [train] is a copy.
+UNUSED = {
+    "translate": ("search.", "agent."),
+    "search": ("search.train.", "agent."),
+    "agent": ("search.train.", "agent.train."),
 }
 
 
@@ -126,9 +122,7 @@ def prepare_folder(trainer: Trainer, restart: bool) -> None:
     """Begin a run folder, or check that it is the same run and load where it stopped."""
     folder = trainer.folder
     if (folder / "recipe.json").is_file() and not restart:
-        later = LATER[trainer.recipe.stages[0]]
-        changed = differences(to_table(read_recipe(folder)), to_table(trainer.recipe), later)
-        if changed:
+        if changed := differences(read_recipe(folder), trainer.recipe):
             raise UserError(
                 f"{folder}: was trained with other settings ({', '.join(changed)});"
                 " choose another folder with --set run=… or begin anew with --restart"
@@ -175,18 +169,13 @@ def remove(folder: Path, pattern: str) -> None:
         path.unlink(missing_ok=True)
 
 
-def differences(old: dict[str, Any], new: dict[str, Any], ignored: set[str], where: str = "") -> list[str]:
-    """Settings that differ and matter: where files lie and how results are shown does not."""
-    names: list[str] = []
-    for name in new:
-        key = f"{where}{name}"
-        if key in ignored or (where == "train." and name in FREE):
-            continue
-        if isinstance(new[name], dict):
-            names += differences(old[name], new[name], ignored, f"{key}.")
-        elif old[name] != new[name]:
-            names.append(key)
-    return names
+def differences(old: Recipe, new: Recipe) -> list[str]:
+    """Settings that a stage reads, and that may not differ when it is resumed."""
+    before, after = (flat(to_table(recipe)) for recipe in (old, new))
+    free, unused = names_with(Role.RESUME), UNUSED[new.stages[0]]
+    return [
+        name for name in after if before[name] != after[name] and name not in free and not name.startswith(unused)
+    ]
 
 
 def run(trainer: Trainer) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from whilst.core.config import build, load_recipe, to_table
+from whilst.core.config import build, flat, load_recipe, to_table
 from whilst.core.policy_spec import AGENT_TRANSLATION
 from whilst.core.settings import Recipe
 from whilst.evaluation import paper_numbers as paper
@@ -29,7 +29,6 @@ from whilst.evaluation.families import (
 from whilst.evaluation.identity import pair_of
 from whilst.evaluation.paper_numbers import BEST
 from whilst.evaluation.record import Record
-from whilst.evaluation.seeds import flat
 from whilst.research.paper.document import Block, Code, Details, Items, Text
 from whilst.training.stages import in_order, stages
 
