@@ -13,7 +13,7 @@ from whilst.core.settings import Data
 from whilst.data.dataset import Dataset
 from whilst.data.prepare import prepare
 from whilst.data.text import cleaner
-from whilst.live.session import Script, Text
+from whilst.live.session import SessionState, TextPipeline
 
 SOURCE = ["Well, Anna said: “No!”", "Anna's dog isn't here…", "Where is it, then?", "A DOG. a dog; dogs!"]
 TARGET = ["Thế thì, Anna nói: “Không!”", "Chó của Anna không ở đây…", "Vậy nó ở đâu?", "Một con CHÓ. chó; chó!"]
@@ -32,9 +32,9 @@ def raw(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     return data, Dataset.open(prepare(data))
 
 
-def units(script: Script) -> list[int]:
+def units(script: SessionState) -> list[int]:
     """What it would READ, without end marks."""
-    return [unit for sentence in script.sentences for unit, *_ in sentence.waiting]
+    return [unit for sentence in script.sentences for unit, *_ in sentence.unread]
 
 
 @given(line=RAW, lower=st.booleans())
@@ -43,13 +43,13 @@ def units(script: Script) -> list[int]:
 def test_a_live_line_has_the_units_that_prepare_gives_it(raw: tuple[Data, Dataset], line: str, lower: bool) -> None:
     data, dataset = replace(raw[0], lowercase=lower), raw[1]
     clean = cleaner(data, "en")
-    text = Text(dataset.source, dataset.target, clean, lambda _: 9, 10_000, lambda _: False)
+    text = TextPipeline(dataset.source, dataset.target, clean, lambda _: 9, 10_000, lambda _: False)
     cleaned = clean(line)
     prepared = dataset.source.encode(cleaned.split(" "))[0] if cleaned else []
-    at_once, one_by_one = Script(text), Script(text)
-    at_once.put(line)
+    at_once, one_by_one = SessionState(text), SessionState(text)
+    at_once.add_words(line)
     for word in line.split():
-        one_by_one.put(word)
+        one_by_one.add_words(word)
     assert units(at_once) == units(one_by_one) == prepared
 
 

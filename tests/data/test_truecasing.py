@@ -10,7 +10,7 @@ from tests.live.test_session import make_text
 from whilst.data.truecasing import truecaser
 from whilst.data.vocabulary import Language, Vocabulary, WordSegmenter
 from whilst.live.loading import BUNDLED
-from whilst.live.session import Script
+from whilst.live.session import SessionState
 
 # The frequent first: "i" is a slip for "I"; "So" often begins a sentence, and "so" is no slip for it.
 UNITS = ["I", "the", "So", "so", "London", "NASA", "The", "radio", "mark", "Mark", *map(str, range(40)), "i"]
@@ -55,13 +55,13 @@ def read(words: str, longest: int = 60) -> list[str]:
     text = dataclasses.replace(
         make_text(),
         source=language,
-        longest=longest,
-        ends=lambda word: word.endswith("."),
-        case=truecaser(language),
+        max_units=longest,
+        ends_sentence=lambda word: word.endswith("."),
+        truecase=truecaser(language),
     )
-    script = Script(text)
-    script.put(words)
-    units = [[unit for unit, *_ in sentence.waiting] for sentence in script.sentences]
+    script = SessionState(text)
+    script.add_words(words)
+    units = [[unit for unit, *_ in sentence.unread] for sentence in script.sentences]
     return [" ".join(language.decode(ids)) for ids in units if ids]
 
 

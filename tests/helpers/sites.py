@@ -15,7 +15,7 @@ from websockets.sync.client import ClientConnection, connect
 
 from tests.live.test_session import make_text
 from whilst.live.eager import Eager
-from whilst.live.session import Event, Session, Text, Word
+from whilst.live.session import Event, Session, TextPipeline, Word
 from whilst.model.transformer import Translator
 from whilst.policy import policy
 from whilst.server.meter import Meter
@@ -28,11 +28,11 @@ from whilst.server.talk import Door, Hub
 LATENCIES = {"low": "wait-1", "medium": "wait-2", "high": "wait-5"}
 
 
-def make_served(model: Translator, text: Text | None = None) -> Served:
+def make_served(model: Translator, text: TextPipeline | None = None) -> Served:
     text = text or make_text(longest=20)
 
     def pool(places: int) -> Batched:
-        return Batched(model, policy, places, text.longest, text.most(text.longest))
+        return Batched(model, policy, places, text.max_units, text.max_target_units(text.max_units))
 
     return Served("src-tgt", "src", "tgt", text, LATENCIES, policy, pool, "fp32")
 
@@ -40,7 +40,7 @@ def make_served(model: Translator, text: Text | None = None) -> Served:
 def alone(model: Translator, talk: list[str], name: str = "wait-2") -> list[Event]:
     """What a session says by itself."""
     text = make_text(longest=20)
-    session = Session(Eager(model, policy(name), text.longest, text.most(text.longest)), text)
+    session = Session(Eager(model, policy(name), text.max_units, text.max_target_units(text.max_units)), text)
     return [event for word in talk for event in session.feed(word)] + session.finish()
 
 

@@ -23,7 +23,7 @@ from whilst.evaluation.trace import find_problem
 from whilst.live.engine_steps import Learnt, OnEngine, Paced, chance, rule
 from whilst.live.evaluate_export import Watched, translate_live
 from whilst.live.loading import Opened
-from whilst.live.session import End, Session
+from whilst.live.session import SentenceEnd, Session
 from whilst.model.transformer import Translator
 from whilst.policy import POLICIES, Policy, policy
 from whilst.policy.agent import Learnt as PyTorchs
@@ -80,7 +80,7 @@ def test_a_session_writes_what_pytorch_writes(
     chosen = Patient(chosen, agent.model.logits) if ending == "patient" else chosen
     wanted = translate_batch(agent.model, sources, chosen, LIMITS)
     assert [(noted.units, noted.reads) for noted in steps.sentences] == [(o.units, o.reads) for o in wanted]
-    assert [event.length for event in events if isinstance(event, End)] == list(map(len, sentences))
+    assert [event.length for event in events if isinstance(event, SentenceEnd)] == list(map(len, sentences))
 
 
 def test_lines_are_sentences_however_they_look(both: tuple[PyTorchs, Engine]) -> None:
@@ -123,14 +123,14 @@ def test_two_thousand_sentences_leave_nothing_behind(model: Translator, name: st
     ends = 0
     for number, length in enumerate([19, *random.integers(1, 4, 1999)]):
         talk = [LETTERS[n] for n in random.integers(0, 12, length)]
-        ends += sum(isinstance(event, End) for word in talk for event in session.feed(word))
-        ends += sum(isinstance(event, End) for event in session.finish())
+        ends += sum(isinstance(event, SentenceEnd) for word in talk for event in session.feed(word))
+        ends += sum(isinstance(event, SentenceEnd) for event in session.finish())
         if number == 1000:
             held, blocks = capacities(steps), sys.getallocatedblocks()
     assert ends == 2000
     assert capacities(steps) == held, "what it needs stays where it is"
     assert held[0][1] > buffers.FIRST_CAPACITY, "the first was long"
-    assert all(columns <= 2 * text.most(text.longest) for _, columns in held)
+    assert all(columns <= 2 * text.max_target_units(text.max_units) for _, columns in held)
     assert sys.getallocatedblocks() - blocks < 500, "not half an object for a sentence"
     session.feed("a")
     assert len(steps.session._encoder.mask) == buffers.FIRST_CAPACITY, "a long one does not slow those after it"

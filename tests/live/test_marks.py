@@ -10,7 +10,7 @@ from rich.console import Console
 
 from whilst.core.action_rows import READ, WRITE, in_rows
 from whilst.live.marks import Marks
-from whilst.live.session import End, Word
+from whilst.live.session import SentenceEnd, Word
 
 words = st.text(alphabet="abcdeơ", min_size=1, max_size=9)
 columns = st.lists(st.tuples(words, st.lists(words, max_size=9)), max_size=12)
@@ -49,9 +49,9 @@ def test_what_is_drawn_at_the_end() -> None:
     sink.heard(".", 1.0)
     sink.wrote(Word("day", 0, 3, 3), 1.0, 1.02)
     sink.heard("ja", 1.1)  # fed together with the end of the sentence
-    sink.ended(End(0, 3, 3), 1.03)
+    sink.ended(SentenceEnd(0, 3, 3), 1.03)
     sink.wrote(Word("yes", 1, 4, 1), 1.1, 1.12)
-    sink.ended(End(1, 4, 1), 1.2)
+    sink.ended(SentenceEnd(1, 4, 1), 1.2)
     sink.close()
     drawn = [line.rstrip() for line in out.getvalue().splitlines()]
     assert drawn[:3] == ["READ  guten  Tag   .", "WRITE        good  day", "lag 1.8 words"]
@@ -73,14 +73,14 @@ def test_a_word_that_two_sentences_share() -> None:
     marks = Marks(Console(file=out, width=60))
     marks.heard("one", 0.0)
     marks.wrote(Word("eins", 0, 1, 1), 0.0, 0.1)
-    marks.ended(End(0, 1, 1), 0.1)
+    marks.ended(SentenceEnd(0, 1, 1), 0.1)
     marks.wrote(Word("zwei", 1, 1, 1), 0.1, 0.2)
     marks.heard("three", 0.2)
     marks.wrote(Word("drei", 1, 2, 2), 0.2, 0.3)
-    marks.ended(End(1, 2, 2), 0.3)
+    marks.ended(SentenceEnd(1, 2, 2), 0.3)
     marks.heard("four", 0.4)
     marks.wrote(Word("vier", 2, 3, 1), 0.4, 0.5)
-    marks.ended(End(2, 3, 1), 0.5)
+    marks.ended(SentenceEnd(2, 3, 1), 0.5)
     marks.close()
     rows = [line.split()[1:] for line in out.getvalue().splitlines() if line.startswith(("READ", "WRITE"))]
     assert [row for row in rows if row] == [["one"], ["eins"], ["…", "three"], ["zwei", "drei"], ["four"], ["vier"]]

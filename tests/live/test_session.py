@@ -20,7 +20,7 @@ from whilst.core.settings import Limits, Model
 from whilst.data.vocabulary import EOS, SPECIALS, BPESegmenter, Language, PieceSegmenter, Vocabulary, WordSegmenter
 from whilst.decoding.batched import translate_batch
 from whilst.live.eager import Eager
-from whilst.live.session import LONGEST, End, Event, Session, Text, Word
+from whilst.live.session import MAX_UNITS, Event, SentenceEnd, Session, TextPipeline, Word
 from whilst.model.transformer import Translator
 from whilst.policy import Policy, policy
 from whilst.policy.diagonal import Diagonal
@@ -50,15 +50,15 @@ def languages(target: str) -> tuple[Language, Language]:
     return source, Language("tgt", BPESegmenter([]), Vocabulary(units))
 
 
-def make_text(longest: int = 40, target: str = "bpe") -> Text:
-    return Text(*languages(target), str, LIMITS.of, longest, lambda word: word.endswith("m"))
+def make_text(longest: int = 40, target: str = "bpe") -> TextPipeline:
+    return TextPipeline(*languages(target), str, LIMITS.of, longest, lambda word: word.endswith("m"))
 
 
 class Recording(Eager):
     """Remembers what was asked of it: the units and reads of every sentence."""
 
-    def __init__(self, model: Translator, policy: Policy, text: Text) -> None:
-        super().__init__(model, policy, text.longest, text.most(text.longest))
+    def __init__(self, model: Translator, policy: Policy, text: TextPipeline) -> None:
+        super().__init__(model, policy, text.max_units, text.max_target_units(text.max_units))
         self.outputs: list[tuple[list[int], list[int], list[int]]] = []  # source read, units, reads
 
     def begin(self) -> None:
@@ -95,17 +95,22 @@ def policies(model: Translator) -> dict[str, Policy]:
     return {name: make_policy(model, name) for name in NAMES}
 
 
-def encode(text: Text, sentence: list[str]) -> list[int]:
+def encode(text: TextPipeline, sentence: list[str]) -> list[int]:
     return [*text.source.encode(sentence)[0], EOS]
 
 
 def assert_as_batched(
-    model: Translator, chosen: Policy, text: Text, sentences: list[list[str]], steps: Recording, events: list[Event]
+    model: Translator,
+    chosen: Policy,
+    text: TextPipeline,
+    sentences: list[list[str]],
+    steps: Recording,
+    events: list[Event],
 ) -> None:
     """Units, reads, words and delays of whole sentences."""
     wanted = translate_batch(model, [encode(text, sentence) for sentence in sentences], chosen, LIMITS)
     assert [(units, reads) for _, units, reads in steps.outputs] == [(o.units, o.reads) for o in wanted]
-    assert [e.length for e in events if isinstance(e, End)] == [len(sentence) for sentence in sentences]
+    assert [e.length for e in events if isinstance(e, SentenceEnd)] == [len(sentence) for sentence in sentences]
     for number, output in enumerate(wanted):
         said = [e for e in events if isinstance(e, Word) and e.sentence == number]
         assert [word.text for word in said] == text.target.decode(output.units)
@@ -211,7 +216,7 @@ def test_thousands_of_sentences_leave_nothing_behind(
     each = longest - 1  # words; never the end of one but the longest
     words = sentences * each + 1
     random = torch.Generator().manual_seed(5)
-    session = Session(Eager(model, policies[name], text.longest, text.most(text.longest)), text)
+    session = Session(Eager(model, policies[name], text.max_units, text.max_target_units(text.max_units)), text)
     shared = (model, policies[name], text)
     ends, sizes = 0, []
     reads: list[int] = []
@@ -225,7 +230,7 @@ def test_thousands_of_sentences_leave_nothing_behind(
         for number in range(words):
             letter = LETTERS[int(torch.randint(0, 12, (), generator=random))]  # never m
             events = session.feed(letter)
-            ends += sum(isinstance(event, End) for event in events)
+            ends += sum(isinstance(event, SentenceEnd) for event in events)
             if ends and number % each == 0 and not words - 50 * each > number > 50 * each:  # as one begins
                 sizes.append(holdings(session, shared))
     assert ends == sentences
@@ -254,18 +259,21 @@ def test_a_word_longer_than_any_sentence_is_cut(model: Translator) -> None:
     steps = Recording(model, policy("wait-1"), text)
     session = Session(steps, text)
     events = session.feed("ab") + session.feed("abcdefghijkl") + session.finish()
-    assert sum(isinstance(event, End) for event in events) == 4
+    assert sum(isinstance(event, SentenceEnd) for event in events) == 4
     assert all(len(source) <= 6 for source, _, _ in steps.outputs)
 
 
 def test_a_word_that_cleaning_takes_apart_is_one_word(model: Translator) -> None:
     """As where the training text was tokenised: `done.` is two tokens, the second of which ends the sentence."""
-    text = replace(make_text(), clean=lambda word: word.replace("m", " m "), ends=lambda word: word == "m")
+    text = replace(make_text(), clean=lambda word: word.replace("m", " m "), ends_sentence=lambda word: word == "m")
     steps = Recording(model, policy("full"), text)
     session = Session(steps, text)
     events = session.feed("ab cdm") + session.feed("em")
     assert [source for source, _, _ in steps.outputs] == [encode(text, ["ab", "cd", "m"]), encode(text, ["e", "m"])]
-    assert [event for event in events if isinstance(event, End)] == [End(0, 2, 2), End(1, 3, 1)]
+    assert [event for event in events if isinstance(event, SentenceEnd)] == [
+        SentenceEnd(0, 2, 2),
+        SentenceEnd(1, 3, 1),
+    ]
 
 
 def test_a_word_that_cleaning_leaves_nothing_of_is_counted_all_the_same(model: Translator) -> None:
@@ -273,7 +281,10 @@ def test_a_word_that_cleaning_leaves_nothing_of_is_counted_all_the_same(model: T
     text = replace(make_text(), clean=lambda word: word.strip("k"))
     session = Session(Recording(model, policy("full"), text), text)
     events = session.feed("ab k cd k") + session.finish() + session.feed("k am")
-    assert [event for event in events if isinstance(event, End)] == [End(0, 4, 4), End(1, 6, 2)]
+    assert [event for event in events if isinstance(event, SentenceEnd)] == [
+        SentenceEnd(0, 4, 4),
+        SentenceEnd(1, 6, 2),
+    ]
     heard = {(event.sentence, event.position, event.delay) for event in events if isinstance(event, Word)}
     assert heard == {(0, 4, 4), (1, 6, 2)}
 
@@ -282,7 +293,7 @@ def test_without_a_word_there_is_no_sentence(model: Translator) -> None:
     text = make_text()
     session = Session(Recording(model, policy("wait-1"), text), text)
     assert session.finish() == [] == session.feed("") == session.feed("  \n")
-    assert session.fed == 0
+    assert session.state.source_words == 0
 
 
 def test_raw_text_keeps_case_and_punctuation(model: Translator) -> None:
@@ -302,7 +313,9 @@ def test_raw_text_keeps_case_and_punctuation(model: Translator) -> None:
             return units[int(self.cache.written) - 1] if self.cache.written <= len(units) else EOS
 
     text = replace(make_text(), target=target)
-    session = Session(Saying(model, policy("wait-1"), text.longest, 99), replace(text, most=lambda _: 99))
+    session = Session(
+        Saying(model, policy("wait-1"), text.max_units, 99), replace(text, max_target_units=lambda _: 99)
+    )
     events = [event for letter in "abcde" for event in session.feed(letter)]
     assert all(isinstance(event, Word) and event.text in lines[0].split() for event in events)
     events += session.finish()
@@ -320,4 +333,4 @@ def test_a_longest_sentence_has_room_for_a_word() -> None:
 
 
 def test_the_longest_sentence_has_positions() -> None:
-    assert Limits().of(LONGEST) < 4096
+    assert Limits().of(MAX_UNITS) < 4096

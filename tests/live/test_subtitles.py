@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from whilst.core.errors import UserError
-from whilst.live.session import End, Word
+from whilst.live.session import SentenceEnd, Word
 from whilst.live.subtitles import LEAST, LINES, LINGER, SILENCE, WIDTH, Cue, Cues, Srt, Subtitles, Vtt, clock
 
 # A word and the milliseconds since the last one; an empty word ends a sentence.
@@ -71,7 +71,7 @@ def fill(file: Subtitles, words: list[tuple[str, float]]) -> None:
         if word:
             file.wrote(Word(word, 0, 1, 1), time, time + 0.1)
         else:
-            file.ended(End(0, 1, 1), time)
+            file.ended(SentenceEnd(0, 1, 1), time)
 
 
 def test_files_are_valid_after_every_cue(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from whilst.decoding.batched import translate_batch
 from whilst.live.displays import Lag, Plain, Screen, Typed, pick
 from whilst.live.incoming import Hypotheses, Words
 from whilst.live.loading import Wanted, open_model
-from whilst.live.session import End, Session, Word
+from whilst.live.session import SentenceEnd, Session, Word
 from whilst.live.terminal import Options, Patience, Run, run_live
 from whilst.model.agent import Agent
 from whilst.model.checkpoint import load_run, save_tensors, write_run
@@ -307,7 +307,7 @@ def test_a_screen_shows_both_sides_and_the_lag() -> None:
         screen.heard(word, 0.0)
         screen.wrote(Word(f"w{number}", 0, number, number), 0.0, 0.1)
     screen.heard("over", 0.0)  # did not fit
-    screen.ended(End(0, 3, 3), 0.2)
+    screen.ended(SentenceEnd(0, 3, 3), 0.2)
     screen.note("a note")
     screen.wrote(Word("w4", 1, 4, 1), 0.0, 0.1)
     screen.close()
@@ -324,7 +324,7 @@ def test_what_is_typed_is_answered() -> None:
     assert isinstance(typed, Typed)
     typed.wrote(Word("w1", 0, 2, 2), 0.0, 0.1)
     typed.paused()
-    typed.ended(End(0, 2, 2), 0.2)
+    typed.ended(SentenceEnd(0, 2, 2), 0.2)
     typed.close()
     assert "w1" in printed(console).split("\n")[0]
     assert "lag 2.0 words" in printed(console)

@@ -20,7 +20,7 @@ from tests.live.test_session import Letters, make_text
 from tests.server.test_server import make_talk
 from whilst.data.vocabulary import Language, Vocabulary
 from whilst.live.eager import Eager
-from whilst.live.session import Step
+from whilst.live.session import Operation
 from whilst.model.transformer import Translator
 from whilst.policy import policy
 from whilst.server.meter import Meter
@@ -270,8 +270,8 @@ def test_a_call_of_the_model_that_fails_once_costs_nobody_anything(
     """It is made again for each alone."""
     do, failed = Batched.do, list[int]()
 
-    def failing(self: Batched, step: Step, asks: Any) -> list[int]:
-        if len(asks) > 1 and step is Step.DECIDE and len(failed) < 5:
+    def failing(self: Batched, step: Operation, asks: Any) -> list[int]:
+        if len(asks) > 1 and step is Operation.DECIDE and len(failed) < 5:
             failed.append(len(asks))
             raise MemoryError
         return do(self, step, asks)
@@ -316,7 +316,7 @@ def test_one_by_one_a_session_that_fails_fails_alone_too(model: Translator) -> N
             super().read(unit)
 
     def steps(name: str) -> Eager:
-        return Fragile(model, policy(name), text.longest, text.most(text.longest))
+        return Fragile(model, policy(name), text.max_units, text.max_target_units(text.max_units))
 
     said: dict[str, list[Any]] = {"wait-2": [], "wait-1": []}
     over = {name: threading.Event() for name in said}

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.live.test_subtitles import spoken
 from whilst.data import toy
 from whilst.evaluation.metrics import average_lagging
-from whilst.live.session import End, Word
+from whilst.live.session import SentenceEnd, Word
 from whilst.live.subtitles import Srt, Subtitles, Vtt
 
 PAGE = Path(__file__).parents[2] / "whilst" / "server" / "page"
@@ -80,7 +80,7 @@ def written(file: Subtitles, path: Path, entries: list[tuple[str, int]]) -> str:
         if word:
             file.wrote(Word(word, 0, 1, 1), at / 1000, at / 1000)
         else:
-            file.ended(End(0, 1, 1), at / 1000)
+            file.ended(SentenceEnd(0, 1, 1), at / 1000)
     file.close()
     return path.read_text(encoding="utf-8")
 

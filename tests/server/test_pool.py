@@ -16,7 +16,7 @@ from tests.live.test_session import LETTERS, NAMES, make_policy, make_text
 from whilst.core.errors import UserError
 from whilst.core.settings import Model
 from whilst.live.eager import Eager
-from whilst.live.session import Event, Script, Session, Step, Text
+from whilst.live.session import Event, Operation, Session, SessionState, TextPipeline
 from whilst.model.cache import lazy_zeros
 from whilst.model.transformer import Translator
 from whilst.policy import Policy, policy
@@ -34,15 +34,15 @@ def policies(model: Translator) -> dict[str, Policy]:
     return {name: make_policy(model, name) for name in NAMES}
 
 
-def batched(model: Translator, policies: dict[str, Policy], text: Text = TEXT) -> Batched:
-    return Batched(model, policies.__getitem__, PLACES, text.longest, text.most(text.longest))
+def batched(model: Translator, policies: dict[str, Policy], text: TextPipeline = TEXT) -> Batched:
+    return Batched(model, policies.__getitem__, PLACES, text.max_units, text.max_target_units(text.max_units))
 
 
-def eager(model: Translator, chosen: Policy, text: Text = TEXT) -> Eager:
-    return Eager(model, chosen, text.longest, text.most(text.longest))
+def eager(model: Translator, chosen: Policy, text: TextPipeline = TEXT) -> Eager:
+    return Eager(model, chosen, text.max_units, text.max_target_units(text.max_units))
 
 
-def alone(steps: Eager, talk: list[str], text: Text = TEXT) -> list[Event]:
+def alone(steps: Eager, talk: list[str], text: TextPipeline = TEXT) -> list[Event]:
     session = Session(steps, text)
     return [event for word in talk for event in session.feed(word)] + session.finish()
 
@@ -52,7 +52,7 @@ class Talk:
 
     def __init__(self, pool: Pool, place: int, name: str, words: list[str]) -> None:
         self.place, self.words = place, list(words)
-        self.script = Script(TEXT)
+        self.script = SessionState(TEXT)
         self.events: list[Event] = []
         self.done = False
         pool.use(place, name)
@@ -60,11 +60,11 @@ class Talk:
     def tell(self) -> None:
         """The next word, or the end; only when all that was told is done."""
         if self.words:
-            self.script.put(self.words.pop(0))
+            self.script.add_words(self.words.pop(0))
         else:
-            self.script.end()
+            self.script.end_sentence()
             self.done = True
-        self.events += self.script.settle()
+        self.events += self.script.close_finished()
 
 
 def together(pool: Pool, talks: list[tuple[str, list[str]]], turn: Callable[[int], int]) -> list[list[Event]]:
@@ -78,19 +78,23 @@ def together(pool: Pool, talks: list[tuple[str, list[str]]], turn: Callable[[int
             number, (name, words) = waiting.pop(0)
             running[number] = Talk(pool, free.pop(), name, words)
         for number, talk in list(running.items()):
-            if talk.script.next() is None and turn(2):
+            if talk.script.next_request() is None and turn(2):
                 if talk.done:
                     events[number] = talk.events
                     free.append(running.pop(number).place)
                 else:
                     talk.tell()
-        for step in Step:
-            asks = {n: ask for n, talk in running.items() if (ask := talk.script.next()) and ask.step is step}
+        for step in Operation:
+            asks = {
+                n: ask
+                for n, talk in running.items()
+                if (ask := talk.script.next_request()) and ask.operation is step
+            }
             chosen = {n: ask for n, ask in asks.items() if turn(3)}
             if chosen:
                 results = pool.do(step, [(running[n].place, ask.unit) for n, ask in chosen.items()])
                 for (number, ask), result in zip(chosen.items(), results, strict=True):
-                    running[number].events += running[number].script.answer(ask, result)
+                    running[number].events += running[number].script.handle_result(ask, result)
     return events
 
 
@@ -148,8 +152,8 @@ def test_only_places_with_work_are_computed(model: Translator, policies: dict[st
     try:
         for place in range(3):
             pool.use(place, "wait-1")
-        pool.do(Step.BEGIN, [(0, 0), (1, 0), (2, 0)])
-        pool.do(Step.READ, [(0, 5), (2, 6)])
+        pool.do(Operation.BEGIN, [(0, 0), (1, 0), (2, 0)])
+        pool.do(Operation.READ, [(0, 5), (2, 6)])
     finally:
         hook.remove()
     assert rows == [2]
@@ -159,7 +163,7 @@ def test_nothing_is_kept_of_policies_that_nobody_uses(model: Translator) -> None
     pool = Batched(model, policy, PLACES, 8, 8)
     for k in range(1, 50):
         pool.use(0, f"wait-{k}")
-        pool.do(Step.BEGIN, [(0, 0)])
+        pool.do(Operation.BEGIN, [(0, 0)])
     assert len(pool._shared) == 1
 
 
@@ -168,15 +172,15 @@ def test_a_call_that_fails_may_be_made_again_for_fewer(model: Translator, polici
     pool = batched(model, policies)
     for place in (0, 1):
         pool.use(place, "wait-1")
-    pool.do(Step.BEGIN, [(0, 0), (1, 0)])
+    pool.do(Operation.BEGIN, [(0, 0), (1, 0)])
     with pytest.raises(IndexError):
-        pool.do(Step.READ, [(0, 5), (1, 999)])
-    pool.do(Step.READ, [(0, 5)])
+        pool.do(Operation.READ, [(0, 5), (1, 999)])
+    pool.do(Operation.READ, [(0, 5)])
     assert pool.cache.read.tolist()[:2] == [1, 0]
     steps = eager(model, policies["wait-1"])
     steps.begin()
     steps.read(5)
-    assert pool.do(Step.WRITE, [(0, 0)]) == [steps.write()]
+    assert pool.do(Operation.WRITE, [(0, 0)]) == [steps.write()]
 
 
 def test_a_kernel_without_large_pages_is_no_harm(monkeypatch: pytest.MonkeyPatch) -> None:

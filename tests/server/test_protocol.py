@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from whilst.core.errors import UserError
 from whilst.evaluation.metrics import average_lagging
-from whilst.live.session import End, Event, Word
+from whilst.live.session import Event, SentenceEnd, Word
 from whilst.server.protocol import (
     CLOSE,
     Finish,
@@ -125,12 +125,12 @@ def test_words_are_counted() -> None:
 
 
 def test_commit_and_final() -> None:
-    events: list[Event] = [Word("xin", 0, 3, 3), Word("chào", 0, 4, 4), End(0, 4, 4), Word("a", 1, 6, 2)]
+    events: list[Event] = [Word("xin", 0, 3, 3), Word("chào", 0, 4, 4), SentenceEnd(0, 4, 4), Word("a", 1, 6, 2)]
     message = commit(7, events)
     assert message["words"][0] == {"text": "xin", "sentence": 0, "source": 3, "delay": 3}
     assert [len(message["words"]), message["ends"]] == [3, [{"sentence": 0, "source": 4, "length": 4}]]
     tally = Tally(source_words=6)
-    for event in [*events, End(1, 6, 2), End(2, 7, 1)]:  # the last one has nothing to say
+    for event in [*events, SentenceEnd(1, 6, 2), SentenceEnd(2, 7, 1)]:  # the last one has nothing to say
         tally.add(event)
     lag = (average_lagging([3, 4], 4, 2) + average_lagging([2], 2, 1)) / 2
     wanted = {"type": "final", "ack": 7, "source_words": 6, "words": 3, "sentences": 3, "average_lagging": lag}

@@ -29,7 +29,7 @@ from whilst.data.dataset import Dataset
 from whilst.evaluation.evaluate import choose
 from whilst.live.eager import steps_of, text_of
 from whilst.live.engine_steps import OnEngine
-from whilst.live.session import Script, Session
+from whilst.live.session import Session, SessionState
 from whilst.model.agent import Agent
 from whilst.model.checkpoint import load_run, save_tensors, write_run
 from whilst.model.run_folder import AGENT, SEARCH
@@ -221,14 +221,14 @@ def test_a_latency_that_the_model_has_not_is_said_at_once(
 def spoken(run: Path, words: list[str], how: How) -> list[tuple[str, int, int]]:
     """What a session of high latency says, alone."""
     served = serve_model(str(run), [], how)
-    pool, script = served.pool(2), Script(served.text)
+    pool, script = served.pool(2), SessionState(served.text)
     pool.use(1, served.policy("high"))
     events = []
     for word in words:
-        script.put(word)
-        events += script.settle()
-        while (ask := script.next()) is not None:
-            events += script.answer(ask, pool.do(ask.step, [(1, ask.unit)])[0])
+        script.add_words(word)
+        events += script.close_finished()
+        while (ask := script.next_request()) is not None:
+            events += script.handle_result(ask, pool.do(ask.operation, [(1, ask.unit)])[0])
     return texts(events)
 
 

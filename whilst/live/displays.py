@@ -14,7 +14,7 @@ from rich.live import Live
 from rich.text import Text
 
 from whilst.evaluation.metrics import average_lagging
-from whilst.live.session import End, Word
+from whilst.live.session import SentenceEnd, Word
 
 
 class Sink(abc.ABC):
@@ -28,7 +28,7 @@ class Sink(abc.ABC):
         """A word was written; `arrived` is when the source word came that made it possible."""
 
     @abc.abstractmethod
-    def ended(self, end: End, now: float) -> None:
+    def ended(self, end: SentenceEnd, now: float) -> None:
         """A sentence has been translated."""
 
     def paused(self) -> None:  # noqa: B027
@@ -54,7 +54,7 @@ class Plain(Sink):
         self._put(f" {word.text}" if self._begun else word.text)
         self._begun = True
 
-    def ended(self, end: End, now: float) -> None:  # noqa: ARG002
+    def ended(self, end: SentenceEnd, now: float) -> None:  # noqa: ARG002
         self._put("\n")
         self._begun = False
 
@@ -77,7 +77,7 @@ class JsonLines(Sink):
         times = {"arrived": round(arrived, 3), "time": round(now, 3)}
         self._put({"word": word.text, "sentence": word.sentence, "source": word.position, **times})
 
-    def ended(self, end: End, now: float) -> None:
+    def ended(self, end: SentenceEnd, now: float) -> None:
         self._put({"end": end.sentence, "source": end.position, "words": end.length, "time": round(now, 3)})
 
     def close(self) -> None:
@@ -161,7 +161,7 @@ class Screen(Drawn):
         self._lag.delays.append(word.delay)
         self._draw(self._running())
 
-    def ended(self, end: End, now: float) -> None:  # noqa: ARG002
+    def ended(self, end: SentenceEnd, now: float) -> None:  # noqa: ARG002
         # A word that did not fit into its sentence any more has been heard, and belongs to the next one.
         following = self._source[end.length :]
         del self._source[end.length :]
@@ -183,7 +183,7 @@ class Typed(Sink):
         self._lag.delays.append(word.delay)
         self._text.append(word.text + " ", style="bold")
 
-    def ended(self, end: End, now: float) -> None:  # noqa: ARG002
+    def ended(self, end: SentenceEnd, now: float) -> None:  # noqa: ARG002
         self._text.append(" " + self._lag.end(end.length), style="cyan")
         self.paused()
 

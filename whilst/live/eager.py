@@ -14,7 +14,7 @@ from whilst.core.errors import UserError
 from whilst.core.policy_spec import PolicySpec
 from whilst.data.vocabulary import BOS
 from whilst.evaluation.evaluate import choose, with_settings
-from whilst.live.session import LONGEST, Steps, Text
+from whilst.live.session import MAX_UNITS, Backend, TextPipeline
 from whilst.model.checkpoint import Trained, load_run
 from whilst.model.transformer import Translator, likeliest
 from whilst.policy import Policy, View
@@ -26,7 +26,7 @@ def require_live(model: Translator) -> None:
         raise UserError(f"{what}; use `whilst translate`")
 
 
-class Eager(Steps):
+class Eager(Backend):
     """One sentence at a time of at most `longest` units, with its own caches and its own decider."""
 
     @torch.inference_mode()
@@ -87,10 +87,10 @@ def load(
     return trained, choose(name, trained, trained.recipe.evaluate, None)
 
 
-def text_of(trained: Trained, longest: int = LONGEST, by_lines: bool = False) -> Text:
+def text_of(trained: Trained, longest: int = MAX_UNITS, by_lines: bool = False) -> TextPipeline:
     """The words and sentences of a run."""
-    return Text.of(trained.recipe, trained.source, trained.target, longest, by_lines)
+    return TextPipeline.of(trained.recipe, trained.source, trained.target, longest, by_lines)
 
 
-def steps_of(trained: Trained, policy: Policy, text: Text) -> Eager:
-    return Eager(trained.model, policy, text.longest, text.most(text.longest))
+def steps_of(trained: Trained, policy: Policy, text: TextPipeline) -> Eager:
+    return Eager(trained.model, policy, text.max_units, text.max_target_units(text.max_units))

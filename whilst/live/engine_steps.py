@@ -12,7 +12,7 @@ from whilst.core.policy_spec import PolicySpec
 from whilst.core.settings import Evaluate
 from whilst.data.vocabulary import EOS
 from whilst.engine.runtime import Engine
-from whilst.live.session import Steps
+from whilst.live.session import Backend
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def rule(
     return Learnt(name, policy.index_in(agents), threshold, patient)
 
 
-class OnEngine(Steps):
+class OnEngine(Backend):
     """One sentence at a time; each begins in the memory of the one before."""
 
     def __init__(self, engine: Engine, chosen: Rule) -> None:

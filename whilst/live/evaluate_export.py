@@ -19,7 +19,7 @@ from whilst.evaluation.identity import pair_name, policy_name, settings_table, s
 from whilst.evaluation.record import Record, require_same_runs, require_same_text, write_up
 from whilst.evaluation.trace import Sentence
 from whilst.live.loading import Opened, Wanted, open_exported
-from whilst.live.session import Session, Steps, Text, Word
+from whilst.live.session import Backend, Session, TextPipeline, Word
 from whilst.model.run_folder import overridden
 
 
@@ -32,10 +32,10 @@ class Noted:
     reads: list[int] = field(default_factory=list)  # before each WRITE, that of the end mark too
 
 
-class Watched(Steps):
-    """Steps that note what comes of them, sentence by sentence."""
+class Watched(Backend):
+    """Backend that note what comes of them, sentence by sentence."""
 
-    def __init__(self, steps: Steps) -> None:
+    def __init__(self, steps: Backend) -> None:
         self.steps = steps
         self.sentences: list[Noted] = []
 
@@ -59,11 +59,11 @@ class Watched(Steps):
         return unit
 
 
-def whole_lines(text: Text, lines: Sequence[str]) -> Text:
+def whole_lines(text: TextPipeline, lines: Sequence[str]) -> TextPipeline:
     """For clean lines that are sentences, however long."""
     longest = max(len(text.source.encode(line.split())[0]) for line in lines)
     # Twice as long: a sentence that is nearly too long may end at a comma.
-    return dataclasses.replace(text, clean=str, longest=2 * longest + 2, ends=never_ends, case=None)
+    return dataclasses.replace(text, clean=str, max_units=2 * longest + 2, ends_sentence=never_ends, truecase=None)
 
 
 def translate_live(opened: Opened, sources: Sequence[str], references: Sequence[str]) -> Iterator[Sentence]:

@@ -13,7 +13,7 @@ from whilst.core.policy_spec import LATENCIES, PolicySpec, for_latency, parse_li
 from whilst.engine.engine_cache import engine_of
 from whilst.engine.runtime import ABOUT, PRECISIONS, Exported, load_exported, unfit
 from whilst.live.engine_steps import OnEngine, Rule, rule
-from whilst.live.session import LONGEST, Steps, Text
+from whilst.live.session import MAX_UNITS, Backend, TextPipeline
 from whilst.model.run_folder import (
     BUNDLE,
     agents_of,
@@ -39,7 +39,7 @@ class Wanted:
     precision: str = "int8"
     overrides: tuple[str, ...] = ()
     device: str = "auto"  # of PyTorch
-    longest: int = LONGEST
+    longest: int = MAX_UNITS
     by_lines: bool = False
 
     def __post_init__(self) -> None:
@@ -57,11 +57,11 @@ class Wanted:
 class Opened:
     """A model under a policy, ready for any number of sessions."""
 
-    text: Text
+    text: TextPipeline
     policy: PolicySpec
     engine: str  # who does the steps, in words
     about: str  # what there is to say about the choice; mostly nothing
-    steps: Callable[[], Steps]  # those of a new session
+    steps: Callable[[], Backend]  # those of a new session
 
 
 def resolve(name: str) -> Path:
@@ -121,7 +121,7 @@ def open_exported(exported: Exported, wanted: Wanted, run: Path | None = None) -
     else:
         policy, about = parse_live(wanted.latency), ""
     recipe = overridden(exported.recipe, list(wanted.overrides), exported.path)
-    text = Text.of(recipe, exported.source, exported.target, wanted.longest, wanted.by_lines)
+    text = TextPipeline.of(recipe, exported.source, exported.target, wanted.longest, wanted.by_lines)
     if run is None:
         chosen = rule(policy, exported.agents, recipe.evaluate, exported.pace)
     else:

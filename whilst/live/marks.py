@@ -8,7 +8,7 @@ from rich.table import Table
 
 from whilst.core.action_rows import in_rows
 from whilst.live.displays import Drawn, Lag
-from whilst.live.session import End, Word
+from whilst.live.session import SentenceEnd, Word
 
 
 class Marks(Drawn):
@@ -40,7 +40,7 @@ class Marks(Drawn):
         self._delays.append(now - arrived)
         self._draw()
 
-    def ended(self, end: End, now: float) -> None:  # noqa: ARG002
+    def ended(self, end: SentenceEnd, now: float) -> None:  # noqa: ARG002
         # A word that did not fit into its sentence any more has been heard, and belongs to the next one.
         cut = max(0, end.position - self._gone)
         following = self._words[cut:]

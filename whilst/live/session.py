@@ -1,11 +1,10 @@
-"""One live translation without end: words in, words out that are never taken back. Knows words and sentences.
+"""A live translation without end: source words in, target words out that are never revised.
 
-Of a model it knows only the four steps that it asks for (`Steps`), so that any engine can do them, or one batch of
-many sessions. What remains to do is in `Script`, which never calls a model; `Session` is a script with its model.
+`SessionState` decides what to compute next, as requests for four operations, and never calls a model: any backend,
+or one batch of many sessions, can carry them out. `Session` is a state with a backend of its own.
 
-A word's sub-words are all known when the word is fed, and nothing is read before that. The end mark is read when
-the sentence is over: at a word that ends one, at `finish`, or where the longest sentence ends. What a sentence
-becomes is what the batched loop (loop.py) makes of it, reads included.
+All sub-words of a word are known when the word is added. The end mark is read when the sentence ends: at a word
+that ends one, at `finish`, or at the length limit. Units and reads equal those of the batched loop.
 """
 
 import abc
@@ -22,22 +21,22 @@ from whilst.data.text import cleaner
 from whilst.data.truecasing import Truecaser, lacks_case, truecaser
 from whilst.data.vocabulary import EOS, Language, WordBuffer
 
-LONGEST = 128  # units of a sentence, the end mark counted: longer ones are rare in training
-PAUSE = 0.75  # from this share of the longest sentence on, a comma ends it too: better there than amid a phrase
+MAX_UNITS = 128  # source units of a sentence with its end mark; longer sentences are rare in training
+COMMA_SHARE = 0.75  # from this share of the length limit on, a comma ends the sentence too
 
 
 @dataclass(frozen=True)
 class Word:
-    """A whole word of the translation. Sentences count from 0, source words from 1."""
+    """A whole target word. Sentences count from 0, source words from 1."""
 
     text: str
     sentence: int
-    position: int  # source words of the session that had been read when it was whole
-    delay: int  # those of its own sentence
+    position: int  # source words of the session that had been read
+    delay: int  # source words of its sentence that had been read
 
 
 @dataclass(frozen=True)
-class End:
+class SentenceEnd:
     """A sentence has been translated."""
 
     sentence: int
@@ -45,26 +44,26 @@ class End:
     length: int  # its source words
 
 
-Event = Word | End
+Event = Word | SentenceEnd
 
 
-class Step(enum.Enum):
-    """What a model can be asked to do."""
+class Operation(enum.Enum):
+    """What a backend computes."""
 
-    BEGIN = enum.auto()  # forget what was before: a sentence begins
-    READ = enum.auto()  # a source unit
-    DECIDE = enum.auto()  # whether to WRITE (1) or to READ (0) next; asked once after an action
-    WRITE = enum.auto()  # a target unit, which is the answer
+    BEGIN = enum.auto()  # reset: a sentence begins
+    READ = enum.auto()  # encode one source unit
+    DECIDE = enum.auto()  # 1: WRITE next, 0: READ next; requested once after each READ or WRITE
+    WRITE = enum.auto()  # decode one target unit
 
 
 @dataclass(frozen=True)
-class Ask:
-    step: Step
-    unit: int = EOS  # to READ
+class Request:
+    operation: Operation
+    unit: int = EOS  # of a READ
 
 
-class Steps(abc.ABC):
-    """A model and a policy, with what they remember of one sentence. No step may cost more the later it comes."""
+class Backend(abc.ABC):
+    """A model under a policy, with the caches of one sentence. The cost of an operation must not grow with time."""
 
     @abc.abstractmethod
     def begin(self) -> None: ...
@@ -78,219 +77,221 @@ class Steps(abc.ABC):
     @abc.abstractmethod
     def write(self) -> int: ...
 
-    def do(self, ask: Ask) -> int:
-        """The answer to WRITE and DECIDE; 0 otherwise."""
-        match ask.step:
-            case Step.BEGIN:
+    def run(self, request: Request) -> int:
+        """The result of DECIDE (0 or 1) or WRITE (a unit); 0 for the others."""
+        match request.operation:
+            case Operation.BEGIN:
                 self.begin()
-            case Step.READ:
-                self.read(ask.unit)
-            case Step.DECIDE:
+            case Operation.READ:
+                self.read(request.unit)
+            case Operation.DECIDE:
                 return int(self.decide())
-            case Step.WRITE:
+            case Operation.WRITE:
                 return self.write()
         return 0
 
 
 @dataclass(frozen=True)
-class Text:
-    """How words become units and units words, and where sentences end."""
+class TextPipeline:
+    """Words to units and back, and where sentences end."""
 
     source: Language
     target: Language
-    clean: Callable[[str], str]  # as the training text was (text.cleaner), in characters that it had
-    most: Callable[[int], int]  # units of a translation, by the units of its source with the end mark
-    longest: int = LONGEST  # units of a sentence, the end mark counted
-    ends: Callable[[str], bool] = ends_sentence
-    copy: bool = False  # whether names of the source stand in for unknown words
-    case: Truecaser | None = None  # for words that come without case; None: they are as they should be
+    clean: Callable[[str], str]  # as the training text was cleaned; the result may be several words, or none
+    max_target_units: Callable[[int], int]  # by the number of source units with the end mark
+    max_units: int = MAX_UNITS  # source units of a sentence with the end mark
+    ends_sentence: Callable[[str], bool] = ends_sentence
+    copy_names: bool = False  # write names of the source in place of unknown words
+    truecase: Truecaser | None = None  # for words that come without case
 
     @classmethod
     def of(
-        cls, recipe: Recipe, source: Language, target: Language, longest: int = LONGEST, by_lines: bool = False
-    ) -> "Text":
-        """That of a run; `by_lines`: only `finish` ends a sentence, or that it is the longest."""
-        clean, plain = cleaner(recipe.data, recipe.data.source), character_normaliser(source.characters())
+        cls, recipe: Recipe, source: Language, target: Language, max_units: int = MAX_UNITS, by_lines: bool = False
+    ) -> "TextPipeline":
+        """That of a run; `by_lines`: only `finish` or the length limit ends a sentence."""
+        clean, normalise = cleaner(recipe.data, recipe.data.source), character_normaliser(source.characters())
         ends, evaluate = never_ends if by_lines else ends_sentence, recipe.evaluate
-
-        def both(word: str) -> str:
-            return clean(plain(word))
-
-        case = None if recipe.data.lowercase else truecaser(source)
-        return cls(source, target, both, evaluate.limits.of, longest, ends, evaluate.copies, case)
+        truecase = None if recipe.data.lowercase else truecaser(source)
+        return cls(
+            source,
+            target,
+            lambda word: clean(normalise(word)),
+            evaluate.limits.of,
+            max_units,
+            ends,
+            evaluate.copies,
+            truecase,
+        )
 
     def __post_init__(self) -> None:
-        if self.longest < 2:
-            raise UserError(f"a longest sentence of {self.longest} units leaves no room for a word; give 2 or more")
+        if self.max_units < 2:
+            raise UserError(f"sentences of at most {self.max_units} units have no room for a word; give 2 or more")
 
 
 @dataclass
-class Sentence:
-    """A sentence under way. The first READ is given; when the source is finished, it WRITEs."""
+class SentenceState:
+    """One sentence. Its first operation is a READ; once its whole source is read, it WRITEs to its end."""
 
     number: int
     buffer: WordBuffer
-    # Units to READ, each with its word's number, and the word itself if it is a name and this is its end.
-    waiting: deque[tuple[int, int, str]] = field(default_factory=deque)
-    known: int = 0  # source units, the end mark counted
+    start: int  # source words of the session before this sentence
+    unread: deque[tuple[int, int, str]] = field(
+        default_factory=deque
+    )  # unit, number of its word, name it ends or ""
+    units: int = 0  # source units so far, the end mark included
     read: int = 0
     written: int = 0
-    before: int = 0  # source words of the session before its first
     position: int = 0  # the word of the last unit read
-    last: int = 0  # the last word
-    over: bool = False  # nothing more will come
+    last: int = 0  # the last source word
+    complete: bool = False  # no more source
     begun: bool = False
-    done: bool = False  # nothing more will be written
-    wants: bool | None = None  # to WRITE; None until asked after an action
-    loose: bool = False  # whether its words have no case
+    done: bool = False  # no more target
+    write_next: bool | None = None  # the policy's decision; None: to be requested
+    lacks_case: bool = False
 
     def add(self, unit: int, word: int, name: str = "") -> None:
-        if not self.done:  # who has written the end mark does not read on
-            self.waiting.append((unit, word, name))
-        if not self.known:
-            self.before = min(self.before, word - 1)  # a word longer than any sentence is in several
-        self.known += 1
+        if not self.done:
+            self.unread.append((unit, word, name))
+        if not self.units:
+            self.start = min(self.start, word - 1)  # the word may have begun in the sentence before
+        self.units += 1
         self.last = word
 
-    def next(self, most: Callable[[int], int]) -> Ask | None:
-        """What to ask for now; None if more source must come first, or if it is done."""
-        if self.done or not self.known:
+    def next_request(self, max_target_units: Callable[[int], int]) -> Request | None:
+        """None if it needs more source first, or is done."""
+        if self.done or not self.units:
             return None
         if not self.begun:
-            return Ask(Step.BEGIN)
-        finished = self.over and not self.waiting
-        if self.read and not finished and self.wants is None:
-            return Ask(Step.DECIDE)
-        if finished or self.wants:
-            # The source has at least an end mark more than what is known: so much may be written in any case.
-            return Ask(Step.WRITE) if self.written < most(self.known + (not self.over)) else None
-        return Ask(Step.READ, self.waiting[0][0]) if self.waiting else None
+            return Request(Operation.BEGIN)
+        finished = self.complete and not self.unread
+        if self.read and not finished and self.write_next is None:
+            return Request(Operation.DECIDE)
+        if finished or self.write_next:
+            # An incomplete source grows by at least its end mark: the limit counts it.
+            limit = max_target_units(self.units + (not self.complete))
+            return Request(Operation.WRITE) if self.written < limit else None
+        return Request(Operation.READ, self.unread[0][0]) if self.unread else None
 
 
-class Script:
-    """What a live translation has been told, and what is to be done next. Holds one sentence, seldom two."""
+class SessionState:
+    """The source so far, and what to compute next. Holds the sentences that are not done: one, seldom two."""
 
-    def __init__(self, text: Text) -> None:
+    def __init__(self, text: TextPipeline) -> None:
         self.text = text
-        self.fed = 0  # source words
-        self.sentences: deque[Sentence] = deque()
-        self.number = 0  # of the next sentence
-        self._open(before=0)
+        self.source_words = 0
+        self.sentences: deque[SentenceState] = deque()
+        self._next_number = 0
+        self._open(start=0)
 
-    def _open(self, before: int) -> None:
-        buffer = self.text.target.word_buffer(self.text.copy)
-        self.sentences.append(Sentence(self.number, buffer, before=before))
-        self.number += 1
+    def _open(self, start: int) -> None:
+        buffer = self.text.target.word_buffer(self.text.copy_names)
+        self.sentences.append(SentenceState(self._next_number, buffer, start))
+        self._next_number += 1
 
-    def put(self, words: str) -> None:
-        """More source: a word, or several."""
+    def add_words(self, words: str) -> None:
         for raw in words.split():
-            self.fed += 1
-            found = self.text.clean(raw).split()
-            for word in found:
+            self.source_words += 1
+            cleaned = self.text.clean(raw).split()
+            for word in cleaned:
                 self._add(word)
-            if not found and self.sentences[-1].known:  # there is nothing to translate in it, but it was said
-                self.sentences[-1].last = self.fed
+            if not cleaned and self.sentences[-1].units:  # nothing to translate, but it counts as a source word
+                self.sentences[-1].last = self.source_words
 
     def _add(self, word: str) -> None:
-        given, word = word, self._recased(word)
+        given, word = word, self._truecased(word)
         units = self.text.source.encode([word])[0]
-        room = self.text.longest - 1  # without the end mark
-        if self.sentences[-1].known + len(units) > room:
-            self.end()
-            word = self._recased(given)  # the first word of a sentence now
+        room = self.text.max_units - 1  # without the end mark
+        if self.sentences[-1].units + len(units) > room:
+            self.end_sentence()
+            word = self._truecased(given)  # now the first word of a sentence
             units = self.text.source.encode([word])[0]
-        ends = dict(self.text.source.unknown_words([word]))
-        for place, unit in enumerate(units):
-            if place and place % room == 0:  # a word longer than any sentence
-                self.end()
-            self.sentences[-1].add(unit, self.fed, ends.get(place + 1, ""))
-        long = self.sentences[-1].known >= PAUSE * room
-        if self.text.ends(word) or (long and is_clause_end(word)):
-            self.end()
+        names = dict(self.text.source.unknown_words([word]))  # by the number of the unit that ends each
+        for index, unit in enumerate(units):
+            if index and index % room == 0:  # a word longer than any sentence
+                self.end_sentence()
+            self.sentences[-1].add(unit, self.source_words, names.get(index + 1, ""))
+        nearly_full = self.sentences[-1].units >= COMMA_SHARE * room
+        if self.text.ends_sentence(word) or (nearly_full and is_clause_end(word)):
+            self.end_sentence()
 
-    def _recased(self, word: str) -> str:
+    def _truecased(self, word: str) -> str:
         sentence = self.sentences[-1]
-        first = not sentence.known
+        first = not sentence.units
         if first:
-            sentence.loose = lacks_case(word)
-        return self.text.case(word, first, sentence.loose) if self.text.case else word
+            sentence.lacks_case = lacks_case(word)
+        return self.text.truecase(word, first, sentence.lacks_case) if self.text.truecase else word
 
-    def end(self) -> None:
-        """The sentence ends here; an empty one is none."""
+    def end_sentence(self) -> None:
+        """Nothing, if the sentence has no words."""
         sentence = self.sentences[-1]
-        if sentence.known:
+        if sentence.units:
             sentence.add(EOS, sentence.last)
-            sentence.over = True
-            self._open(before=sentence.last)
+            sentence.complete = True
+            self._open(start=sentence.last)
 
-    def next(self) -> Ask | None:
-        return self.sentences[0].next(self.text.most)
+    def next_request(self) -> Request | None:
+        return self.sentences[0].next_request(self.text.max_target_units)
 
-    def answer(self, ask: Ask, result: int) -> list[Event]:
-        """What came of a step: whole words, and perhaps the sentence's end."""
+    def handle_result(self, request: Request, result: int) -> list[Event]:
+        """The events that the result of the pending request causes."""
         sentence = self.sentences[0]
         words: list[str] = []
-        match ask.step:
-            case Step.BEGIN:
+        match request.operation:
+            case Operation.BEGIN:
                 sentence.begun = True
-            case Step.READ:
-                _, sentence.position, name = sentence.waiting.popleft()
+            case Operation.READ:
+                _, sentence.position, name = sentence.unread.popleft()
                 if name:
                     sentence.buffer.add_unknown(name)
                 sentence.read += 1
-                sentence.wants = None
-            case Step.DECIDE:
-                sentence.wants = bool(result)
-            case Step.WRITE:
+                sentence.write_next = None
+            case Operation.DECIDE:
+                sentence.write_next = bool(result)
+            case Operation.WRITE:
                 sentence.written += 1
-                sentence.wants = None
+                sentence.write_next = None
                 words = sentence.buffer.feed(result)
                 sentence.done = result == EOS
-        return self._words(words) + self.settle()
+        return self._events(words) + self.close_finished()
 
-    def _words(self, words: list[str]) -> list[Event]:
-        at = self.sentences[0]
-        return [Word(word, at.number, at.position, at.position - at.before) for word in words]
+    def _events(self, words: list[str]) -> list[Event]:
+        sentence = self.sentences[0]
+        delay = sentence.position - sentence.start
+        return [Word(word, sentence.number, sentence.position, delay) for word in words]
 
-    def settle(self) -> list[Event]:
-        """Close the first sentence if nothing is left to do in it."""
+    def close_finished(self) -> list[Event]:
+        """End the first sentence if nothing remains to be done in it; call it after the source has changed."""
         sentence, events = self.sentences[0], list[Event]()
-        if sentence.over and not sentence.done:
-            sentence.done = sentence.written >= self.text.most(sentence.known)  # cut, as it does not end
+        if sentence.complete and not sentence.done:
+            sentence.done = sentence.written >= self.text.max_target_units(sentence.units)  # cut off
         if sentence.done:
-            events += self._words(sentence.buffer.flush())
-        if sentence.done and sentence.over:
+            events += self._events(sentence.buffer.flush())
+        if sentence.done and sentence.complete:
             self.sentences.popleft()
-            events.append(End(sentence.number, sentence.last, sentence.last - sentence.before))
+            events.append(SentenceEnd(sentence.number, sentence.last, sentence.last - sentence.start))
         return events
 
 
 class Session:
-    """A script with its model. Sessions share models and policies, which remember nothing of them."""
+    """A state and the backend that computes for it."""
 
-    def __init__(self, steps: Steps, text: Text) -> None:
-        self.steps = steps
-        self.script = Script(text)
+    def __init__(self, backend: Backend, text: TextPipeline) -> None:
+        self.backend = backend
+        self.state = SessionState(text)
 
-    @property
-    def fed(self) -> int:
-        """Source words so far."""
-        return self.script.fed
-
-    def feed(self, word: str) -> list[Event]:
-        """Tell one more word (or several): what can be written now."""
-        self.script.put(word)
-        return self._go_on()
+    def feed(self, words: str) -> list[Event]:
+        """Add one or more source words; returns what can be written now."""
+        self.state.add_words(words)
+        return self._advance()
 
     def finish(self) -> list[Event]:
-        """The sentence ends here: the rest of it. The next word begins another one."""
-        self.script.end()
-        return self._go_on()
+        """End the sentence and translate the rest of it. The next word begins another one."""
+        self.state.end_sentence()
+        return self._advance()
 
-    def _go_on(self) -> list[Event]:
-        # A sentence may be over already when its end becomes known: it had written the end mark, or all it may.
-        events = self.script.settle()
-        while (ask := self.script.next()) is not None:
-            events += self.script.answer(ask, self.steps.do(ask))
+    def _advance(self) -> list[Event]:
+        # Its end may have become known only now: the end mark or the last allowed unit was written before.
+        events = self.state.close_finished()
+        while (request := self.state.next_request()) is not None:
+            events += self.state.handle_result(request, self.backend.run(request))
         return events

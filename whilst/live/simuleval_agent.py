@@ -63,5 +63,5 @@ def opened(args: argparse.Namespace) -> Opened:
         args.model, args.policy, args.engine, args.precision, device=args.device, longest=LONGEST, by_lines=True
     )
     model = open_model(wanted, lambda line: print(f"whilst: {line}", file=sys.stderr))
-    text = dataclasses.replace(model.text, clean=str, case=None) if args.clean else model.text
+    text = dataclasses.replace(model.text, clean=str, casing=None) if args.clean else model.text
     return dataclasses.replace(model, text=text)

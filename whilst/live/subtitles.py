@@ -16,7 +16,7 @@ from pathlib import Path
 from whilst.core import console
 from whilst.core.errors import UserError
 from whilst.live.displays import Sink
-from whilst.live.session import End, Word
+from whilst.live.session import SentenceEnd, Word
 
 WIDTH, LINES = 42, 2  # what a screen and an eye take
 LEAST = 1_000  # a cue shorter than this cannot be read
@@ -122,7 +122,7 @@ class Subtitles(Sink, abc.ABC):
     def wrote(self, word: Word, arrived: float, now: float) -> None:  # noqa: ARG002
         self._put_cues(self._cues.add(word.text, round(1000 * arrived)))
 
-    def ended(self, end: End, now: float) -> None:  # noqa: ARG002
+    def ended(self, end: SentenceEnd, now: float) -> None:  # noqa: ARG002
         self._put_cues(self._cues.close())
 
     def close(self) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from whilst.core.files import write_json
-from whilst.live.session import Step
+from whilst.live.session import Operation
 
 FAMILIES = {  # name -> (type, help)
     "whilst_sessions": ("gauge", "Sessions now."),
@@ -54,7 +54,7 @@ class Meter:
     def error(self, code: str) -> None:
         self.add("whilst_errors_total", labels=f'code="{code}"')
 
-    def did(self, step: Step, rows: int, seconds: float) -> None:
+    def did(self, step: Operation, rows: int, seconds: float) -> None:
         labels = f'step="{step.name.lower()}"'
         self.add("whilst_steps_total", 1, labels)
         self.add("whilst_step_rows_total", rows, labels)

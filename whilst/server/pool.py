@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from whilst.data.vocabulary import BOS
 from whilst.live.eager import require_live
-from whilst.live.session import Ask, Step, Steps
+from whilst.live.session import Backend, Operation, Request
 from whilst.model.cache import Cache
 from whilst.model.transformer import Translator, likeliest
 from whilst.policy import Decider, Policy, View
@@ -29,8 +29,8 @@ class Pool(abc.ABC):
         """Sentences that begin from now on at this place are translated under this policy."""
 
     @abc.abstractmethod
-    def do(self, step: Step, asks: Sequence[tuple[int, int]]) -> list[int]:
-        """One step at each of these places, with the unit to READ: the answers, as `Steps.do` gives them."""
+    def do(self, step: Operation, asks: Sequence[tuple[int, int]]) -> list[int]:
+        """One step at each of these places, with the unit to READ: the answers, as `Backend.run` gives them."""
 
 
 class Single(Pool):
@@ -38,25 +38,25 @@ class Single(Pool):
 
     together = False
 
-    def __init__(self, steps: Callable[[str], Steps], places: int) -> None:
+    def __init__(self, steps: Callable[[str], Backend], places: int) -> None:
         self._make = steps
         self._wanted: list[str | None] = [None] * places
         self._policy: list[str | None] = [None] * places
-        self._steps: list[Steps | None] = [None] * places
+        self._steps: list[Backend | None] = [None] * places
 
     def use(self, place: int, policy: str) -> None:
         self._wanted[place] = policy
 
-    def do(self, step: Step, asks: Sequence[tuple[int, int]]) -> list[int]:
+    def do(self, step: Operation, asks: Sequence[tuple[int, int]]) -> list[int]:
         return [self._do(step, place, unit) for place, unit in asks]
 
-    def _do(self, step: Step, place: int, unit: int) -> int:
+    def _do(self, step: Operation, place: int, unit: int) -> int:
         wanted, steps = self._wanted[place], self._steps[place]
-        if steps is None or (step is Step.BEGIN and wanted != self._policy[place]):
+        if steps is None or (step is Operation.BEGIN and wanted != self._policy[place]):
             assert wanted is not None, "tell which policy to use"
             steps = self._steps[place] = self._make(wanted)
             self._policy[place] = wanted
-        return steps.do(Ask(step, unit))
+        return steps.run(Request(step, unit))
 
 
 class Batched(Pool):
@@ -94,16 +94,16 @@ class Batched(Pool):
         self._wanted[place] = self._find(policy)
 
     @torch.inference_mode()
-    def do(self, step: Step, asks: Sequence[tuple[int, int]]) -> list[int]:
+    def do(self, step: Operation, asks: Sequence[tuple[int, int]]) -> list[int]:
         places = [place for place, _ in asks]
         match step:
-            case Step.BEGIN:
+            case Operation.BEGIN:
                 self._begin(places)
-            case Step.READ:
+            case Operation.READ:
                 self._reads(places, [unit for _, unit in asks])
-            case Step.DECIDE:
+            case Operation.DECIDE:
                 return self._decide(places)
-            case Step.WRITE:
+            case Operation.WRITE:
                 return self._write(places)
         return [0] * len(places)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from whilst.core.errors import UserError
 from whilst.evaluation.metrics import average_lagging
-from whilst.live.session import End, Event, Word
+from whilst.live.session import Event, SentenceEnd, Word
 
 Message = dict[str, Any]
 
@@ -212,7 +212,7 @@ def commit(ack: int, events: list[Event]) -> Message:
     ends = [
         {"sentence": event.sentence, "source": event.position, "length": event.length}
         for event in events
-        if isinstance(event, End)
+        if isinstance(event, SentenceEnd)
     ]
     return {"type": "commit", "ack": ack, "words": words, "ends": ends}
 

@@ -17,7 +17,7 @@ from whilst.engine.runtime import ABOUT, load_exported
 from whilst.evaluation.evaluate import choose, with_settings
 from whilst.live.eager import require_live, steps_of, text_of
 from whilst.live.loading import Opened, Wanted, open_exported, resolve
-from whilst.live.session import Text
+from whilst.live.session import TextPipeline
 from whilst.model.checkpoint import load_run
 from whilst.model.run_folder import BUNDLE, check_bundle, choose_live
 from whilst.policy import Policy
@@ -54,7 +54,7 @@ class Served:
     name: str
     source: str
     target: str
-    text: Text
+    text: TextPipeline
     latencies: dict[str, str]  # low, medium, high -> a policy's name
     check: Callable[[str], object]  # a policy's name: a UserError for one that this model has not
     pool: Callable[[int], Pool]  # for so many sessions
@@ -103,7 +103,9 @@ def on_torch(folder: Path, overrides: Sequence[str], how: How) -> Served:
         return choose(parse_live(name), trained, trained.recipe.evaluate, None, writer)
 
     pools: dict[str, Callable[[int], Pool]] = {
-        "batch": lambda places: Batched(model, policy, places, text.longest, text.most(text.longest), output),
+        "batch": lambda places: Batched(
+            model, policy, places, text.max_units, text.max_target_units(text.max_units), output
+        ),
         "single": lambda places: Single(lambda name: steps_of(trained, policy(name), text), places),
     }
     latencies = {latency: str(choose_live(folder, latency)[1]) for latency in LATENCIES}
@@ -130,7 +132,7 @@ def on_engine(folder: Path, overrides: Sequence[str], how: How, is_export: bool)
 
 def served(
     data: Data,
-    text: Text,
+    text: TextPipeline,
     latencies: dict[str, str],
     check: Callable[[str], object],
     pool: Callable[[int], Pool],

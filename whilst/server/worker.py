@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from queue import Empty, SimpleQueue
 
-from whilst.live.session import Ask, Event, Script, Step, Text
+from whilst.live.session import Event, Operation, Request, SessionState, TextPipeline
 from whilst.server.meter import Meter
 from whilst.server.pool import Pool
 from whilst.server.protocol import Message, SessionError, Tally, commit
@@ -39,13 +39,13 @@ class Job:
 class Stream:
     """A session as the worker sees it; nobody else touches it."""
 
-    def __init__(self, text: Text, policy: str, sink: Sink) -> None:
+    def __init__(self, text: TextPipeline, policy: str, sink: Sink) -> None:
         self.policy, self.sink = policy, sink  # the policy of sentences that begin from now on
-        self.script = Script(text)
+        self.script = SessionState(text)
         self.place: int | None = None
         self.jobs: deque[Job | str] = deque()  # a string is another policy
         self.job: Job | None = None  # under way
-        self.ask: Ask | None = None  # what it waits for
+        self.ask: Request | None = None  # what it waits for
         self.ack = 0
         self.events: list[Event] = []
         self.since = 0.0  # when the first of them came
@@ -68,18 +68,18 @@ class Stream:
                 continue
             self.job = following
             if following.words is None:
-                self.script.end()
+                self.script.end_sentence()
             else:
-                self.script.put(following.words)
+                self.script.add_words(following.words)
             # A sentence may be over already when its end becomes known: it had written the end mark.
-            self._heard(self.script.settle())
-            self.ask = self.script.next()
+            self._heard(self.script.close_finished())
+            self.ask = self.script.next_request()
         return done
 
     def answer(self, result: int) -> None:
         assert self.ask is not None
-        self._heard(self.script.answer(self.ask, result))
-        self.ask = self.script.next()
+        self._heard(self.script.handle_result(self.ask, result))
+        self.ask = self.script.next_request()
 
     def _heard(self, events: list[Event]) -> None:
         if events and not self.events:
@@ -92,7 +92,7 @@ class Stream:
         self.ack = job.seq
         self.say(done=job.words is not None)
         if job.words is None:
-            self.tally.source_words = self.script.fed
+            self.tally.source_words = self.script.source_words
             self.out.append((self.tally.told(self.ack), True))
 
     def say(self, done: bool) -> None:
@@ -162,8 +162,8 @@ class Worker:
             for stream in streams:
                 self._guard(stream, partial(self._proceed, stream))
             self._send(streams)
-            for step in Step:
-                chosen = [s for s in self._active if s.ask is not None and s.ask.step is step]
+            for step in Operation:
+                chosen = [s for s in self._active if s.ask is not None and s.ask.operation is step]
                 groups = [chosen] if chosen and self._pool.together else [[stream] for stream in chosen]
                 for group in groups:
                     self._do(step, group)
@@ -187,12 +187,12 @@ class Worker:
         if stream.ask is None:
             self._active.pop(stream, None)
 
-    def _do(self, step: Step, streams: Sequence[Stream]) -> None:
+    def _do(self, step: Operation, streams: Sequence[Stream]) -> None:
         """One step of all of them; if that fails, of each alone, so that only the culprit suffers."""
         asks = [(stream.place, stream.ask.unit) for stream in streams if stream.ask and stream.place is not None]
         began = time.monotonic()
         try:
-            if step is Step.BEGIN:
+            if step is Operation.BEGIN:
                 for stream, (place, _) in zip(streams, asks, strict=True):
                     self._pool.use(place, stream.policy)
             results = self._pool.do(step, asks)
