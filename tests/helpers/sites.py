@@ -18,12 +18,12 @@ from whilst.live.eager import Eager
 from whilst.live.session import Event, Session, TextPipeline, Word
 from whilst.model.transformer import Translator
 from whilst.policy import policy
-from whilst.server.meter import Meter
+from whilst.server.metrics import Metrics
 from whilst.server.pool import Batched
 from whilst.server.protocol import Limits
 from whilst.server.run import Server
 from whilst.server.served import Served
-from whilst.server.talk import Door, Hub
+from whilst.server.sessions import AccessControl, SessionManager
 
 LATENCIES = {"low": "wait-1", "medium": "wait-2", "high": "wait-5"}
 
@@ -63,9 +63,9 @@ class Threaded(Server):
 class Site:
     """A running server."""
 
-    def __init__(self, served: Served, limits: Limits, door: Door) -> None:
-        self.hub = Hub(served, limits, door, Meter())
-        self.server = Threaded(self.hub)
+    def __init__(self, served: Served, limits: Limits, access: AccessControl) -> None:
+        self.manager = SessionManager(served, limits, access, Metrics())
+        self.server = Threaded(self.manager)
         self.bound = socket.socket()
         # Small, so that a client that does not read is noticed after little.
         self.bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
@@ -84,16 +84,18 @@ class Site:
 
     def is_empty(self) -> bool:
         """Nobody is there, and the worker has all its places again."""
-        worker = self.hub.worker
-        return not self.hub.talks and len(worker._free) == self.hub.limits.sessions and not worker._active
+        worker = self.manager.worker
+        return (
+            not self.manager.sessions and len(worker._free) == self.manager.limits.sessions and not worker._active
+        )
 
     def connect(self, **options: Any) -> "Client":
         return Client(f"ws://127.0.0.1:{self.port}/v1/stream", options)
 
 
 @contextlib.contextmanager
-def site(served: Served, limits: Limits | None = None, door: Door | None = None) -> Iterator[Site]:
-    running = Site(served, limits or Limits(sessions=8), door or Door())
+def site(served: Served, limits: Limits | None = None, access: AccessControl | None = None) -> Iterator[Site]:
+    running = Site(served, limits or Limits(sessions=8), access or AccessControl())
     try:
         yield running
     finally:

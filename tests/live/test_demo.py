@@ -18,7 +18,7 @@ def test_the_talk_is_translated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    demo.demo(pace=1000)
+    demo.demo(words_per_second=1000)
     rows = capsys.readouterr().out.splitlines()
     read, written = (" ".join(row.removeprefix(mark) for row in rows if row.startswith(mark)) for mark in MARKS)
     assert " ".join(read.split()) == " ".join(demo.TALK.read_text(encoding="utf-8").split())

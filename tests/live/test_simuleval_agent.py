@@ -56,7 +56,7 @@ def test_simuleval_finds_what_evaluate_finds(run: Path, tmp_path: Path, policy: 
     agent = (
         ["--agent-class", "whilst.live.simuleval_agent.Whilst"]
         if engine == "onnx"
-        else ["--agent", str(ROOT / "whilst" / "simuleval_agent.py")]
+        else ["--agent", str(ROOT / "whilst" / "live" / "simuleval_agent.py")]
     )
     done = simuleval(run, tmp_path, *agent, "--model", str(run), "--policy", policy, "--engine", engine, "--clean")
     assert done.returncode == 0, done.stderr

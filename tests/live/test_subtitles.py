@@ -1,4 +1,4 @@
-"""Subtitles: whatever comes, cues are short, in order, apart from each other, and lose no word."""
+"""Subtitles: cues are short, in order, do not overlap, and lose no word."""
 
 import itertools
 import re
@@ -12,7 +12,19 @@ from hypothesis import strategies as st
 
 from whilst.core.errors import UserError
 from whilst.live.session import SentenceEnd, Word
-from whilst.live.subtitles import LEAST, LINES, LINGER, SILENCE, WIDTH, Cue, Cues, Srt, Subtitles, Vtt, clock
+from whilst.live.subtitles import (
+    LINE_WIDTH,
+    LINGER,
+    MAX_LINES,
+    MAX_PAUSE,
+    MIN_DURATION,
+    Cue,
+    CueBuilder,
+    SrtFile,
+    SubtitleFile,
+    WebVttFile,
+    format_time,
+)
 
 # A word and the milliseconds since the last one; an empty word ends a sentence.
 spoken = st.lists(
@@ -22,32 +34,32 @@ spoken = st.lists(
 
 
 def collect(words: list[tuple[str, int]]) -> list[Cue]:
-    cues, found, now = Cues(), list[Cue](), 0
+    builder, cues, now = CueBuilder(), list[Cue](), 0
     for word, pause in words:
         now += pause
-        found += cues.add(word, now) if word else cues.close()
-    return found + cues.close()
+        cues += builder.add(word, now) if word else builder.flush()
+    return cues + builder.flush()
 
 
 @given(spoken)
-def test_cues_whatever_comes(words: list[tuple[str, int]]) -> None:
+def test_cues_of_any_words(words: list[tuple[str, int]]) -> None:
     cues = collect(words)
     for cue in cues:
-        assert 1 <= len(cue.lines) <= LINES
-        assert all(0 < len(line) <= WIDTH for line in cue.lines)
-        assert cue.end - cue.begin >= LEAST
+        assert 1 <= len(cue.lines) <= MAX_LINES
+        assert all(0 < len(line) <= LINE_WIDTH for line in cue.lines)
+        assert cue.end - cue.begin >= MIN_DURATION
     for before, after in itertools.pairwise(cues):
         assert before.end <= after.begin
     shown = "".join(line for cue in cues for line in cue.lines).replace(" ", "")
-    assert shown == "".join(word for word, _ in words), "nothing is lost"
+    assert shown == "".join(word for word, _ in words), "no word is lost"
 
 
 def test_times_are_those_of_the_words() -> None:
-    cues = collect([("one", 500), ("two", 400), ("", 0), ("three", 5_000), ("four", SILENCE + 1)])
+    cues = collect([("one", 500), ("two", 400), ("", 0), ("three", 5_000), ("four", MAX_PAUSE + 1)])
     assert cues == [
         Cue(500, 900 + LINGER, ("one two",)),
         Cue(5_900, 5_900 + LINGER, ("three",)),
-        Cue(5_901 + SILENCE, 5_901 + SILENCE + LINGER, ("four",)),
+        Cue(5_901 + MAX_PAUSE, 5_901 + MAX_PAUSE + LINGER, ("four",)),
     ]
 
 
@@ -61,27 +73,29 @@ def test_a_full_cue_ends_when_the_next_begins() -> None:
     assert cues[1].begin == 1500
 
 
-def test_a_clock() -> None:
-    assert clock(0, ",") == "00:00:00,000"
-    assert clock(3_600_000 * 101 + 62_045, ".") == "101:01:02.045"
+def test_times() -> None:
+    assert format_time(0, ",") == "00:00:00,000"
+    assert format_time(3_600_000 * 101 + 62_045, ".") == "101:01:02.045"
 
 
-def fill(file: Subtitles, words: list[tuple[str, float]]) -> None:
+def fill(file: SubtitleFile, words: list[tuple[str, float]]) -> None:
     for word, time in words:
         if word:
-            file.wrote(Word(word, 0, 1, 1), time, time + 0.1)
+            file.target_word(Word(word, 0, 1, 1), time, time + 0.1)
         else:
-            file.ended(SentenceEnd(0, 1, 1), time)
+            file.sentence_end(SentenceEnd(0, 1, 1), time)
 
 
 def test_files_are_valid_after_every_cue(tmp_path: Path) -> None:
     words = [("a-->b", 0.5), ("<unk>", 1.0), ("", 1.0), ("c", 3.0)]
-    srt, vtt = Srt(tmp_path / "new" / "a.srt"), Vtt(tmp_path / "a.vtt")
+    srt, vtt = SrtFile(tmp_path / "new" / "a.srt"), WebVttFile(tmp_path / "a.vtt")
     assert (tmp_path / "a.vtt").read_text() == "WEBVTT\n\n"
     for file in (srt, vtt):
         fill(file, words)
     first = "1\n00:00:00,500 --> 00:00:02,000\na→b <unk>\n\n"
-    assert (tmp_path / "new" / "a.srt").read_text(encoding="utf-8") == first, "before the next sentence ends"
+    assert (tmp_path / "new" / "a.srt").read_text(encoding="utf-8") == first, (
+        "written before the next sentence ends"
+    )
     for file in (srt, vtt):
         file.close()
     second = "2\n00:00:03,000 --> 00:00:04,000\nc\n\n"
@@ -91,13 +105,13 @@ def test_files_are_valid_after_every_cue(tmp_path: Path) -> None:
     )
 
 
-def test_a_full_disk_ends_the_file_with_a_whole_cue_and_not_the_talk(tmp_path: Path) -> None:
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)  # the system's own way to say that a file cannot grow
+def test_a_full_disk_leaves_whole_cues_and_the_session_goes_on(tmp_path: Path) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)  # makes writing fail
     ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    said: list[str] = []
+    notes: list[str] = []
     resource.setrlimit(resource.RLIMIT_FSIZE, (60, limits[1]))
     try:
-        file = Srt(tmp_path / "a.srt", said.append)
+        file = SrtFile(tmp_path / "a.srt", notes.append)
         fill(file, [("one", 1.0), ("", 1.0), ("two", 5.0), ("", 5.0), ("three", 9.0), ("", 9.0)])
         with pytest.raises(UserError, match=r"a\.srt: ends after 1 subtitles \("):
             file.close()
@@ -105,8 +119,8 @@ def test_a_full_disk_ends_the_file_with_a_whole_cue_and_not_the_talk(tmp_path: P
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         signal.signal(signal.SIGXFSZ, ignored)
     assert (tmp_path / "a.srt").read_text() == "1\n00:00:01,000 --> 00:00:02,000\none\n\n"
-    assert len(said) == 1
-    assert "the translation goes on" in said[0]
+    assert len(notes) == 1
+    assert "the translation goes on" in notes[0]
 
 
 @given(spoken)
@@ -116,7 +130,7 @@ def test_files_parse_again(words: list[tuple[str, int]]) -> None:
     cues = collect(words)
     with TemporaryDirectory() as folder:
         path = Path(folder) / "a.srt"
-        file, now = Srt(path), 0
+        file, now = SrtFile(path), 0
         for word, pause in words:
             now += pause
             fill(file, [(word, now / 1000)])

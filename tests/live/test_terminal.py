@@ -1,4 +1,4 @@
-"""`whilst live` as people use it: in pipes, with slow input, stopped in the middle, with mistakes."""
+"""`whilst live`: in pipes, with slow input, interrupted, with mistakes, and its terminal displays."""
 
 import dataclasses
 import io
@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 import torch
 from rich.console import Console
+from rich.text import Text
 
 from tests.cli.test_commands import whilst
-from tests.helpers.runs import CPU, ENVIRONMENT, call, command, short_recipe
+from tests.helpers.runs import CPU, ENVIRONMENT, command, short_recipe
 from whilst.core.errors import UserError
 from whilst.core.policy_spec import PolicySpec, for_latency
 from whilst.core.settings import Agent as AgentSettings
@@ -22,11 +23,11 @@ from whilst.core.settings import Data, Recipe, Search
 from whilst.data.dataset import Dataset
 from whilst.data.vocabulary import EOS
 from whilst.decoding.batched import translate_batch
-from whilst.live.displays import Lag, Plain, Screen, Typed, pick
-from whilst.live.incoming import Hypotheses, Words
+from whilst.live.input import HypothesisParser, PlainTextParser
 from whilst.live.loading import Wanted, open_model
+from whilst.live.output import InteractiveDisplay, PlainOutput, TextDisplay, choose_output
 from whilst.live.session import SentenceEnd, Session, Word
-from whilst.live.terminal import Options, Patience, Run, run_live
+from whilst.live.terminal import DeferredInterrupt, LiveOptions, LiveTranslation, run_live
 from whilst.model.agent import Agent
 from whilst.model.checkpoint import load_run, save_tensors, write_run
 from whilst.model.run_folder import AGENT, SEARCH, choose_live
@@ -38,7 +39,7 @@ PYTORCH = "--engine", "torch"  # whose words are those of the batched loop
 
 @pytest.fixture(scope="module")
 def run(toy_dataset: Dataset, toy_data: Data, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run that was never trained, with an agent of three latencies: it says nonsense, but always the same."""
+    """An untrained run with an agent of three latencies."""
     folder = tmp_path_factory.mktemp("live") / "run"
     recipe = short_recipe(toy_data, folder)
     recipe = dataclasses.replace(
@@ -106,9 +107,9 @@ def test_lines_and_empty_lines(run: Path) -> None:
     assert said.out.splitlines() == expected(run, ["kan . musak", "ros", "kan"], "full")
 
 
-def test_a_recogniser(run: Path) -> None:
-    heard = b"kan\nkan mu\nkan musak ro\nkan musak ros\nkar musak ros\nkar musak ros ramak\n\nros"
-    said = whilst("live", *PYTORCH, "--model", run, "--latency", "full", "--partial", stdin=heard)
+def test_hypotheses_of_a_recogniser(run: Path) -> None:
+    lines = b"kan\nkan mu\nkan musak ro\nkan musak ros\nkar musak ros\nkar musak ros ramak\n\nros"
+    said = whilst("live", *PYTORCH, "--model", run, "--latency", "full", "--partial", stdin=lines)
     assert said.out.splitlines() == expected(run, ["kan musak ros ramak", "ros"], "full")
     assert said.err == "whilst: heard 'kan', which is now 'kar': it was translated already\n"
 
@@ -137,14 +138,14 @@ def test_mistakes_are_one_line(run: Path, arguments: list[str], stdin: bytes, me
     assert said.err.count("\n") == 1
 
 
-def test_what_came_before_bad_input_is_translated(run: Path) -> None:
+def test_words_before_invalid_input_are_translated(run: Path) -> None:
     said = whilst("live", *PYTORCH, "--model", run, "--latency", "full", stdin=b"kan musak\n\nros\n\nkan \xff")
     assert (said.code, said.out.splitlines()) == (2, expected(run, ["kan musak", "ros", "kan"], "full"))
 
 
 @pytest.mark.parametrize(("partial", "text"), [(True, b"kan\nkan musak ros"), (False, b"kan musak ros")])
-def test_ctrl_c_translates_what_was_heard(run: Path, partial: bool, text: bytes) -> None:
-    """A recogniser's last guess too, and a word that no space followed: Ctrl-C is how one ends it."""
+def test_an_interrupt_translates_the_words_so_far(run: Path, partial: bool, text: bytes) -> None:
+    """Also the last hypothesis, and a word that no space follows."""
     opened = open_model(Wanted(str(run), "full", "torch"), print)
     out = io.StringIO()
 
@@ -154,20 +155,21 @@ def test_ctrl_c_translates_what_was_heard(run: Path, partial: bool, text: bytes)
                 return chunk
             raise KeyboardInterrupt
 
-    parser = Hypotheses(print) if partial else Words()
-    live = Run(Session(opened.steps(), opened.text), parser, [Plain(out)], lambda: 0.0, pace=1000.0)
+    parser = HypothesisParser(print) if partial else PlainTextParser()
+    session = Session(opened.steps(), opened.text)
+    live = LiveTranslation(session, parser, [PlainOutput(out)], lambda: 0.0, words_per_second=1000.0)
     with pytest.raises(KeyboardInterrupt):
-        live.go(Interrupted(text))
+        live.run(Interrupted(text))
     assert out.getvalue().splitlines() == expected(run, ["kan musak ros"], "full")
 
 
-def test_without_standard_input_there_is_a_line(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_closed_standard_input_is_an_error(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", None)
     with pytest.raises(UserError, match="standard input and output: one of them is closed"):
-        run_live(Wanted(str(run), "full", "torch"), Options())
+        run_live(Wanted(str(run), "full", "torch"), LiveOptions())
 
 
-def test_words_are_taken_at_a_pace(run: Path, lines: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_words_are_read_at_the_given_rate(run: Path, lines: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     now, slept = 0.0, []
 
     def sleep(seconds: float) -> None:
@@ -177,17 +179,18 @@ def test_words_are_taken_at_a_pace(run: Path, lines: list[str], monkeypatch: pyt
 
     monkeypatch.setattr("whilst.live.terminal.time.sleep", sleep)
     opened = open_model(Wanted(str(run), "low", "torch"), print)
-    sink = Plain(io.StringIO())
+    output = PlainOutput(io.StringIO())
     heard: list[float] = []
-    monkeypatch.setattr(sink, "heard", lambda _, arrived: heard.append(arrived))
-    live = Run(Session(opened.steps(), opened.text), Words(), [sink], lambda: now, pace=4.0)
-    live.go(io.BytesIO(lines[0].encode()))
+    monkeypatch.setattr(output, "source_word", lambda _, arrived: heard.append(arrived))
+    session = Session(opened.steps(), opened.text)
+    live = LiveTranslation(session, PlainTextParser(), [output], lambda: now, words_per_second=4.0)
+    live.run(io.BytesIO(lines[0].encode()))
     count = len(lines[0].split())
     assert heard == [number / 4 for number in range(count)]
     assert slept == [0.0] + [0.25] * (count - 1)
 
 
-def test_showing_marks_every_action(run: Path, lines: list[str]) -> None:
+def test_show_prints_every_action(run: Path, lines: list[str]) -> None:
     said = whilst("live", *PYTORCH, "--model", run, "--latency", "wait-2", "--show", stdin=lines[0].encode())
     assert said.code == 0
     rows = said.out.splitlines()
@@ -248,7 +251,7 @@ def take(process: "subprocess.Popen[bytes]", count: int) -> str:
 
 
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
-def test_words_come_whilst_the_input_is_open_and_ctrl_c_ends_it(
+def test_words_come_while_the_input_is_open_and_a_signal_ends_it(
     run: Path, tmp_path: Path, stop: signal.Signals
 ) -> None:
     srt = tmp_path / "a.srt"
@@ -267,7 +270,7 @@ def test_words_come_whilst_the_input_is_open_and_ctrl_c_ends_it(
     assert srt.read_text(encoding="utf-8").endswith("\n\n")
 
 
-def test_a_reader_that_leaves(run: Path) -> None:
+def test_a_closed_output_ends_the_command(run: Path) -> None:
     with start("--model", run, "--latency", "wait-1") as process:
         send(process, "kan ")
         take(process, 1)
@@ -280,14 +283,17 @@ def test_a_reader_that_leaves(run: Path) -> None:
         assert process.stderr.read() == b""
 
 
-def test_ctrl_c_waits_for_the_model() -> None:
-    patience = Patience()
-    with patience.listening():
-        os.kill(os.getpid(), signal.SIGINT)  # at work: noted
-        with pytest.raises(KeyboardInterrupt):
-            patience.read(io.BytesIO(b"more"))
-        with pytest.raises(KeyboardInterrupt):  # asked again: at once
+def test_an_interrupt_is_deferred_until_the_next_wait() -> None:
+    interrupt = DeferredInterrupt()
+    with interrupt.installed():
+        os.kill(os.getpid(), signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt), interrupt.waiting():
+            pytest.fail("it does not wait")
+        with pytest.raises(KeyboardInterrupt):  # a second signal: at once
             os.kill(os.getpid(), signal.SIGINT)
+    interrupt = DeferredInterrupt()
+    with interrupt.installed(), pytest.raises(KeyboardInterrupt), interrupt.waiting():
+        os.kill(os.getpid(), signal.SIGINT)
 
 
 def terminal() -> Console:
@@ -299,18 +305,18 @@ def printed(console: Console) -> str:
     return console.file.getvalue()
 
 
-def test_a_screen_shows_both_sides_and_the_lag() -> None:
+def test_the_text_display_shows_both_sides_and_the_lag() -> None:
     console = terminal()
-    screen = pick(False, False, console)
-    assert isinstance(screen, Screen)
+    display = choose_output(False, False, False, console)
+    assert isinstance(display, TextDisplay)
     for number, word in enumerate(["ros", "kan", "."], start=1):
-        screen.heard(word, 0.0)
-        screen.wrote(Word(f"w{number}", 0, number, number), 0.0, 0.1)
-    screen.heard("over", 0.0)  # did not fit
-    screen.ended(SentenceEnd(0, 3, 3), 0.2)
-    screen.note("a note")
-    screen.wrote(Word("w4", 1, 4, 1), 0.0, 0.1)
-    screen.close()
+        display.source_word(word, 0.0)
+        display.target_word(Word(f"w{number}", 0, number, number), 0.0, 0.1)
+    display.source_word("over", 0.0)  # beyond the length limit
+    display.sentence_end(SentenceEnd(0, 3, 3), 0.2)
+    display.note("a note")
+    display.target_word(Word("w4", 1, 4, 1), 0.0, 0.1)
+    display.close()
     text = printed(console)
     for part in ("ros kan .", "w1 w2 w3", "lag 1.0 words", "a note", "over", "w4"):
         assert part in text
@@ -318,28 +324,30 @@ def test_a_screen_shows_both_sides_and_the_lag() -> None:
     assert "\x1b[1m" in text, "bold"
 
 
-def test_what_is_typed_is_answered() -> None:
+def test_typed_lines_are_answered() -> None:
     console = terminal()
-    typed = pick(False, True, console)
-    assert isinstance(typed, Typed)
-    typed.wrote(Word("w1", 0, 2, 2), 0.0, 0.1)
-    typed.paused()
-    typed.ended(SentenceEnd(0, 2, 2), 0.2)
-    typed.close()
+    display = choose_output(False, False, True, console)
+    assert isinstance(display, InteractiveDisplay)
+    display.target_word(Word("w1", 0, 2, 2), 0.0, 0.1)
+    display.flush()
+    display.sentence_end(SentenceEnd(0, 2, 2), 0.2)
+    display.close()
     assert "w1" in printed(console).split("\n")[0]
     assert "lag 2.0 words" in printed(console)
 
 
-def test_lag() -> None:
-    lag = Lag()
-    assert lag.end(3) == ""
-    lag.delays = [1, 2, 3]
-    assert lag.end(3) == "lag 1.0 words"
-    lag.delays = [3, 3, 3]
-    assert lag.end(3) == "lag 3.0 words, 2.0 on average"
+def test_the_lag_of_a_sentence_and_the_mean() -> None:
+    console = terminal()
+    display = InteractiveDisplay(console)
+    for sentence, delays in enumerate(([], [1, 2, 3], [3, 3, 3])):
+        for delay in delays:
+            display.target_word(Word("w", sentence, delay, delay), 0.0, 0.1)
+        display.sentence_end(SentenceEnd(sentence, 3, 3), 0.2)
+    lines = [line.strip() for line in Text.from_ansi(printed(console)).plain.split("\n")]
+    assert lines == ["", "w w w  lag 1.0 words", "w w w  lag 3.0 words, 2.0 on average", ""]
 
 
-def test_help_is_quick() -> None:
-    said = call("live", "--help")
-    assert said.returncode == 0
-    assert "recogniser | whilst live" in said.stdout
+def test_help() -> None:
+    done = whilst("live", "--help")
+    assert done.code == 0
+    assert "recogniser | whilst live" in done.out

@@ -7,12 +7,12 @@ import pytest
 from tests.helpers.sites import Site, make_served, site
 from tests.server.test_server import fetch, post
 from whilst.model.transformer import Translator
-from whilst.server.talk import Door
+from whilst.server.sessions import AccessControl
 
 
 @pytest.fixture(scope="module")
 def guarded(model: Translator) -> Iterator[Site]:
-    with site(make_served(model), door=Door("söcret", ("https://good.example",))) as running:
+    with site(make_served(model), access=AccessControl("söcret", ("https://good.example",))) as running:
         yield running
 
 

@@ -23,12 +23,12 @@ from whilst.live.eager import Eager
 from whilst.live.session import Operation
 from whilst.model.transformer import Translator
 from whilst.policy import policy
-from whilst.server.meter import Meter
+from whilst.server.metrics import Metrics
 from whilst.server.pool import Batched, Single
 from whilst.server.protocol import Limits, SessionError
-from whilst.server.worker import Job, Stream, Worker
+from whilst.server.worker import Input, Stream, Worker
 
-LIMITS = Limits(sessions=4, message_bytes=500, idle=60, slow=0.4)
+LIMITS = Limits(sessions=4, message_bytes=500, idle=60, send=0.4)
 
 
 @pytest.fixture(scope="module")
@@ -93,17 +93,17 @@ def test_a_client_that_vanishes_in_the_middle_of_a_word(here: Site, cut: int, ab
     with raw(here) as client:
         client.sendall(START + frame('{"type":"words","seq":1,"text":"abc def ghi"}'))
         client.sendall(frame('{"type":"words","seq":2,"text":"abc"}')[:cut])
-        until(lambda: len(here.hub.talks) == 2, "beginning")
+        until(lambda: len(here.manager.sessions) == 2, "beginning")
         if abrupt:  # a reset instead of a farewell
             client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    until(lambda: len(here.hub.talks) == 1, "it is noticed")
+    until(lambda: len(here.manager.sessions) == 1, "it is noticed")
 
 
 def test_a_half_open_connection_is_ended(model: Translator) -> None:
     """The client's machine has gone: nothing comes any more, not even an end."""
     with site(make_served(model), Limits(sessions=1, idle=0.4)) as running, raw(running) as client:
         client.sendall(START + frame('{"type":"words","seq":1,"text":"abc"}'))
-        until(lambda: len(running.hub.talks) == 1, "beginning")
+        until(lambda: len(running.manager.sessions) == 1, "beginning")
         until(running.is_empty, "it is noticed")
         said = b""
         while chunk := client.recv(4096):
@@ -119,15 +119,15 @@ def test_a_client_that_does_not_read_is_dropped(here: Site) -> None:
     with raw(here) as client:
         client.settimeout(5)
         client.sendall(START)
-        until(lambda: len(here.hub.talks) == 2, "beginning")
-        talk = next(talk for talk in here.hub.talks if talk.order.seq == 0)
+        until(lambda: len(here.manager.sessions) == 2, "beginning")
+        talk = next(talk for talk in here.manager.sessions if talk._counter.seq == 0)
         with contextlib.suppress(OSError):  # timed out, reset or broken: whichever is first
             for _ in range(100_000):
                 client.sendall(START)
                 assert talk.outbox.qsize() <= LIMITS.backlog
-        until(lambda: talk not in here.hub.talks, "it is dropped")
+        until(lambda: talk not in here.manager.sessions, "it is dropped")
         until(lambda: len(here.server.server_state.connections) == 1, "it is cut off, though it does not read")
-    assert 'code="slow"' in here.hub.meter.text()
+    assert 'code="slow"' in here.manager.metrics.render()
 
 
 @pytest.mark.usefixtures("witness")
@@ -136,7 +136,7 @@ def test_one_that_speaks_too_fast_has_to_wait(here: Site) -> None:
         client.start()
         for _ in range(300):
             client.say("a")
-            assert all(talk._pending <= LIMITS.backlog for talk in list(here.hub.talks))
+            assert all(talk._pending <= LIMITS.backlog for talk in list(here.manager.sessions))
         client.finish()
         assert client.receive_until("final")["source_words"] == 300, "and nothing is lost"
 
@@ -190,7 +190,7 @@ def test_a_text_whose_reader_leaves(here: Site) -> None:
     with socket.create_connection(("127.0.0.1", here.port), 30) as client:
         client.sendall(head + body)
         assert client.recv(12) == b"HTTP/1.1 200"
-    until(lambda: len(here.hub.talks) == 1, "it is noticed")
+    until(lambda: len(here.manager.sessions) == 1, "it is noticed")
 
 
 def test_requests_that_are_none(here: Site) -> None:
@@ -260,7 +260,7 @@ def test_hundreds_come_and_go_on_real_sockets(here: Site) -> None:
                 one.start()
                 if number % 2:
                     one.say("ab")
-    until(lambda: len(here.hub.talks) == 1, "leaving")
+    until(lambda: len(here.manager.sessions) == 1, "leaving")
     until(lambda: len(here.server.server_state.connections) == 1, "sockets are closed")
 
 
@@ -301,7 +301,7 @@ def test_time_is_shared(here: Site) -> None:
         long.say("a b c d e f g h i j k lm " * 18)
         short.say("am")
         short.receive_done(1)
-        assert sorted(talk._pending for talk in here.hub.talks) == [0, 1], "the long one is still under way"
+        assert sorted(talk._pending for talk in here.manager.sessions) == [0, 1], "the long one is still under way"
         long.receive_done(1)
 
 
@@ -326,13 +326,13 @@ def test_one_by_one_a_session_that_fails_fails_alone_too(model: Translator) -> N
         if isinstance(message, SessionError) or message["type"] == "final":
             over[name].set()
 
-    worker = Worker(Single(steps, 2), 2, lambda work: work(), Meter())
+    worker = Worker(Single(steps, 2), 2, lambda work: work(), Metrics())
     talk = make_talk(3, 12)
     for name in said:
         stream = Stream(text, name, lambda message, _, name=name: sink(name, message))  # type: ignore[misc]
         worker.open(stream)
-        worker.tell(stream, Job(1, " ".join(talk), 0.0))
-        worker.tell(stream, Job(2, None, 0.0))
+        worker.send(stream, Input(1, " ".join(talk), 0.0))
+        worker.send(stream, Input(2, None, 0.0))
     worker.start()
     assert all(event.wait(60) for event in over.values())
     worker.stop()

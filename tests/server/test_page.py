@@ -16,7 +16,7 @@ from tests.live.test_subtitles import spoken
 from whilst.data import toy
 from whilst.evaluation.metrics import average_lagging
 from whilst.live.session import SentenceEnd, Word
-from whilst.live.subtitles import Srt, Subtitles, Vtt
+from whilst.live.subtitles import SrtFile, SubtitleFile, WebVttFile
 
 PAGE = Path(__file__).parents[2] / "whilst" / "server" / "page"
 TESTS = Path(__file__).parent / "page"
@@ -75,12 +75,12 @@ def test_modules(folder: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def written(file: Subtitles, path: Path, entries: list[tuple[str, int]]) -> str:
+def written(file: SubtitleFile, path: Path, entries: list[tuple[str, int]]) -> str:
     for word, at in entries:
         if word:
-            file.wrote(Word(word, 0, 1, 1), at / 1000, at / 1000)
+            file.target_word(Word(word, 0, 1, 1), at / 1000, at / 1000)
         else:
-            file.ended(SentenceEnd(0, 1, 1), at / 1000)
+            file.sentence_end(SentenceEnd(0, 1, 1), at / 1000)
     file.close()
     return path.read_text(encoding="utf-8")
 
@@ -96,7 +96,7 @@ def test_subtitles_are_those_of_the_command(
         now += pause
         entries.append((word, now))
     timeline = [{"text": word, "at": at} if word else None for word, at in entries]
-    for kind, name in ((Srt, "srt"), (Vtt, "vtt")):
+    for kind, name in ((SrtFile, "srt"), (WebVttFile, "vtt")):
         path = folder / f"a.{name}"
         assert ask(name, timeline) == written(kind(path), path, entries)
 

@@ -1,4 +1,4 @@
-"""The messages: whatever comes is one of three, or a fault with a code, in one line."""
+"""Any frame is parsed to one of three messages or to an error with a code and one line of text."""
 
 import json
 
@@ -9,19 +9,21 @@ from hypothesis import strategies as st
 from whilst.core.errors import UserError
 from whilst.evaluation.metrics import average_lagging
 from whilst.live.session import Event, SentenceEnd, Word
+from whilst.live.summary import Summary
 from whilst.server.protocol import (
-    CLOSE,
+    CLOSE_CODES,
+    ClientMessage,
     Finish,
     Limits,
-    Numbering,
-    Order,
+    MessageCounter,
+    MessageEncoder,
     SessionError,
     Start,
-    Tally,
     Words,
-    commit,
-    load,
-    parse,
+    commit_message,
+    final_message,
+    parse_message,
+    parse_object,
 )
 
 LIMITS = Limits(message_bytes=200, words=10)
@@ -36,26 +38,26 @@ messages = st.fixed_dictionaries(
 )
 
 
-def parse_or_fault(frame: str | bytes) -> Start | Words | Finish | SessionError:
+def parse_or_error(frame: str | bytes) -> ClientMessage | SessionError:
     try:
-        return parse(frame, LIMITS)
-    except SessionError as fault:
-        return fault
+        return parse_message(frame, LIMITS)
+    except SessionError as error:
+        return error
 
 
 @given(st.text(max_size=300) | st.binary(max_size=300) | messages.map(json.dumps) | json_values.map(json.dumps))
-def test_whatever_comes_is_a_message_or_a_fault(frame: str | bytes) -> None:
-    message = parse_or_fault(frame)
+def test_any_frame_is_a_message_or_an_error(frame: str | bytes) -> None:
+    message = parse_or_error(frame)
     if isinstance(message, SessionError):
         assert message.code in ("protocol", "too_big")
         assert len(message.message) < 300
         assert "\n" not in message.message
-        assert json.loads(json.dumps(message.told())) == message.told()
+        assert json.loads(json.dumps(message.to_message())) == message.to_message()
         return
     assert isinstance(frame, str)
     assert len(frame.encode()) <= LIMITS.message_bytes
     if isinstance(message, Words):
-        message.text.encode()  # no half characters
+        message.text.encode()  # no surrogates
     if not isinstance(message, Start):
         assert type(message.seq) is int
 
@@ -70,91 +72,91 @@ def test_whatever_comes_is_a_message_or_a_fault(frame: str | bytes) -> None:
     ],
 )
 def test_messages(frame: str, wanted: object) -> None:
-    assert parse(frame, LIMITS) == wanted
+    assert parse_message(frame, LIMITS) == wanted
 
 
 @pytest.mark.parametrize(
     ("frame", "code", "about"),
     [
-        ("", "protocol", "no JSON"),
+        ("", "protocol", "not JSON"),
         ("[1]", "protocol", "object"),
         ("[" * 150, "protocol", "JSON"),
         ('{"type":"words","seq":1}', "protocol", "text: must be a string"),
         ('{"type":"words","seq":true,"text":"a"}', "protocol", "seq: must be a whole number"),
         ('{"type":"words","seq":1.0,"text":"a"}', "protocol", "seq: must be a whole number"),
-        ('{"type":"words","seq":1,"text":"\\ud800"}', "protocol", "half a character"),
+        ('{"type":"words","seq":1,"text":"\\ud800"}', "protocol", "surrogate"),
         ('{"type":"stop"}', "protocol", "'stop': unknown"),
         (b'{"type":"start"}', "protocol", "binary"),
         ("x" * 201, "too_big", "201 bytes"),
         ("ầ" * 67, "too_big", "201 bytes"),  # three bytes each
     ],
 )
-def test_faults(frame: str | bytes, code: str, about: str) -> None:
+def test_errors(frame: str | bytes, code: str, about: str) -> None:
     with pytest.raises(SessionError) as caught:
-        parse(frame, LIMITS)
+        parse_message(frame, LIMITS)
     assert (caught.value.code, caught.value.fatal) == (code, True)
     assert about in caught.value.message
 
 
-def test_numbers_too_long_to_be_one() -> None:
-    with pytest.raises(SessionError, match="no JSON"):
-        load("9" * 10_000)
+def test_numbers_of_too_many_digits() -> None:
+    with pytest.raises(SessionError, match="not JSON"):
+        parse_object("9" * 10_000)
 
 
 @given(st.lists(st.integers(-2, 6), max_size=6))
-def test_only_one_after_the_other(numbers: list[int]) -> None:
-    order = Order(LIMITS)
-    for place, number in enumerate(numbers, start=1):
-        if number != place:
-            with pytest.raises(SessionError, match=f"send {place}") as caught:
-                order.take(Finish(number))
+def test_seq_has_no_gaps(numbers: list[int]) -> None:
+    counter = MessageCounter(LIMITS)
+    for expected, number in enumerate(numbers, start=1):
+        if number != expected:
+            with pytest.raises(SessionError, match=f"send {expected}") as caught:
+                counter.check(Finish(number))
             assert caught.value.code == "sequence"
             return
-        order.take(Words(number, "a"))
-        assert (order.seq, order.words) == (place, place)
+        counter.check(Words(number, "a"))
+        assert (counter.seq, counter.words) == (expected, expected)
 
 
 def test_words_are_counted() -> None:
-    order = Order(LIMITS)
-    order.take(Words(1, " a b\tc "))
-    order.take(Words(2, " ".join("defghij")))
+    counter = MessageCounter(LIMITS)
+    counter.check(Words(1, " a b\tc "))
+    counter.check(Words(2, " ".join("defghij")))
     with pytest.raises(SessionError, match="more than 10 words") as caught:
-        order.take(Words(3, "k"))
+        counter.check(Words(3, "k"))
     assert caught.value.code == "too_many_words"
-    assert order.seq == 2, "it was not taken"
+    assert counter.seq == 2, "it is not accepted"
 
 
 def test_commit_and_final() -> None:
     events: list[Event] = [Word("xin", 0, 3, 3), Word("chào", 0, 4, 4), SentenceEnd(0, 4, 4), Word("a", 1, 6, 2)]
-    message = commit(7, events)
+    message = commit_message(7, events)
     assert message["words"][0] == {"text": "xin", "sentence": 0, "source": 3, "delay": 3}
     assert [len(message["words"]), message["ends"]] == [3, [{"sentence": 0, "source": 4, "length": 4}]]
-    tally = Tally(source_words=6)
-    for event in [*events, SentenceEnd(1, 6, 2), SentenceEnd(2, 7, 1)]:  # the last one has nothing to say
-        tally.add(event)
+    summary = Summary()
+    for event in [*events, SentenceEnd(1, 6, 2), SentenceEnd(2, 7, 1)]:  # the last one has no words
+        summary.add(event)
     lag = (average_lagging([3, 4], 4, 2) + average_lagging([2], 2, 1)) / 2
     wanted = {"type": "final", "ack": 7, "source_words": 6, "words": 3, "sentences": 3, "average_lagging": lag}
-    assert tally.told(7) == wanted
-    assert Tally().told(1)["average_lagging"] is None
+    assert final_message(7, 6, summary) == wanted
+    assert final_message(1, 0, Summary())["average_lagging"] is None
 
 
-def test_numbers_and_times() -> None:
-    number = Numbering()
-    first = json.loads(number({"type": "error", "code": "protocol"}, 50.0))
+def test_seq_and_time() -> None:
+    encode = MessageEncoder().encode
+    first = json.loads(encode({"type": "error", "code": "protocol"}, 50.0))
     assert (first["seq"], first["time"]) == (1, 0)
-    assert json.loads(number({"type": "ready"}, 100.0)) == {"type": "ready", "seq": 2, "time": 0}
-    assert json.loads(number({"type": "final"}, 101.5)) == {"type": "final", "seq": 3, "time": 1.5}
-    assert json.loads(number({"type": "ready"}, 102.0))["time"] == 2.0, "the clock goes on"
-    assert "chào" in number({"type": "commit", "words": ["chào"]}, 103.0)
+    assert json.loads(encode({"type": "ready"}, 100.0)) == {"type": "ready", "seq": 2, "time": 0}
+    assert json.loads(encode({"type": "final"}, 101.5)) == {"type": "final", "seq": 3, "time": 1.5}
+    assert json.loads(encode({"type": "ready"}, 102.0))["time"] == 2.0, "time counts from the first"
+    assert "chào" in encode({"type": "commit", "words": ["chào"]}, 103.0)
 
 
 def test_every_code_has_a_close_code() -> None:
-    assert set(CLOSE.values()) <= {1008, 1009, 1011, 1012, 1013}
-    for code in CLOSE:
-        assert SessionError(code, "why").close == CLOSE[code]
+    assert set(CLOSE_CODES.values()) <= {1008, 1009, 1011, 1012, 1013}
+    for code in CLOSE_CODES:
+        assert SessionError(code, "why").close_code == CLOSE_CODES[code]
 
 
-@pytest.mark.parametrize("name", ["message_bytes", "words", "sessions", "idle", "slow"])
+@pytest.mark.parametrize("name", ["message_bytes", "words", "sessions", "idle", "send"])
 def test_limits_are_positive(name: str) -> None:
     with pytest.raises(UserError, match=name):
         Limits(**{name: 0})

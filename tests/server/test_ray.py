@@ -20,7 +20,7 @@ from whilst.core.errors import UserError
 from whilst.core.settings import Data
 from whilst.data.dataset import Dataset
 from whilst.server.ray import deployment
-from whilst.server.run import Options
+from whilst.server.run import ServeOptions
 
 MISSING = importlib.util.find_spec("ray") is None
 
@@ -28,7 +28,7 @@ MISSING = importlib.util.find_spec("ray") is None
 def test_without_ray_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(UserError, match=r"pip install 'whilst\[ray\]'"):
-        deployment(Options("run"))
+        deployment(ServeOptions("run"))
 
 
 def ask(port: int) -> dict[str, int]:

@@ -35,10 +35,10 @@ from whilst.model.checkpoint import load_run, save_tensors, write_run
 from whilst.model.run_folder import AGENT, SEARCH
 from whilst.research.bench.serve import Load as BenchLoad
 from whilst.research.bench.serve import largest, serve_bench, source_language, talk
-from whilst.server.meter import Meter
+from whilst.server.metrics import Metrics
 from whilst.server.packed import PRECISIONS, Packed16, Packed32, PackedLSTM, can_pack, pack
 from whilst.server.pool import Single
-from whilst.server.run import Options, serve
+from whilst.server.run import ServeOptions, serve
 from whilst.server.served import How, serve_model
 
 parse = PolicySpec.parse
@@ -183,14 +183,14 @@ def test_mistakes_are_one_line(run: Path, tmp_path: Path) -> None:
     done = call("serve", "--port", "0", "--model", run, "--engine", "magic")
     assert (done.returncode, done.stderr) == (2, "whilst: --engine magic: write batch, single, onnx\n")
     with pytest.raises(UserError, match="not a run folder"):
-        serve(Options(str(tmp_path), port=0))
+        serve(ServeOptions(str(tmp_path), port=0))
     with pytest.raises(UserError, match=r"--host 192.0.2.1 --port 0: cannot be served at"):
-        serve(Options(str(run), "192.0.2.1", 0))
+        serve(ServeOptions(str(run), "192.0.2.1", 0))
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         for workers in (1, 2):
             with pytest.raises(UserError, match=f"--port {port}: cannot be served at .*in use"):
-                serve(Options(str(run), port=port, workers=workers))
+                serve(ServeOptions(str(run), port=port, workers=workers))
 
 
 def test_a_run_without_an_agent_waits(run: Path, tmp_path: Path) -> None:
@@ -314,18 +314,18 @@ def test_exported_graphs_have_as_many_threads_as_wanted(
 
 
 def test_counts_of_all_workers(tmp_path: Path) -> None:
-    first, second = Meter(tmp_path), Meter(tmp_path)
-    first.add("whilst_sessions_total", labels='kind="stream"')
-    second.add("whilst_sessions_total", 2, 'kind="stream"')
+    first, second = Metrics(tmp_path), Metrics(tmp_path)
+    first._add("whilst_sessions_total", labels='kind="stream"')
+    second._add("whilst_sessions_total", 2, 'kind="stream"')
     second.save()
     (tmp_path / f"{os.getpid()}.json").rename(tmp_path / "1.json")
     first.save()
-    lines = first.text().splitlines()
+    lines = first.render().splitlines()
     assert 'whilst_sessions_total{process="1", kind="stream"} 2' in lines
     assert f'whilst_sessions_total{{process="{os.getpid()}", kind="stream"}} 1' in lines
     assert lines.count("# TYPE whilst_sessions_total counter") == 1
     os.utime(tmp_path / "1.json", (0, 0))
-    assert 'process="1"' not in first.text(), "that one has ended"
+    assert 'process="1"' not in first.render(), "that one has ended"
 
 
 @pytest.mark.parametrize("wanted", [0, 3, 8, 9, 23, 100, 400])

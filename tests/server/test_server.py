@@ -157,14 +157,14 @@ def test_a_place_for_each(here: Site) -> None:
         status, _, body = post(here, {"text": "a"})
         assert (status, json.loads(body)["code"]) == (503, "too_many_sessions")
         clients[0].close()
-        until(lambda: len(here.hub.talks) == 7, "leaving")
+        until(lambda: len(here.manager.sessions) == 7, "leaving")
         with here.connect() as client:
             assert client.start()["type"] == "ready"
     until(here.is_empty, "leaving")
 
 
 def test_who_says_nothing_takes_no_place_of_others_for_ever(model: Translator) -> None:
-    with site(make_served(model), Limits(sessions=2, greeting=0.3)) as running:
+    with site(make_served(model), Limits(sessions=2, handshake=0.3)) as running:
         with running.connect() as first, running.connect() as second, running.connect() as third:
             assert third.receive()["code"] == "too_many_sessions"
             for client in (first, second):
@@ -284,7 +284,7 @@ def test_what_was_fed_is_finished_when_the_server_stops(model: Translator) -> No
 
 
 def test_nobody_begins_when_the_server_stops(here: Site) -> None:
-    here.hub.stopping = True
+    here.manager.stopping = True
     try:
         with here.connect() as client:
             assert client.receive()["code"] == "shutdown"
@@ -292,4 +292,4 @@ def test_nobody_begins_when_the_server_stops(here: Site) -> None:
         assert fetch(here, "/healthz")[0] == 503
         assert post(here, {"text": "a"})[0] == 503
     finally:
-        here.hub.stopping = False
+        here.manager.stopping = False

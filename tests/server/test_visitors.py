@@ -10,9 +10,9 @@ import pytest
 from tests.helpers.sites import make_served
 from whilst.model.transformer import Translator
 from whilst.server.app import make_app
-from whilst.server.meter import Meter, resident_bytes
+from whilst.server.metrics import Metrics, resident_bytes
 from whilst.server.protocol import Limits
-from whilst.server.talk import Door, Hub
+from whilst.server.sessions import AccessControl, SessionManager
 
 
 class Sockets:
@@ -62,17 +62,17 @@ def test_ten_thousand_come_and_go(model: Translator) -> None:
         return now
 
     async def main() -> list[tuple[int, int]]:
-        hub = Hub(make_served(model), Limits(sessions=16), Door(), Meter())
-        app = make_app(hub)
+        manager = SessionManager(make_served(model), Limits(sessions=16), AccessControl(), Metrics())
+        app = make_app(manager)
         counts = []
         async with app.router.lifespan_context(app):
             for thousand in range(10):
                 for begin in range(0, 1000, 10):
                     await asyncio.gather(*(visit(app, 1000 * thousand + begin + n) for n in range(10)))
-                while len(hub.worker._free) < 16:
+                while len(manager.worker._free) < 16:
                     await asyncio.sleep(0.01)
-                assert not hub.talks
-                assert not hub.greeting
+                assert not manager.sessions
+                assert not manager.handshakes
                 counts.append(await settled())
         return counts
 

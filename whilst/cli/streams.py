@@ -10,7 +10,7 @@ import typer
 
 from whilst.cli.options import Device, Model, Set
 from whilst.core.settings import DEFAULT_MODEL
-from whilst.live.incoming import KEEP
+from whilst.live.input import DEFAULT_AGREEMENT
 
 
 def live(
@@ -24,7 +24,9 @@ def live(
     ] = False,
     keep: Annotated[
         int | None,
-        typer.Option(help="With --partial: lines that must agree on a word.", min=1, show_default=str(KEEP)),
+        typer.Option(
+            help="With --partial: lines that must agree on a word.", min=1, show_default=str(DEFAULT_AGREEMENT)
+        ),
     ] = None,
     lines: Annotated[bool, typer.Option("--lines", help="Lines are sentences; full stops end none.")] = False,
     srt: Annotated[Path | None, typer.Option(help="Write subtitles to this file too.", metavar="FILE")] = None,
@@ -58,10 +60,10 @@ def live(
         tail -f transcript.txt | whilst live --model runs/mine --latency wait-3 --json
     """
     from whilst.live.loading import Wanted
-    from whilst.live.terminal import Options, run_live
+    from whilst.live.terminal import LiveOptions, run_live
 
     wanted = Wanted(model, latency, engine, precision, tuple(set_), device, by_lines=lines)
-    run_live(wanted, Options(json, partial, keep, srt, vtt, show, pace))
+    run_live(wanted, LiveOptions(json, partial, keep, srt, vtt, show, pace))
 
 
 def serve(
@@ -105,17 +107,17 @@ def serve(
     from whilst.core.errors import UserError
 
     try:
-        from whilst.server.run import Options, serve
+        from whilst.server.run import ServeOptions, serve
     except ModuleNotFoundError as error:
         raise UserError(f"a server needs the package {error.name}: pip install 'whilst[serve]'") from None
     from whilst.server.protocol import Limits
     from whilst.server.served import How
-    from whilst.server.talk import Door
+    from whilst.server.sessions import AccessControl
 
     limits = Limits(words=words, sessions=sessions, idle=idle)
-    door = Door(token, tuple(origin or ()))
+    access = AccessControl(token, tuple(origin or ()))
     how = How(engine, precision, device, threads)
-    options = Options(model, host, port, workers, limits, door, tuple(set_), how)
+    options = ServeOptions(model, host, port, workers, limits, access, tuple(set_), how)
     if ray:
         from whilst.server.ray import serve_ray
 

@@ -1,4 +1,4 @@
-"""READ and WRITE drawn in two rows: under each source word, what was written before the next one was read."""
+"""READs and WRITEs in two rows: below each source word, the target words written before the next READ."""
 
 from collections.abc import Sequence
 
@@ -8,11 +8,11 @@ from rich.text import Text
 READ, WRITE = "READ  ", "WRITE "
 
 
-def in_rows(words: Sequence[str], written: Sequence[Sequence[str]], width: int) -> Text:
-    """As many columns as fit into the width, then the next ones below."""
+def action_rows(source: Sequence[str], target: Sequence[Sequence[str]], width: int) -> Text:
+    """`target` holds the words below each source word. Columns beyond the width continue in rows below."""
     text, start = Text(), 0
     room = width - len(WRITE)
-    columns = [part for word, below in zip(words, written, strict=True) for part in _parts(word, below, room - 2)]
+    columns = [part for word, below in zip(source, target, strict=True) for part in _columns(word, below, room - 2)]
     sizes = [max(map(cell_len, column)) + 2 for column in columns]
     while start < len(columns):
         end, used = start + 1, sizes[start]
@@ -28,13 +28,13 @@ def in_rows(words: Sequence[str], written: Sequence[Sequence[str]], width: int) 
     return text
 
 
-def _parts(word: str, below: Sequence[str], room: int) -> list[tuple[str, str]]:
-    """A column, or several if so much was written that one would be too wide: the word stands above the first."""
+def _columns(word: str, below: Sequence[str], room: int) -> list[tuple[str, str]]:
+    """One column, or several if the words below are too wide for one; the source word is in the first."""
     lines = [""]
-    for one in below:
-        longer = f"{lines[-1]} {one}".strip()
+    for target in below:
+        longer = f"{lines[-1]} {target}".strip()
         if cell_len(longer) > room and lines[-1]:
-            lines.append(one)
+            lines.append(target)
         else:
             lines[-1] = longer
     return [(word if number == 0 else "", line) for number, line in enumerate(lines)]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from rich.text import Text
 
-from whilst.core.action_rows import in_rows
+from whilst.core.action_rows import action_rows
 from whilst.core.console import console
 from whilst.core.distributed import pick_device
 from whilst.core.policy_spec import PolicySpec
@@ -47,4 +47,4 @@ def walk(trained: Trained, line: str, output: Output, width: int) -> Text:
     columns: list[list[str]] = [[] for _ in words]
     for word, reads, _ in words_with_times(words, output, trained):
         columns[word_of_unit[min(reads, len(word_of_unit)) - 1] - 1].append(word)
-    return in_rows(words, columns, width)
+    return action_rows(words, columns, width)

@@ -1,9 +1,9 @@
-"""Any whilst model as an agent of SimulEval.
+"""Any whilst model as an agent of SimulEval (docs/simuleval.md).
 
     simuleval --agent-class whilst.live.simuleval_agent.Whilst --model RUN …
 
-SimulEval pushes one source word before every call, so all that can be written then goes into one action.
-Nothing else imports this module: simuleval is a guest (docs/simuleval.md says how to install it).
+SimulEval adds one source word before every call; all words that the policy allows then are one WRITE action.
+No other module imports this one: simuleval is installed apart.
 """
 
 import argparse
@@ -18,32 +18,34 @@ from whilst.core.errors import UserError
 from whilst.live.loading import ENGINES, Opened, Wanted, open_model
 from whilst.live.session import Session, Word
 
-LONGEST = 1000  # units: a sentence of SimulEval's is one, however long
+MAX_UNITS = 1000  # of a sentence: SimulEval's are not split
 
 
 @entrypoint
-class Whilst(TextToTextAgent):  # type: ignore[misc]  # a guest without types
+class Whilst(TextToTextAgent):  # type: ignore[misc]  # simuleval has no types
     def __init__(self, args: argparse.Namespace) -> None:
         try:
-            self.model = opened(args)
+            self.model = open_agent(args)
         except UserError as error:
             print(f"whilst: {error}", file=sys.stderr)
             sys.exit(2)
-        self.steps = self.model.steps()
+        self.backend = self.model.steps()
         super().__init__(args)
 
     @staticmethod
     def add_args(parser: argparse.ArgumentParser) -> None:
-        # No --latency: SimulEval would take it for the beginning of --latency-metrics.
-        parser.add_argument("--model", required=True, help="A run folder, an exported one, or a model's name.")
+        # Not --latency: argparse would take it for an abbreviation of --latency-metrics.
+        parser.add_argument("--model", required=True, help="A run folder, an export, or a model's name.")
         parser.add_argument("--policy", default="medium", help="low, medium, high, or as in `whilst evaluate`.")
         parser.add_argument("--engine", default="auto", help=f"{', '.join(ENGINES)}: as in `whilst live`.")
-        parser.add_argument("--precision", default="fp32", help="Of the engine: fp32 (PyTorch's words) or int8.")
+        parser.add_argument(
+            "--precision", default="fp32", help="Of the CPU engine: fp32 (PyTorch's words) or int8."
+        )
         parser.add_argument("--clean", action="store_true", help="The text is a dataset's, and cleaned already.")
 
     def reset(self) -> None:
         super().reset()
-        self.session = Session(self.steps, self.model.text)  # the steps begin anew with its first word
+        self.session = Session(self.backend, self.model.text)
         self.taken = 0  # source words
 
     def policy(self) -> Action:
@@ -58,10 +60,10 @@ class Whilst(TextToTextAgent):  # type: ignore[misc]  # a guest without types
         return ReadAction()
 
 
-def opened(args: argparse.Namespace) -> Opened:
+def open_agent(args: argparse.Namespace) -> Opened:
     wanted = Wanted(
-        args.model, args.policy, args.engine, args.precision, device=args.device, longest=LONGEST, by_lines=True
+        args.model, args.policy, args.engine, args.precision, device=args.device, longest=MAX_UNITS, by_lines=True
     )
     model = open_model(wanted, lambda line: print(f"whilst: {line}", file=sys.stderr))
-    text = dataclasses.replace(model.text, clean=str, casing=None) if args.clean else model.text
+    text = dataclasses.replace(model.text, clean=str, truecase=None) if args.clean else model.text
     return dataclasses.replace(model, text=text)

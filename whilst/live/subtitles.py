@@ -1,4 +1,4 @@
-"""Subtitles from words with times: cues in order that never overlap, written as soon as they are known.
+"""SRT and WebVTT files from words with times: cues in order that never overlap, written once they are complete.
 
 Times are whole milliseconds since the session began.
 """
@@ -15,14 +15,14 @@ from pathlib import Path
 
 from whilst.core import console
 from whilst.core.errors import UserError
-from whilst.live.displays import Sink
+from whilst.live.output import Output
 from whilst.live.session import SentenceEnd, Word
 
-WIDTH, LINES = 42, 2  # what a screen and an eye take
-LEAST = 1_000  # a cue shorter than this cannot be read
-LINGER = 1_000  # how long a cue stays after its last word, if no other wants its place
-SILENCE = 3_000  # a pause after which the next word is a new cue
-MOST = 7_000  # as long a cue may grow
+LINE_WIDTH, MAX_LINES = 42, 2  # usual limits of subtitles
+MIN_DURATION = 1_000  # of a cue
+LINGER = 1_000  # how long a cue stays after its last word, unless the next one begins
+MAX_PAUSE = 3_000  # between words of one cue
+MAX_DURATION = 7_000  # from a cue's first word to its last
 
 
 @dataclass(frozen=True)
@@ -33,114 +33,113 @@ class Cue:
 
 
 def wrap(words: list[str]) -> list[str]:
-    return textwrap.wrap(" ".join(words), WIDTH, break_on_hyphens=False)
+    return textwrap.wrap(" ".join(words), LINE_WIDTH, break_on_hyphens=False)
 
 
-class Cues:
-    """Collects words until no more fit, a sentence ends, or nothing was said for a while."""
+class CueBuilder:
+    """Collects words into cues."""
 
     def __init__(self) -> None:
         self._words: list[str] = []
-        self._begin = self._last = 0  # of the cue under way, and of its last word
-        self._free = 0  # when the cue before it ends
+        self._begin = self._last = 0  # times of the current cue and of its last word
+        self._previous_end = 0
 
-    def add(self, word: str, at: int) -> list[Cue]:
-        """The cues that a word shows to be complete."""
+    def add(self, word: str, time: int) -> list[Cue]:
+        """The cues that are complete as this word does not fit into them."""
         cues = []
-        at = max(at, self._last)
-        for start in range(0, len(word), WIDTH):  # a word that is too long for a line is taken apart
-            piece = word[start : start + WIDTH]
-            late = at - self._last > SILENCE or at - self._begin > MOST
-            if self._words and (late or len(wrap([*self._words, piece])) > LINES):
-                cues.append(self._cut(at))
+        time = max(time, self._last)
+        for start in range(0, len(word), LINE_WIDTH):  # a word longer than a line is split
+            piece = word[start : start + LINE_WIDTH]
+            late = time - self._last > MAX_PAUSE or time - self._begin > MAX_DURATION
+            if self._words and (late or len(wrap([*self._words, piece])) > MAX_LINES):
+                cues.append(self._cut(time))
             if not self._words:
-                self._begin = max(at, self._free)
+                self._begin = max(time, self._previous_end)
             self._words.append(piece)
-            self._last = at
+            self._last = time
         return cues
 
-    def close(self) -> list[Cue]:
-        """The cue under way, if there is one: its sentence is over."""
+    def flush(self) -> list[Cue]:
+        """The current cue, if it has words: its sentence is over."""
         return [self._cut(None)] if self._words else []
 
-    def _cut(self, at: int | None) -> Cue:
-        """Ends when the next one begins, but not so soon that it cannot be read, nor long after its last word."""
-        late = max(self._begin, self._last) + LINGER
-        end = late if at is None else max(self._begin + LEAST, min(at, late))
+    def _cut(self, next_begin: int | None) -> Cue:
+        latest = max(self._begin, self._last) + LINGER
+        end = latest if next_begin is None else max(self._begin + MIN_DURATION, min(next_begin, latest))
         cue = Cue(self._begin, end, tuple(wrap(self._words)))
-        self._words, self._free = [], end
+        self._words, self._previous_end = [], end
         return cue
 
 
-def clock(ms: int, mark: str) -> str:
+def format_time(ms: int, separator: str) -> str:
     """Such as 00:01:02,345."""
-    return f"{ms // 3_600_000:02}:{ms // 60_000 % 60:02}:{ms // 1000 % 60:02}{mark}{ms % 1000:03}"
+    return f"{ms // 3_600_000:02}:{ms // 60_000 % 60:02}:{ms // 1000 % 60:02}{separator}{ms % 1000:03}"
 
 
-class Subtitles(Sink, abc.ABC):
-    """A file that is valid after every cue. It grows in place: who watches it wants every cue at once.
+class SubtitleFile(Output, abc.ABC):
+    """A file that is valid after every cue, appended to in place so that players can follow it.
 
-    If it cannot grow (a full disk), that is said and the talk goes on; at the end it is an error.
+    If it cannot grow (full disk), `notify` is called and the session goes on; `close` raises an error.
     """
 
-    head = ""
+    header = ""
 
-    def __init__(self, path: Path, say: Callable[[str], None] = console.log) -> None:
+    def __init__(self, path: Path, notify: Callable[[str], None] = console.log) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._path, self._say = path, say
+        self._path, self._notify = path, notify
         self._file = path.open("wb", buffering=0)
-        self._size = 0  # bytes, of whole cues
-        self._wrong = ""  # why nothing more is written
-        self._cues = Cues()
+        self._size = 0  # bytes of complete cues
+        self._error = ""
+        self._cues = CueBuilder()
         self._count = 0
-        self._put(self.head)
+        self._append(self.header)
 
     @abc.abstractmethod
-    def show(self, number: int, cue: Cue) -> str:
+    def format(self, number: int, cue: Cue) -> str:
         """A cue with the empty line after it."""
 
-    def _put(self, text: str) -> bool:
-        if self._wrong:
+    def _append(self, text: str) -> bool:
+        if self._error:
             return False
         data = text.encode()
         try:
             if self._file.write(data) < len(data):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError as error:
-            self._wrong = error.strerror or str(error)
+            self._error = error.strerror or str(error)
             with contextlib.suppress(OSError):
-                self._file.truncate(self._size)  # half a cue is worse than none
-            self._say(f"{self._path}: {self._wrong}; the translation goes on without these subtitles")
+                self._file.truncate(self._size)  # remove the incomplete cue
+            self._notify(f"{self._path}: {self._error}; the translation goes on without these subtitles")
             return False
         self._size += len(data)
         return True
 
-    def _put_cues(self, cues: list[Cue]) -> None:
+    def _append_cues(self, cues: list[Cue]) -> None:
         for cue in cues:
-            self._count += self._put(self.show(self._count + 1, cue))
+            self._count += self._append(self.format(self._count + 1, cue))
 
-    def wrote(self, word: Word, arrived: float, now: float) -> None:  # noqa: ARG002
-        self._put_cues(self._cues.add(word.text, round(1000 * arrived)))
+    def target_word(self, word: Word, arrived: float, now: float) -> None:  # noqa: ARG002
+        self._append_cues(self._cues.add(word.text, round(1000 * arrived)))
 
-    def ended(self, end: SentenceEnd, now: float) -> None:  # noqa: ARG002
-        self._put_cues(self._cues.close())
+    def sentence_end(self, end: SentenceEnd, now: float) -> None:  # noqa: ARG002
+        self._append_cues(self._cues.flush())
 
     def close(self) -> None:
-        self._put_cues(self._cues.close())
+        self._append_cues(self._cues.flush())
         self._file.close()
-        if self._wrong:
-            raise UserError(f"{self._path}: ends after {self._count} subtitles ({self._wrong}); free some space")
+        if self._error:
+            raise UserError(f"{self._path}: ends after {self._count} subtitles ({self._error}); free some space")
 
 
-class Srt(Subtitles):
-    def show(self, number: int, cue: Cue) -> str:
-        text = "\n".join(cue.lines).replace("-->", "→")  # an arrow would look like a line of times
-        return f"{number}\n{clock(cue.begin, ',')} --> {clock(cue.end, ',')}\n{text}\n\n"
+class SrtFile(SubtitleFile):
+    def format(self, number: int, cue: Cue) -> str:
+        text = "\n".join(cue.lines).replace("-->", "→")  # "-->" marks a line of times
+        return f"{number}\n{format_time(cue.begin, ',')} --> {format_time(cue.end, ',')}\n{text}\n\n"
 
 
-class Vtt(Subtitles):
-    head = "WEBVTT\n\n"
+class WebVttFile(SubtitleFile):
+    header = "WEBVTT\n\n"
 
-    def show(self, number: int, cue: Cue) -> str:  # noqa: ARG002
+    def format(self, number: int, cue: Cue) -> str:  # noqa: ARG002
         text = html.escape("\n".join(cue.lines), quote=False)
-        return f"{clock(cue.begin, '.')} --> {clock(cue.end, '.')}\n{text}\n\n"
+        return f"{format_time(cue.begin, '.')} --> {format_time(cue.end, '.')}\n{text}\n\n"

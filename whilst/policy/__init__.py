@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from whilst.core.errors import UserError
 from whilst.core.policy_spec import PolicySpec
 from whilst.policy.base import Decider, Policy, Prospects, View
 from whilst.policy.full import Full
@@ -17,6 +18,8 @@ POLICIES: dict[str, Callable[[PolicySpec], Policy]] = {
 
 
 def make_policy(spec: PolicySpec) -> Policy:
+    if spec.kind not in POLICIES:
+        raise UserError(f"policy {spec}: needs a trained run; without one there are {', '.join(POLICIES)}")
     return POLICIES[spec.kind](spec)
 
 

@@ -1,13 +1,16 @@
-"""Several processes that do the same work: one that dies is replaced, and all are told to stop together."""
+"""Worker processes: a killed one is replaced, and all are stopped together.
 
-import contextlib
+uvicorn's supervisor does not fit: its workers share one socket, it kills a worker that does not answer within
+seconds, as while a model is loaded, and its workers survive if it is killed itself.
+"""
+
 import logging
 import multiprocessing
 import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from multiprocessing import connection
 from multiprocessing.process import BaseProcess
 from typing import Any
@@ -16,64 +19,49 @@ from whilst.core.errors import UserError
 from whilst.core.signals import STOP_SIGNALS, handle_signals
 
 log = logging.getLogger("whilst.serve")
-QUICK = 5.0  # seconds: who lived no longer than this is replaced after as long
+POLL = 0.2  # seconds
+RESTART_DELAY = 1.0  # seconds: workers that are killed at once must not take all of the CPU
 
 
-def _follow() -> None:
-    """End when the parent has gone, however it went."""
+def _stop_with_parent() -> None:
     parent = multiprocessing.parent_process()
     assert parent is not None
     connection.wait([parent.sentinel])
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _child(work: Callable[..., None], arguments: tuple[Any, ...]) -> None:
-    # Ctrl-C reaches everyone on the terminal; it is the parent who passes it on.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_follow, daemon=True).start()
+def _run_child(work: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes: the parent stops its children
+    threading.Thread(target=_stop_with_parent, daemon=True).start()
     work(*arguments)
 
 
-@contextlib.contextmanager
-def told_to_stop() -> Iterator[int]:
-    """A descriptor that can be read from when someone has told us to stop."""
-    waker, wake = os.pipe()
-    try:
-        with handle_signals(STOP_SIGNALS, lambda *_: os.write(wake, b"x")):
-            yield waker
-    finally:
-        os.close(waker)
-        os.close(wake)
-
-
 def supervise(work: Callable[..., None], arguments: Sequence[tuple[Any, ...]]) -> None:
-    """A process for each of the arguments, until SIGINT or SIGTERM.
+    """Run `work` in one process for each of the arguments until SIGINT or SIGTERM.
 
-    One that was killed is replaced; one that gives up by itself would give up again.
+    A process that ends is replaced, unless it has failed by itself, as it would fail again.
     """
     context = multiprocessing.get_context("spawn")
+    signals: list[int] = []
 
-    began = [0.0] * len(arguments)
-
-    def start(place: int) -> BaseProcess:
-        process = context.Process(target=_child, args=(work, arguments[place]))
+    def start(index: int) -> BaseProcess:
+        process = context.Process(target=_run_child, args=(work, arguments[index]))
         process.start()
-        began[place] = time.monotonic()
         return process
 
-    with told_to_stop() as waker:
-        processes = [start(place) for place in range(len(arguments))]
+    with handle_signals(STOP_SIGNALS, lambda number, _: signals.append(number)):
+        processes = [start(index) for index in range(len(arguments))]
         try:
-            while waker not in connection.wait([*(process.sentinel for process in processes), waker]):
-                for place, process in enumerate(processes):
+            while not signals:
+                time.sleep(POLL)
+                for index, process in enumerate(processes):
                     if process.exitcode is None:
                         continue
                     if process.exitcode > 0:
-                        raise UserError("a worker could not go on; it says why above")
+                        raise UserError("a worker failed; its message is above")
                     log.warning("worker %s ended with %s; another one begins", process.pid, process.exitcode)
-                    if time.monotonic() - began[place] < QUICK:  # what kills them at once must not keep us busy
-                        connection.wait([waker], QUICK)
-                    processes[place] = start(place)
+                    time.sleep(RESTART_DELAY)
+                    processes[index] = start(index)
         finally:
             for process in processes:
                 process.terminate()

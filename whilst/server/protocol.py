@@ -1,21 +1,18 @@
-"""The messages of a live session: JSON in, JSON out, and what is wrong with those that are not (docs/serving.md).
-
-Pure: knows neither sockets nor models.
-"""
+"""Messages of the WebSocket and HTTP interfaces (docs/serving.md): parsing, checks, encoding. Knows no sockets."""
 
 import json
 import math
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from whilst.core.errors import UserError
-from whilst.evaluation.metrics import average_lagging
 from whilst.live.session import Event, SentenceEnd, Word
+from whilst.live.summary import Summary
 
 Message = dict[str, Any]
 
-# What ends a session, and the code that the WebSocket is closed with.
-CLOSE = {
+CLOSE_CODES = {  # of the WebSocket, by error code
     "unauthorized": 1008,
     "origin": 1008,
     "protocol": 1008,
@@ -28,8 +25,7 @@ CLOSE = {
     "internal": 1011,
     "shutdown": 1012,
 }
-# The same for a POST, where it is not a bad request.
-STATUS = {
+HTTP_STATUS = {  # 400 for the others
     "unauthorized": 401,
     "origin": 403,
     "idle": 408,
@@ -38,42 +34,44 @@ STATUS = {
     "too_many_sessions": 503,
     "shutdown": 503,
 }
-GENTLE = {"too_many_words", "idle", "shutdown"}  # what was fed before is finished
+DRAINED = {"too_many_words", "idle", "shutdown"}  # errors before which the words received so far are translated
 
 
 @dataclass(frozen=True)
 class Limits:
+    """Times are in seconds."""
+
     message_bytes: int = 16_384
-    words: int = 100_000  # of a session: nine hours of talk
+    words: int = 100_000  # of a session: nine hours of speech
     sessions: int = 100
-    idle: float = 300.0  # seconds without a message from the client
-    greeting: float = 10.0  # seconds until the first one
-    slow: float = 10.0  # seconds that a client may let us wait to send
-    grace: float = 30.0  # seconds to finish what was fed when a session is ended
-    backlog: int = 64  # messages of a session on their way, each direction, before no more are taken
+    idle: float = 300.0  # without a client message
+    handshake: float = 10.0  # until the first client message
+    send: float = 10.0  # to send one message
+    drain: float = 30.0  # to translate the words received so far when a session is ended
+    backlog: int = 64  # messages of a session in each direction before reading from its client pauses
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
             if not 0 < value < math.inf:
                 raise UserError(f"limit {name}: must be more than 0, not {value}")
 
-    def told(self) -> Message:
+    def to_message(self) -> Message:
         return {"message_bytes": self.message_bytes, "words": self.words, "idle_seconds": self.idle}
 
 
 class SessionError(Exception):
-    """What a client is told went wrong."""
+    """An error that is sent to the client."""
 
     def __init__(self, code: str, message: str, fatal: bool = True) -> None:
         super().__init__(message)
-        assert code in CLOSE
+        assert code in CLOSE_CODES
         self.code, self.message, self.fatal = code, message, fatal
 
     @property
-    def close(self) -> int:
-        return CLOSE[self.code]
+    def close_code(self) -> int:
+        return CLOSE_CODES[self.code]
 
-    def told(self) -> Message:
+    def to_message(self) -> Message:
         return {"type": "error", "code": self.code, "message": self.message, "fatal": self.fatal}
 
 
@@ -94,116 +92,85 @@ class Finish:
     seq: int
 
 
+ClientMessage = Start | Words | Finish
 FORMS = '{"type":"start"}, {"type":"words","seq":1,"text":"…"} or {"type":"finish","seq":2}'
 
 
-def parse(frame: str | bytes, limits: Limits) -> Start | Words | Finish:
-    """A client's message."""
+def parse_message(frame: str | bytes, limits: Limits) -> ClientMessage:
     check_size(len(frame.encode("utf-8", "surrogatepass") if isinstance(frame, str) else frame), limits)
     if isinstance(frame, bytes):
         raise SessionError("protocol", f"a binary frame: messages are text frames with JSON; send {FORMS}")
-    table = load(frame)
+    table = parse_object(frame)
     match table.get("type"):
         case "start":
-            return Start(text_of(table, "latency", "medium"), text_of(table, "token", ""))
+            return Start(string_field(table, "latency", "medium"), string_field(table, "token", ""))
         case "words":
-            return Words(seq_of(table), text_of(table, "text"))
+            return Words(_seq_field(table), string_field(table, "text"))
         case "finish":
-            return Finish(seq_of(table))
-    raise SessionError("protocol", f"a message of type {short(table.get('type'))}: unknown; send {FORMS}")
+            return Finish(_seq_field(table))
+    raise SessionError("protocol", f"a message of type {shorten(table.get('type'))}: unknown; send {FORMS}")
 
 
 def check_size(size: int, limits: Limits) -> None:
     if size > limits.message_bytes:
-        raise SessionError(
-            "too_big", f"a message of {size} bytes: at most {limits.message_bytes} are taken; send it in parts"
-        )
+        most = limits.message_bytes
+        raise SessionError("too_big", f"a message of {size} bytes: the limit is {most}; send it in parts")
 
 
-def load(text: str | bytes) -> Message:
-    """A JSON object; whatever else it is, is a fault."""
+def parse_object(text: str | bytes) -> Message:
     try:
         table = json.loads(text)
-    except (ValueError, RecursionError):  # ValueError: no JSON, no Unicode, or a number too long to be one
-        raise SessionError("protocol", "what came is no JSON; send a JSON object") from None
+    except (ValueError, RecursionError):  # ValueError: not JSON, not Unicode, or a number of too many digits
+        raise SessionError("protocol", "the message is not JSON; send a JSON object") from None
     if not isinstance(table, dict):
-        raise SessionError("protocol", f"what came is {short(table)}; send a JSON object")
+        raise SessionError("protocol", f"the message is {shorten(table)}; send a JSON object")
     return table
 
 
-def short(value: object) -> str:
-    """As it stands in an error: one line of some length at most."""
+def shorten(value: object) -> str:
+    """For error messages: ASCII, one line, bounded length."""
     text = ascii(value)
     return text if len(text) <= 40 else text[:40] + "…"
 
 
-def text_of(table: Message, name: str, default: str | None = None) -> str:
+def string_field(table: Message, name: str, default: str | None = None) -> str:
     value = table.get(name, default)
     if not isinstance(value, str):
-        raise SessionError("protocol", f"{name}: must be a string, not {short(value)}")
+        raise SessionError("protocol", f"{name}: must be a string, not {shorten(value)}")
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise SessionError("protocol", f"{name}: has half a character (a surrogate); send whole ones") from None
+        raise SessionError("protocol", f"{name}: has an unpaired surrogate; send whole characters") from None
     return value
 
 
-def seq_of(table: Message) -> int:
+def _seq_field(table: Message) -> int:
     value = table.get("seq")
     if not isinstance(value, int) or isinstance(value, bool):
-        raise SessionError("protocol", f"seq: must be a whole number, not {short(value)}")
+        raise SessionError("protocol", f"seq: must be a whole number, not {shorten(value)}")
     return value
 
 
 @dataclass
-class Order:
-    """Whether a client's words and finishes come one after the other, and how many words that makes."""
+class MessageCounter:
+    """Checks that `seq` has no gaps, and the number of words."""
 
     limits: Limits
     seq: int = 0
     words: int = 0
 
-    def take(self, message: Words | Finish) -> None:
+    def check(self, message: Words | Finish) -> None:
         if message.seq != self.seq + 1:
-            raise SessionError("sequence", f"seq {short(message.seq)} after {self.seq}: send {self.seq + 1}")
+            raise SessionError("sequence", f"seq {shorten(message.seq)} after {self.seq}: send {self.seq + 1}")
         if isinstance(message, Words):
             self.words += len(message.text.split())
         if self.words > self.limits.words:
-            raise SessionError(
-                "too_many_words", f"more than {self.limits.words} words in a session; begin another one"
-            )
+            most = self.limits.words
+            raise SessionError("too_many_words", f"more than {most} words in a session; begin another one")
         self.seq = message.seq
 
 
-@dataclass
-class Tally:
-    """What a session has come to."""
-
-    source_words: int = 0
-    words: int = 0
-    sentences: int = 0
-    lag: float = 0.0  # the sum over the sentences that have one
-    lags: int = 0
-    _delays: list[int] = field(default_factory=list)  # of the sentence under way
-
-    def add(self, event: Event) -> None:
-        if isinstance(event, Word):
-            self.words += 1
-            self._delays.append(event.delay)
-            return
-        self.sentences += 1
-        if self._delays and event.length:
-            self.lag += average_lagging(self._delays, event.length, len(self._delays))
-            self.lags += 1
-        self._delays = []
-
-    def told(self, ack: int) -> Message:
-        counts = {"source_words": self.source_words, "words": self.words, "sentences": self.sentences}
-        lag = round(self.lag / self.lags, 3) if self.lags else None
-        return {"type": "final", "ack": ack, **counts, "average_lagging": lag}
-
-
-def commit(ack: int, events: list[Event]) -> Message:
+def commit_message(ack: int, events: Sequence[Event]) -> Message:
     words = [
         {"text": event.text, "sentence": event.sentence, "source": event.position, "delay": event.delay}
         for event in events
@@ -217,17 +184,23 @@ def commit(ack: int, events: list[Event]) -> Message:
     return {"type": "commit", "ack": ack, "words": words, "ends": ends}
 
 
-class Numbering:
-    """Gives what is sent its number and its time."""
+def final_message(ack: int, source_words: int, summary: Summary) -> Message:
+    counts = {"source_words": source_words, "words": summary.words, "sentences": summary.sentences}
+    lag = None if summary.mean_lag is None else round(summary.mean_lag, 3)
+    return {"type": "final", "ack": ack, **counts, "average_lagging": lag}
+
+
+class MessageEncoder:
+    """JSON of server messages, with `seq` and the seconds since the first `ready`."""
 
     def __init__(self) -> None:
-        self.seq = 0
-        self.began: float | None = None
+        self._seq = 0
+        self._start: float | None = None
 
-    def __call__(self, message: Message, now: float) -> str:
-        self.seq += 1
-        if message["type"] == "ready" and self.began is None:
-            self.began = now
-        time = 0.0 if self.began is None else round(now - self.began, 4)
-        kind, rest = message["type"], {name: value for name, value in message.items() if name != "type"}
-        return json.dumps({"type": kind, "seq": self.seq, "time": time, **rest}, ensure_ascii=False)
+    def encode(self, message: Message, now: float) -> str:
+        self._seq += 1
+        if message["type"] == "ready" and self._start is None:
+            self._start = now
+        time = 0.0 if self._start is None else round(now - self._start, 4)
+        # The type comes first, for people who read it.
+        return json.dumps({"type": message["type"], "seq": self._seq, "time": time} | message, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""Replicas on a Ray cluster: the same app in each, behind Ray Serve's proxy. Everything else is Ray's business."""
+"""The command `whilst serve --ray`: replicas of the app on a Ray cluster, behind Ray Serve's proxy."""
 
 import signal
 import time
@@ -10,23 +10,23 @@ from whilst.core.console import notes
 from whilst.core.errors import UserError
 from whilst.core.signals import STOP_SIGNALS, handle_signals
 from whilst.server.app import make_app
-from whilst.server.meter import Meter
-from whilst.server.run import Options
-from whilst.server.talk import Hub
+from whilst.server.metrics import Metrics
+from whilst.server.run import ServeOptions
+from whilst.server.sessions import SessionManager
 
 NAME = "whilst"
 
 
-def deployment(options: Options) -> Any:
-    """A Ray Serve application, for `ray.serve.run`; `options.workers` is the number of its replicas."""
+def deployment(options: ServeOptions) -> Any:
+    """A Ray Serve application, for `ray.serve.run`; `options.workers` is the number of replicas."""
     try:
         from ray import serve
     except ImportError:
         raise UserError("--ray needs the package ray: pip install 'whilst[ray]'") from None
 
     def app() -> Starlette:
-        """Made in the replica: models do not travel."""
-        return make_app(Hub(options.load(), options.limits, options.door, Meter()))
+        """Called in the replica, as a model cannot be pickled."""
+        return make_app(SessionManager(options.load(), options.limits, options.access, Metrics()))
 
     class Replica:
         pass
@@ -34,23 +34,24 @@ def deployment(options: Options) -> Any:
     settings = serve.deployment(
         name=NAME,
         num_replicas=options.workers,
-        # A session is a request that lasts; beyond our own limit the client is told so by us.
+        # A session is one request; above our own limit, which is answered with an error.
         max_ongoing_requests=2 * options.limits.sessions + 16,
-        graceful_shutdown_timeout_s=options.limits.grace,
+        graceful_shutdown_timeout_s=options.limits.drain,
         ray_actor_options={"num_cpus": options.how.threads},
     )
     return settings(serve.ingress(app)(Replica)).bind()
 
 
-def serve_ray(options: Options) -> None:
-    """Until Ctrl-C or SIGTERM. Joins the cluster that RAY_ADDRESS names, or begins one on this machine."""
+def serve_ray(options: ServeOptions) -> None:
+    """Until SIGINT or SIGTERM. Joins the cluster that RAY_ADDRESS names, or starts one on this machine."""
     application = deployment(options)
     import ray
     from ray import serve
 
     ray.init(logging_level="warning", log_to_driver=False)
-    # Ray's own handler of SIGTERM ends in a crash report.
-    with handle_signals(STOP_SIGNALS, signal.default_int_handler):
+    with handle_signals(
+        STOP_SIGNALS, signal.default_int_handler
+    ):  # Ray's own handler of SIGTERM ends with a crash report
         try:
             serve.start(http_options={"host": options.host, "port": options.port})
             serve.run(application, name=NAME, route_prefix="/")

@@ -1,4 +1,4 @@
-"""`whilst serve`: from options to a server that runs until it is told to stop, in one process or several."""
+"""The command `whilst serve`: the server in one process or several, until it is stopped."""
 
 import contextlib
 import logging
@@ -17,26 +17,26 @@ from whilst.core.console import notes
 from whilst.core.errors import UserError
 from whilst.core.signals import STOP_SIGNALS, handle_signals
 from whilst.server.app import make_app
-from whilst.server.meter import Meter
+from whilst.server.metrics import Metrics
 from whilst.server.processes import supervise
 from whilst.server.protocol import Limits
 from whilst.server.served import How, Served, serve_model
-from whilst.server.socket import ABORT
-from whilst.server.talk import Door, Hub
+from whilst.server.sessions import AccessControl, SessionManager
+from whilst.server.websocket import ABORT
 
-BACKLOG = 2048  # connections that wait to be taken
-UNTAKEN = 60_000  # milliseconds until a connection ends whose other side takes nothing
-PING = 20.0  # seconds between two pings, and for the answer: who has gone without a word is noticed
+BACKLOG = 2048  # connections waiting to be accepted
+USER_TIMEOUT = 60_000  # milliseconds without TCP acknowledgement until a connection is closed
+PING = 20.0  # seconds between WebSocket pings, and to answer one
 
 
 @dataclass(frozen=True)
-class Options:
-    model: str  # its name, or a folder
+class ServeOptions:
+    model: str  # a folder or a name
     host: str = "127.0.0.1"
     port: int = 8000
     workers: int = 1
     limits: Limits = field(default_factory=Limits)
-    door: Door = field(default_factory=Door)
+    access: AccessControl = field(default_factory=AccessControl)
     overrides: tuple[str, ...] = ()
     how: How = field(default_factory=How)
 
@@ -45,38 +45,38 @@ class Options:
 
 
 class Protocol(WebSocketsSansIOProtocol):
-    """Lets the app cut off a client that does not read: closing politely would wait for it for ever."""
+    """Offers the app to abort a connection: a closing handshake would wait for a client that does not read."""
 
     def handle_connect(self, event: Any) -> None:
         super().handle_connect(event)
         if self.response.status_code == 101:
-            self.scope["extensions"][ABORT] = {"cut": self.transport.abort}
+            self.scope["extensions"][ABORT] = {"abort": self.transport.abort}
 
 
 class Server(uvicorn.Server):
-    """Finishes what was fed before it closes connections; to be told to stop is no failure."""
+    """Translates the words received so far before it closes connections. A signal to stop is no failure."""
 
-    def __init__(self, hub: Hub) -> None:
-        self.hub = hub
-        limits = hub.limits
+    def __init__(self, manager: SessionManager) -> None:
+        self.manager = manager
+        limits = manager.limits
         config = uvicorn.Config(
-            make_app(hub),
+            make_app(manager),
             log_config=None,
             access_log=False,
             ws=Protocol,
-            # Beyond our own limit, so that we can say what is wrong; beyond this the connection is closed at once.
+            # Above our own limit, which is answered with an error; beyond this one the connection is closed.
             ws_max_size=4 * limits.message_bytes + 1024,
-            ws_per_message_deflate=False,  # a session's windows would take more memory than its words
+            ws_per_message_deflate=False,  # its windows take more memory than a session's words
             ws_ping_interval=PING,
             ws_ping_timeout=PING,
-            timeout_graceful_shutdown=int(limits.grace),
+            timeout_graceful_shutdown=int(limits.drain),
         )
         super().__init__(config)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         for server in self.servers:
             server.close()
-        await self.hub.drain()
+        await self.manager.drain()
         await super().shutdown(sockets)
 
     @contextlib.contextmanager
@@ -85,67 +85,64 @@ class Server(uvicorn.Server):
             yield
 
 
-def work(options: Options, served: Served, bound: socket.socket, counts: Path | None) -> None:
-    """Serve in this process."""
-    Server(Hub(served, options.limits, options.door, Meter(counts))).run([bound])
+def run_server(options: ServeOptions, served: Served, bound: socket.socket, counts: Path | None) -> None:
+    Server(SessionManager(served, options.limits, options.access, Metrics(counts))).run([bound])
 
 
-def work_apart(options: Options, bound: socket.socket, counts: Path) -> None:
-    """Serve in one of several processes, which loads the model for itself."""
+def run_worker(options: ServeOptions, bound: socket.socket, counts: Path) -> None:
+    """One of several processes; it loads the model itself."""
     logging.basicConfig(level=logging.WARNING, format="whilst: %(message)s")
-    work(options, options.load(), bound, counts)
+    run_server(options, options.load(), bound, counts)
 
 
-def bind(options: Options) -> list[socket.socket]:
-    """A socket for each worker, all at one port (0 chooses a free one).
+def bind(options: ServeOptions) -> list[socket.socket]:
+    """A socket for each worker, all at one port (0: a free one).
 
-    Workers that waited at one socket would not share alike: who woke up first last time does so again.
+    With one socket for all, the worker that was woken last would take most connections.
     """
     family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
-    found: list[socket.socket] = []
+    sockets: list[socket.socket] = []
     try:
-        port = options.port
-        with socket.create_server((options.host, port), family=family) as alone:  # nobody else is there
-            port = alone.getsockname()[1]
+        # Without reuse_port, so that a port in use is an error.
+        with socket.create_server((options.host, options.port), family=family) as probe:
+            address = options.host, probe.getsockname()[1]
         for _ in range(options.workers):
-            several = options.workers > 1
-            found.append(socket.create_server((options.host, port), family=family, reuse_port=several))
-            found[-1].listen(BACKLOG)
-            if sys.platform == "linux":  # connections inherit it: what nobody takes is not kept for ever
-                found[-1].setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNTAKEN)
+            bound = socket.create_server(address, family=family, backlog=BACKLOG, reuse_port=options.workers > 1)
+            sockets.append(bound)
+            if sys.platform == "linux":  # inherited by connections
+                bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, USER_TIMEOUT)
     except (OSError, OverflowError, ValueError) as error:
-        for bound in found:
+        for bound in sockets:
             bound.close()
         raise UserError(f"--host {options.host} --port {options.port}: cannot be served at ({error})") from None
-    return found
+    return sockets
 
 
-def announce(options: Options, served: Served, port: int) -> None:
+def print_summary(options: ServeOptions, served: Served, port: int) -> None:
     host = f"[{options.host}]" if ":" in options.host else options.host
     limits = options.limits
-    latencies = ", ".join(f"{name} = {policy}" for name, policy in served.latencies.items())
     workers = f"{options.workers} workers, each with " if options.workers > 1 else ""
     rows = {
         "address": f"http://{host}:{port}  (WebSocket /v1/stream, POST /v1/translate, /healthz, /metrics)",
         "model": f"{options.model}: {served.source} to {served.target}, {options.how.engine} {served.precision}",
-        "latencies": latencies,
+        "latencies": ", ".join(f"{name} = {policy}" for name, policy in served.latencies.items()),
         "limits": f"{workers}{limits.sessions} sessions of {limits.words:,} words, messages of"
         f" {limits.message_bytes:,} bytes, {limits.idle:g} s without one",
-        "token": "wanted" if options.door.token else "none: whoever reaches the address can use it",
+        "token": "required" if options.access.token else "none: anyone who reaches the address can use it",
     }
     for name, value in rows.items():
         notes.print(f"{name:10}{value}", markup=False, highlight=False, soft_wrap=True)
 
 
-def serve(options: Options) -> None:
+def serve(options: ServeOptions) -> None:
     logging.basicConfig(level=logging.WARNING, format="whilst: %(message)s")
-    with contextlib.ExitStack() as left:
-        sockets = [left.enter_context(contextlib.closing(bound)) for bound in bind(options)]
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(contextlib.closing(bound)) for bound in bind(options)]
         served = options.load()
-        announce(options, served, sockets[0].getsockname()[1])
+        print_summary(options, served, sockets[0].getsockname()[1])
         if options.workers == 1:
-            work(options, served, sockets[0], None)
+            run_server(options, served, sockets[0], None)
             return
         del served
-        counts = Path(left.enter_context(tempfile.TemporaryDirectory(prefix="whilst-")))
-        supervise(work_apart, [(options, bound, counts) for bound in sockets])
+        counts = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="whilst-")))
+        supervise(run_worker, [(options, bound, counts) for bound in sockets])

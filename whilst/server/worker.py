@@ -1,8 +1,8 @@
-"""One thread that does the steps of all sessions, those of a kind together. Knows no sockets.
+"""The thread that runs the model for all sessions of a process. Knows no sockets.
 
-Everyone who has work takes part in every round, with one step of each kind: a long text does not keep a short one
-waiting. A client's messages are taken one after the other, each to its end, so that what comes out depends on what
-was said, and not on when. What fails in a session ends that session.
+It works in rounds: each session with work takes part in one batched call per operation, so a long text does not
+delay a short one. Messages of one session are processed one after the other: its output does not depend on timing.
+An exception in a session ends that session only.
 """
 
 import contextlib
@@ -16,114 +16,112 @@ from functools import partial
 from queue import Empty, SimpleQueue
 
 from whilst.live.session import Event, Operation, Request, SessionState, TextPipeline
-from whilst.server.meter import Meter
+from whilst.live.summary import Summary
+from whilst.server.metrics import Metrics
 from whilst.server.pool import Pool
-from whilst.server.protocol import Message, SessionError, Tally, commit
+from whilst.server.protocol import Message, SessionError, commit_message, final_message
 
-HOLD = 0.05  # seconds that words wait for others of the same client message: each commit costs
+HOLD = 0.05  # seconds for which words of one client message are collected into one commit
 log = logging.getLogger("whilst.serve")
 
-Letter = tuple[Message | SessionError, bool]  # and whether a client's message has been dealt with by it
-Sink = Callable[[Message | SessionError, bool], None]
+Reply = tuple[Message | SessionError, bool]  # and whether it completes a client message
+Receiver = Callable[[Message | SessionError, bool], None]
 
 
 @dataclass(frozen=True)
-class Job:
-    """A client's message, and when it came."""
+class Input:
+    """A client message: source words, or None for the end of the sentence."""
 
     seq: int
-    words: str | None  # None: the sentence ends
-    came: float
+    words: str | None
+    received: float  # time.monotonic()
 
 
 class Stream:
-    """A session as the worker sees it; nobody else touches it."""
+    """A session in the worker's thread; no other thread uses it after `Worker.open`."""
 
-    def __init__(self, text: TextPipeline, policy: str, sink: Sink) -> None:
-        self.policy, self.sink = policy, sink  # the policy of sentences that begin from now on
-        self.script = SessionState(text)
-        self.place: int | None = None
-        self.jobs: deque[Job | str] = deque()  # a string is another policy
-        self.job: Job | None = None  # under way
-        self.ask: Request | None = None  # what it waits for
-        self.ack = 0
-        self.events: list[Event] = []
-        self.since = 0.0  # when the first of them came
-        self.tally = Tally()
-        self.out: list[Letter] = []
+    def __init__(self, text: TextPipeline, policy: str, receiver: Receiver) -> None:
+        self.policy, self.receiver = policy, receiver  # the policy of the next sentence
+        self.state = SessionState(text)
+        self.slot: int | None = None  # in the pool
+        self.queue: deque[Input | str] = deque()  # a string is another policy
+        self.request: Request | None = None  # pending
+        self.replies: list[Reply] = []
+        self._input: Input | None = None  # in progress
+        self._ack = 0
+        self._summary = Summary()
+        self._events: list[Event] = []  # not committed
+        self._first_event = 0.0  # its time
 
-    def proceed(self) -> list[Job]:
-        """Take messages until there is something to ask for: those that are done."""
-        done = list[Job]()
-        while self.ask is None:
-            if self.job is not None:
-                self._end(self.job)
-                done.append(self.job)
-                self.job = None
-            if not self.jobs:
+    def advance(self) -> list[Input]:
+        """Take inputs until the model is needed; returns those that are completed."""
+        completed = list[Input]()
+        while self.request is None:
+            if self._input is not None:
+                self._complete(self._input)
+                completed.append(self._input)
+                self._input = None
+            if not self.queue:
                 break
-            following = self.jobs.popleft()
+            following = self.queue.popleft()
             if isinstance(following, str):
                 self.policy = following
                 continue
-            self.job = following
+            self._input = following
             if following.words is None:
-                self.script.end_sentence()
+                self.state.end_sentence()
             else:
-                self.script.add_words(following.words)
-            # A sentence may be over already when its end becomes known: it had written the end mark.
-            self._heard(self.script.close_finished())
-            self.ask = self.script.next_request()
-        return done
+                self.state.add_words(following.words)
+            self._add_events(self.state.close_finished())
+            self.request = self.state.next_request()
+        return completed
 
-    def answer(self, result: int) -> None:
-        assert self.ask is not None
-        self._heard(self.script.handle_result(self.ask, result))
-        self.ask = self.script.next_request()
+    def handle_result(self, result: int) -> None:
+        assert self.request is not None
+        self._add_events(self.state.handle_result(self.request, result))
+        self.request = self.state.next_request()
 
-    def _heard(self, events: list[Event]) -> None:
-        if events and not self.events:
-            self.since = time.monotonic()
-        self.events += events
+    def _add_events(self, events: list[Event]) -> None:
+        if events and not self._events:
+            self._first_event = time.monotonic()
+        self._events += events
         for event in events:
-            self.tally.add(event)
+            self._summary.add(event)
 
-    def _end(self, job: Job) -> None:
-        self.ack = job.seq
-        self.say(done=job.words is not None)
-        if job.words is None:
-            self.tally.source_words = self.script.source_words
-            self.out.append((self.tally.told(self.ack), True))
+    def _complete(self, message: Input) -> None:
+        self._ack = message.seq
+        self._commit(completes=message.words is not None)
+        if message.words is None:
+            self.replies.append((final_message(self._ack, self.state.source_words, self._summary), True))
 
-    def say(self, done: bool) -> None:
-        self.out.append((commit(self.ack, self.events), done))
-        self.events = []
+    def _commit(self, completes: bool) -> None:
+        self.replies.append((commit_message(self._ack, self._events), completes))
+        self._events = []
 
-    def hurry(self, now: float) -> None:
-        """A long message has much to say: not all of it must wait for the end."""
-        if self.events and now - self.since > HOLD:
-            self.say(done=False)
+    def commit_overdue(self, now: float) -> None:
+        if self._events and now - self._first_event > HOLD:
+            self._commit(completes=False)
 
 
 class Worker:
-    """`deliver` takes a function and calls it where the sinks live (an event loop's call_soon_threadsafe)."""
+    """`deliver` calls a function in the receivers' thread (an event loop's call_soon_threadsafe)."""
 
     def __init__(
-        self, pool: Pool, places: int, deliver: Callable[[Callable[[], None]], object], meter: Meter
+        self, pool: Pool, slots: int, deliver: Callable[[Callable[[], None]], object], metrics: Metrics
     ) -> None:
-        self._pool, self._deliver, self._meter = pool, deliver, meter
-        self._free = list(range(places))
-        self._active: dict[Stream, None] = {}  # a set that keeps its order
+        self._pool, self._deliver, self._metrics = pool, deliver, metrics
+        self._free = list(range(slots))
+        self._active: dict[Stream, None] = {}  # an ordered set
         self._commands: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="whilst-worker", daemon=True)
 
-    # From any thread.
+    # Called from any thread.
 
     def start(self) -> None:
         self._thread.start()
 
     def stop(self) -> None:
-        """After what was told before."""
+        """Once the commands before it are done."""
         self._commands.put(None)
         self._thread.join()
 
@@ -133,43 +131,43 @@ class Worker:
     def open(self, stream: Stream) -> None:
         self._commands.put(partial(self._open, stream))
 
-    def tell(self, stream: Stream, job: Job | str) -> None:
-        """A message, or the policy from the next sentence on."""
-        self._commands.put(partial(self._tell, stream, job))
+    def send(self, stream: Stream, message: Input | str) -> None:
+        """An input, or the policy from the next sentence on."""
+        self._commands.put(partial(self._enqueue, stream, message))
 
     def close(self, stream: Stream) -> None:
         self._commands.put(partial(self._close, stream))
 
-    # In the worker's own.
+    # Called in the worker's thread.
 
     def _open(self, stream: Stream) -> None:
-        stream.place = self._free.pop()
+        stream.slot = self._free.pop()
 
-    def _tell(self, stream: Stream, job: Job | str) -> None:
-        if stream.place is not None:
-            stream.jobs.append(job)
+    def _enqueue(self, stream: Stream, message: Input | str) -> None:
+        if stream.slot is not None:
+            stream.queue.append(message)
             self._active[stream] = None
 
     def _close(self, stream: Stream) -> None:
         self._active.pop(stream, None)
-        if stream.place is not None:
-            self._free.append(stream.place)
-        stream.place = None
+        if stream.slot is not None:
+            self._free.append(stream.slot)
+        stream.slot = None
 
     def _run(self) -> None:
-        while self._listen():
+        while self._run_commands():
             streams = list(self._active)
             for stream in streams:
-                self._guard(stream, partial(self._proceed, stream))
-            self._send(streams)
-            for step in Operation:
-                chosen = [s for s in self._active if s.ask is not None and s.ask.operation is step]
-                groups = [chosen] if chosen and self._pool.together else [[stream] for stream in chosen]
+                self._guard(stream, partial(self._advance, stream))
+            self._send_replies(streams)
+            for operation in Operation:
+                pending = [s for s in self._active if s.request is not None and s.request.operation is operation]
+                groups = [pending] if pending and self._pool.together else [[stream] for stream in pending]
                 for group in groups:
-                    self._do(step, group)
+                    self._compute(operation, group)
 
-    def _listen(self) -> bool:
-        """Take all commands that there are, and wait for one if there is nothing else to do."""
+    def _run_commands(self) -> bool:
+        """All queued commands; waits for one if no session has work. False at the end."""
         try:
             command = self._commands.get(block=not self._active)
             while command is not None:
@@ -179,33 +177,35 @@ class Worker:
         except Empty:
             return True
 
-    def _proceed(self, stream: Stream) -> None:
+    def _advance(self, stream: Stream) -> None:
         now = time.monotonic()
-        for job in stream.proceed():
-            self._meter.read(len((job.words or "").split()), now - job.came)
-        stream.hurry(now)
-        if stream.ask is None:
+        for message in stream.advance():
+            self._metrics.count_message(len((message.words or "").split()), now - message.received)
+        stream.commit_overdue(now)
+        if stream.request is None:
             self._active.pop(stream, None)
 
-    def _do(self, step: Operation, streams: Sequence[Stream]) -> None:
-        """One step of all of them; if that fails, of each alone, so that only the culprit suffers."""
-        asks = [(stream.place, stream.ask.unit) for stream in streams if stream.ask and stream.place is not None]
-        began = time.monotonic()
+    def _compute(self, operation: Operation, streams: Sequence[Stream]) -> None:
+        """One operation for all; if it fails, for each alone, so that only the one that fails is ended."""
+        requests = [
+            (stream.slot, stream.request.unit) for stream in streams if stream.request and stream.slot is not None
+        ]
+        start = time.monotonic()
         try:
-            if step is Operation.BEGIN:
-                for stream, (place, _) in zip(streams, asks, strict=True):
-                    self._pool.use(place, stream.policy)
-            results = self._pool.do(step, asks)
+            if operation is Operation.BEGIN:
+                for stream, (slot, _) in zip(streams, requests, strict=True):
+                    self._pool.use(slot, stream.policy)
+            results = self._pool.do(operation, requests)
         except Exception as error:
             if len(streams) == 1:
                 self._fail(streams[0], error)
             else:
                 for stream in streams:
-                    self._do(step, [stream])
+                    self._compute(operation, [stream])
             return
-        self._meter.did(step, len(streams), time.monotonic() - began)
+        self._metrics.count_operation(operation, len(streams), time.monotonic() - start)
         for stream, result in zip(streams, results, strict=True):
-            self._guard(stream, partial(stream.answer, result))
+            self._guard(stream, partial(stream.handle_result, result))
 
     def _guard(self, stream: Stream, work: Callable[[], None]) -> None:
         try:
@@ -215,21 +215,20 @@ class Worker:
 
     def _fail(self, stream: Stream, error: Exception) -> None:
         log.error("a session failed: %s", error, exc_info=error)
-        stream.out.append((SessionError("internal", "the server failed in this session; begin another one"), False))
-        self._send([stream])
+        failure = SessionError("internal", "the server failed in this session; begin another one")
+        stream.replies.append((failure, False))
+        self._send_replies([stream])
         self._close(stream)
 
-    def _send(self, streams: Sequence[Stream]) -> None:
-        letters = [(stream.sink, stream.out) for stream in streams if stream.out]
+    def _send_replies(self, streams: Sequence[Stream]) -> None:
+        replies = [(stream.receiver, reply) for stream in streams for reply in stream.replies]
         for stream in streams:
-            stream.out = []
-        if letters:
-            # A loop that has been closed takes nothing more, and nobody is left to miss it.
-            with contextlib.suppress(RuntimeError):
-                self._deliver(partial(hand_out, letters))
+            stream.replies = []
+        if replies:
+            with contextlib.suppress(RuntimeError):  # the event loop is closed
+                self._deliver(partial(_deliver_all, replies))
 
 
-def hand_out(letters: Sequence[tuple[Sink, list[Letter]]]) -> None:
-    for sink, mine in letters:
-        for letter in mine:
-            sink(*letter)
+def _deliver_all(replies: Sequence[tuple[Receiver, Reply]]) -> None:
+    for receiver, (message, completes) in replies:
+        receiver(message, completes)

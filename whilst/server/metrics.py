@@ -42,32 +42,39 @@ def resident_bytes(process: int | str = "self") -> int:
 
 
 @dataclass
-class Meter:
-    folder: Path | None = None  # where workers leave their counts
+class Metrics:
+    folder: Path | None = None  # shared by the worker processes
     _values: dict[tuple[str, str], float] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def add(self, name: str, amount: float = 1, labels: str = "") -> None:
+    def _add(self, name: str, amount: float = 1, labels: str = "") -> None:
         with self._lock:
             self._values[name, labels] = self._values.get((name, labels), 0) + amount
 
-    def error(self, code: str) -> None:
-        self.add("whilst_errors_total", labels=f'code="{code}"')
+    def count_session(self, kind: str) -> None:
+        self._add("whilst_sessions")
+        self._add("whilst_sessions_total", labels=f'kind="{kind}"')
 
-    def did(self, step: Operation, rows: int, seconds: float) -> None:
-        labels = f'step="{step.name.lower()}"'
-        self.add("whilst_steps_total", 1, labels)
-        self.add("whilst_step_rows_total", rows, labels)
-        self.add("whilst_step_seconds_total", seconds, labels)
+    def count_session_end(self) -> None:
+        self._add("whilst_sessions", -1)
 
-    def read(self, words: int, seconds: float) -> None:
-        """A message has been taken in."""
-        self.add("whilst_source_words_total", words)
+    def count_error(self, code: str) -> None:
+        self._add("whilst_errors_total", labels=f'code="{code}"')
+
+    def count_operation(self, operation: Operation, rows: int, seconds: float) -> None:
+        labels = f'step="{operation.name.lower()}"'
+        self._add("whilst_steps_total", 1, labels)
+        self._add("whilst_step_rows_total", rows, labels)
+        self._add("whilst_step_seconds_total", seconds, labels)
+
+    def count_message(self, words: int, seconds: float) -> None:
+        """A client message has been processed."""
+        self._add("whilst_source_words_total", words)
         for bound in (*BUCKETS, math.inf):
             name = "+Inf" if bound == math.inf else f"{bound:g}"
-            self.add("whilst_message_seconds_bucket", float(seconds <= bound), f'le="{name}"')
-        self.add("whilst_message_seconds_sum", seconds)
-        self.add("whilst_message_seconds_count")
+            self._add("whilst_message_seconds_bucket", float(seconds <= bound), f'le="{name}"')
+        self._add("whilst_message_seconds_sum", seconds)
+        self._add("whilst_message_seconds_count")
 
     def samples(self) -> list[Sample]:
         with self._lock:
@@ -87,7 +94,7 @@ class Meter:
                 found[int(path.stem)] = [tuple(sample) for sample in json.loads(path.read_text(encoding="utf-8"))]
         return found
 
-    def text(self) -> str:
+    def render(self) -> str:
         lines: list[str] = []
         everyone = self._all()
         for family, (kind, about) in FAMILIES.items():

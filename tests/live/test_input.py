@@ -1,0 +1,219 @@
+"""Source words from bytes, however they are cut, and from hypotheses of a recogniser that change."""
+
+import functools
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from whilst.core.errors import UserError
+from whilst.live import input as live_input
+from whilst.live.input import (
+    BREAK,
+    MAX_LINE,
+    MAX_WORD,
+    HypothesisParser,
+    Parser,
+    PlainTextParser,
+    Utf8Decoder,
+    align_end,
+)
+
+
+def cut(data: bytes, offsets: list[int]) -> list[bytes]:
+    ends = sorted({min(offset, len(data)) for offset in offsets} | {0, len(data)})
+    return [data[a:b] for a, b in itertools.pairwise(ends)]
+
+
+def parse(parser: Parser, data: bytes, offsets: list[int]) -> list[str]:
+    decoder = Utf8Decoder("standard input")
+    words: list[str] = []
+    for chunk in [*cut(data, offsets), b""]:
+        for text in decoder.decode(chunk, last=not chunk):
+            words += parser.feed(text)
+    return words + parser.flush()
+
+
+def parse_whole(text: str, by_lines: bool) -> list[str]:
+    """The reference: all of the text at once."""
+    words: list[str] = []
+    lines = text.split("\n")
+    for number, line in enumerate(lines, start=1):
+        words += line.split()
+        if number < len(lines) and (by_lines or not line.split()):
+            words.append(BREAK)
+    return words
+
+
+texts = st.text(st.sampled_from("aé好 \n\t\r"), max_size=30)
+
+
+@given(texts, st.lists(st.integers(0, 60), max_size=8), st.booleans())
+def test_words_do_not_depend_on_chunks(text: str, offsets: list[int], by_lines: bool) -> None:
+    assert parse(PlainTextParser(by_lines), text.encode(), offsets) == parse_whole(text, by_lines)
+
+
+def test_white_space_ends_a_word() -> None:
+    parser = PlainTextParser()
+    chunks = ["hel", "lo wor", "ld\n", "\n", "bye"]
+    assert [list(parser.feed(chunk)) for chunk in chunks] == [[], ["hello"], ["world"], [BREAK], []]
+    assert parser.flush() == ["bye"]
+
+
+def test_a_byte_order_mark_is_dropped() -> None:
+    assert parse(PlainTextParser(), b"\xef\xbb\xbfone two", [1, 2]) == ["one", "two"]
+
+
+@pytest.mark.parametrize("offsets", [[], [9], [10], [3, 4, 9]])
+def test_invalid_utf8_is_located(offsets: list[int]) -> None:
+    with pytest.raises(UserError, match=r"standard input:2: not valid UTF-8 \(byte 0xff\)"):
+        parse(PlainTextParser(), b"one\ntwo \xff three", offsets)
+    with pytest.raises(UserError, match="standard input:1: not valid UTF-8"):
+        parse(PlainTextParser(), "é".encode()[:1], [])
+
+
+@pytest.mark.parametrize("end", ["", " ", "\n", "\nfour five\n"])
+def test_words_and_lines_are_bounded(end: str) -> None:
+    """Words before one that is too long are used; what follows it is not."""
+    parser: Parser = PlainTextParser()
+    words = parser.feed("one two\nthree " + "a" * (MAX_WORD + 1) + end)
+    assert [next(words) for _ in range(3)] == ["one", "two", "three"]
+    with pytest.raises(UserError, match="is it text"):
+        next(words)
+    assert parser.flush() == []
+    parser = HypothesisParser(print)
+    words = parser.feed("one\none two\n" + "a " * MAX_LINE + end)
+    assert next(words) == "one"
+    with pytest.raises(UserError, match="is it text"):
+        next(words)
+    assert parser.flush() == ["two"]
+
+
+def test_text_before_an_invalid_byte_is_used() -> None:
+    texts = Utf8Decoder("standard input").decode(b"\xef\xbb\xbfone two \xffthree")
+    assert next(texts) == "one two "
+    with pytest.raises(UserError, match="standard input:1"):
+        next(texts)
+
+
+def parse_hypotheses(lines: list[str], agreement: int = 2) -> tuple[list[list[str]], list[str]]:
+    """The words that each line makes final, with those at the end of the input, and the notes."""
+    notes: list[str] = []
+    parser = HypothesisParser(notes.append, agreement)
+    return [list(parser.feed(line + "\n")) for line in lines] + [parser.flush()], notes
+
+
+def flat(lists: list[list[str]]) -> list[str]:
+    return [word for words in lists for word in words]
+
+
+def test_a_word_is_final_when_two_lines_have_it() -> None:
+    final, notes = parse_hypotheses(["the", "the quick", "the quick brown", "the quick brow fox", "", "so"])
+    assert final == [[], ["the"], ["quick"], [], ["brow", "fox", BREAK], [], ["so"]]
+    assert notes == []
+
+
+def test_a_final_word_that_changes_is_skipped() -> None:
+    final, notes = parse_hypotheses(["I", "I scream", "ice cream", "ice cream is", "ice cream is good"])
+    assert flat(final) == ["I", "cream", "is", "good"]
+    assert notes == ["heard 'I', which is now 'ice': it was translated already"]
+
+
+def test_a_changed_word_is_reported_once() -> None:
+    final, notes = parse_hypotheses(["a b c", "a b c", "a x c", "a x c d", "a b c d", "a x c d e", "a x c d e"])
+    assert flat(final) == ["a", "b", "c", "d", "e"]
+    assert len(notes) == 1
+
+
+def test_insertions_and_deletions_do_not_shift_the_rest() -> None:
+    assert flat(parse_hypotheses(["a b c", "a b c", "a new b c", "a new b c d", "a new b c d"])[0]) == [
+        "a",
+        "b",
+        "c",
+        "d",
+    ]
+    assert flat(parse_hypotheses(["a b c", "a b c", "a c d", "a c d e", "a c d e"])[0]) == ["a", "b", "c", "d", "e"]
+
+
+def test_case_and_punctuation_are_no_change() -> None:
+    final, notes = parse_hypotheses(
+        ["hello world", "hello world", "Hello, world.", "Hello, world. Yes", "Hello, world. Yes"]
+    )
+    assert flat(final) == ["hello", "world", "Yes"]
+    assert notes == []
+
+
+def test_a_short_line_without_common_words_is_another_utterance() -> None:
+    final, notes = parse_hypotheses(["so this is it", "so this is it", "well", "well then"])
+    assert flat(final) == ["so", "this", "is", "it", BREAK, "well", "then"]
+    assert notes == []
+
+
+def test_agreement_is_at_least_one_line() -> None:
+    with pytest.raises(UserError, match="--keep"):
+        HypothesisParser(print, 0)
+    assert parse_hypotheses(["a", "a b"], agreement=1)[0] == [["a"], ["b"], []]
+
+
+letters = st.sampled_from("abc")
+recogniser = st.lists(st.lists(letters, max_size=6).map(" ".join), max_size=12)
+
+
+@given(recogniser, st.integers(1, 4))
+def test_final_words_are_in_all_of_the_last_lines(lines: list[str], agreement: int) -> None:
+    """Whatever a recogniser does, unless the utterance ends there."""
+    final, notes = parse_hypotheses(lines, agreement)
+    for number, (line, words) in enumerate(zip(lines, final, strict=False)):
+        if line and BREAK not in words:
+            last = lines[max(0, number - agreement + 1) : number + 1]
+            assert not words or len(last) == agreement
+            assert all(word in line.split() for line in last for word in words)
+    assert len(notes) <= len(flat(final)), "once for each word at most"
+
+
+@given(st.lists(st.integers(0, 3), max_size=20), st.lists(st.integers(0, 3), max_size=20), st.integers(2, 4))
+def test_a_tail_that_changes_in_every_line_is_never_final(
+    grow: list[int], noise: list[int], agreement: int
+) -> None:
+    lines: list[str] = []
+    truth = [f"w{n}" for n in range(sum(grow))]
+    for end, count in zip(itertools.accumulate(grow), noise, strict=False):
+        lines.append(" ".join([*truth[:end], *(f"no{len(lines)}.{n}" for n in range(count))]))
+    lines = [line for line in lines if line]
+    final, notes = parse_hypotheses([*lines, " ".join(truth)], agreement) if truth else ([], [])
+    assert flat(final) == truth
+    assert notes == []
+
+
+@given(st.lists(letters, max_size=24), st.lists(letters, max_size=24))
+def test_alignment_equals_the_full_edit_distance(old: list[str], new: list[str]) -> None:
+
+    @functools.cache
+    def distance(a: int, b: int) -> int:
+        """Between the first words of each."""
+        if not a or not b:
+            return a + b
+        changed = old[a - 1] != new[b - 1]
+        return min(distance(a - 1, b) + 1, distance(a, b - 1) + 1, distance(a - 1, b - 1) + changed)
+
+    costs = [distance(len(old), n) for n in range(len(new) + 1)]
+    end, cost = align_end(old, new)
+    assert cost == costs[end] == min(costs)
+    assert all(abs(n - len(old)) >= abs(end - len(old)) for n, other in enumerate(costs) if other == cost)
+
+
+def test_few_edits_of_a_long_line_take_linear_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    old = [f"w{n}" for n in range(10_000)]
+    new = [*old[:3], "more", *old[3:], "and", "on"]
+    cells = 0
+    distances = live_input._banded_edit_distances
+
+    def counted(left: list[str], right: list[str], band: int) -> dict[int, int]:
+        nonlocal cells
+        cells += len(left) * (2 * band + 1)
+        return distances(left, right, band)
+
+    monkeypatch.setattr(live_input, "_banded_edit_distances", counted)
+    assert align_end(old, new) == (10_001, 1)
+    assert cells < 100 * len(old)

@@ -1,0 +1,206 @@
+"""Source words from a byte stream: plain text, or the growing hypotheses of a speech recogniser.
+
+Decoding and parsing are generators: input up to an error is used before the error is raised.
+"""
+
+import abc
+import codecs
+import itertools
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+
+from whilst.core.errors import UserError
+
+BREAK = ""  # stands among the words where a sentence ends
+DEFAULT_AGREEMENT = 2  # hypotheses in a row that must agree on a word
+MAX_WORD = 1_000  # characters
+MAX_LINE = 100_000  # characters of a hypothesis
+RESTART_WORDS = 4  # a hypothesis of at least this length is followed by another utterance if half of it is gone
+
+_PUNCTUATION = ".,;:!?…\"'“”‘’«»()[]"  # noqa: RUF001
+
+
+class Utf8Decoder:
+    """Incremental UTF-8 decoder; a byte order mark is dropped."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._line = 1
+        self._decoder = codecs.getincrementaldecoder("utf-8-sig")()
+
+    def decode(self, chunk: bytes, last: bool = False) -> Iterator[str]:
+        message = ""
+        try:
+            text = self._decoder.decode(chunk, last)
+        except UnicodeDecodeError as error:
+            text = error.object[: error.start].decode("utf-8-sig")
+            line = self._line + text.count("\n")
+            byte = f"byte 0x{error.object[error.start]:02x}"
+            message = f"{self._name}:{line}: not valid UTF-8 ({byte}); convert it, for example with iconv -t UTF-8"
+        self._line += text.count("\n")
+        yield text
+        if message:
+            raise UserError(message)
+
+
+class Parser(abc.ABC):
+    @abc.abstractmethod
+    def feed(self, text: str) -> Iterator[str]:
+        """The words that are final with this text."""
+
+    @abc.abstractmethod
+    def flush(self) -> list[str]:
+        """The words that become final as no more text follows."""
+
+
+class PlainTextParser(Parser):
+    """A word is final when white space follows. An empty line ends a sentence; with `by_lines` every line does."""
+
+    def __init__(self, by_lines: bool = False) -> None:
+        self._by_lines = by_lines
+        self._partial_word = ""
+        self._line_has_words = False
+
+    def feed(self, text: str) -> Iterator[str]:
+        *lines, last = (self._partial_word + text).split("\n")
+        words: list[str] = []
+        for line in lines:
+            found = line.split()
+            words += found
+            if self._by_lines or not (found or self._line_has_words):
+                words.append(BREAK)
+            self._line_has_words = False
+        found = last.split()
+        self._partial_word = found.pop() if found and not last[-1].isspace() else ""
+        self._line_has_words = self._line_has_words or bool(found)
+        words += found
+        too_long = any(len(word) > MAX_WORD for word in (*words, self._partial_word))
+        if too_long:
+            self._partial_word = ""
+        yield from itertools.takewhile(lambda word: len(word) <= MAX_WORD, words)
+        if too_long:
+            raise UserError(f"standard input: a word of more than {MAX_WORD} characters; is it text?")
+
+    def flush(self) -> list[str]:
+        words, self._partial_word = self._partial_word.split(), ""
+        return words
+
+
+class HypothesisParser(Parser):
+    """Each line is the whole hypothesis so far, whose end may still change.
+
+    A word is final when `agreement` lines in a row have it and all words before it. An empty line, or one that
+    starts another utterance, makes the whole previous line final. `notify` is called if a final word changes later.
+    """
+
+    def __init__(self, notify: Callable[[str], None], agreement: int = DEFAULT_AGREEMENT) -> None:
+        if agreement < 1:
+            raise UserError(f"--keep {agreement}: must be at least 1")
+        self._notify, self._agreement = notify, agreement
+        self._partial_line = ""
+        self._start_utterance()
+
+    def _start_utterance(self) -> None:
+        self._lines: deque[list[str]] = deque(maxlen=self._agreement)
+        self._final: list[str] = []
+        self._reported: set[int] = set()  # indices of final words whose change was reported
+
+    def feed(self, text: str) -> Iterator[str]:
+        *lines, self._partial_line = (self._partial_line + text).split("\n")
+        for line in lines:
+            self._check_length(line)
+            yield from self._parse(line.split())
+        self._check_length(self._partial_line)
+
+    def _check_length(self, line: str) -> None:
+        if len(line) > MAX_LINE:
+            self._partial_line = ""
+            raise UserError(f"standard input: a line of more than {MAX_LINE} characters; is it text?")
+
+    def flush(self) -> list[str]:
+        line, self._partial_line = self._partial_line.split(), ""
+        return (self._parse(line) if line else []) + self._end_utterance()
+
+    def _parse(self, line: list[str]) -> list[str]:
+        if not line:
+            return [*self._end_utterance(), BREAK]
+        words = []
+        if self._lines and starts_utterance(self._lines[-1], line):
+            words = [*self._end_utterance(), BREAK]
+        self._lines.append(line)
+        start = self._end_of_final(line)
+        agreed = common_prefix(self._lines) if len(self._lines) == self._agreement else 0
+        self._final += line[start:agreed]
+        return words + line[start:agreed]
+
+    def _end_utterance(self) -> list[str]:
+        line = self._lines[-1] if self._lines else []
+        words = line[self._end_of_final(line) :]
+        self._start_utterance()
+        return words
+
+    def _end_of_final(self, line: list[str]) -> int:
+        """The index in the line after the words that were final before; reports those that have changed."""
+        same = common_prefix([list(map(normalise, self._final)), list(map(normalise, line))])
+        if same in (len(self._final), len(line)):  # a shorter line may grow again
+            return len(self._final)
+        old, new = self._final[same:], line[same:]
+        end, edits = align_end(old, new)
+        changed = [n for n, (a, b) in enumerate(zip(old, new, strict=False)) if normalise(a) != normalise(b)]
+        if end == len(old) and edits == len(changed):  # substitutions only: compare with the new words from now on
+            for n in changed:
+                self._report(same + n, new[n])
+                self._final[same + n] = new[n]
+        else:
+            self._report(same, new[0])
+        return same + end
+
+    def _report(self, index: int, new: str) -> None:
+        if index not in self._reported:
+            self._reported.add(index)
+            self._notify(f"heard {self._final[index]!r}, which is now {new!r}: it was translated already")
+
+
+def normalise(word: str) -> str:
+    """Without case and punctuation, which change as a hypothesis grows."""
+    return word.strip(_PUNCTUATION).casefold() or word
+
+
+def common_prefix(lines: Sequence[Sequence[str]]) -> int:
+    """The length of the longest common prefix."""
+    columns = zip(*lines, strict=False)
+    return sum(1 for _ in itertools.takewhile(lambda words: len(set(words)) == 1, columns))
+
+
+def starts_utterance(before: list[str], line: list[str]) -> bool:
+    """Whether a line is another utterance rather than a correction: much shorter, with no word in common."""
+    shorter = len(before) >= RESTART_WORDS and 2 * len(line) <= len(before)
+    return shorter and set(map(normalise, before)).isdisjoint(map(normalise, line))
+
+
+def align_end(old: Sequence[str], new: Sequence[str]) -> tuple[int, int]:
+    """The prefix length of `new` with the fewest edits from `old`, and these edits.
+
+    Of equal ones the nearest to len(old). The band of the edit distance grows until it holds the result.
+    """
+    left, right = list(map(normalise, old)), list(map(normalise, new))
+    band = 4
+    while True:
+        costs = _banded_edit_distances(left, right, band)
+        end = min(costs, key=lambda n: (costs[n], abs(n - len(old))), default=0)
+        if costs and costs[end] <= band:
+            return end, costs[end]
+        band *= 4
+
+
+def _banded_edit_distances(old: Sequence[str], new: Sequence[str], band: int) -> dict[int, int]:
+    """Edits from all of `old` to new[:n], by n. Exact up to `band`: k edits stay within k of the diagonal."""
+    infinite = len(old) + len(new) + 1
+    costs = {n: n for n in range(min(band, len(new)) + 1)}
+    for count, word in enumerate(old, start=1):
+        row: dict[int, int] = {}
+        for n in range(max(0, count - band), min(len(new), count + band) + 1):
+            substituted = costs.get(n - 1, infinite) + (n == 0 or word != new[n - 1])
+            row[n] = min(substituted, costs.get(n, infinite) + 1, row.get(n - 1, infinite) + 1)
+        costs = row
+    return costs

@@ -1,0 +1,174 @@
+"""Sessions between their connections and the worker. All of it runs in the event loop."""
+
+import asyncio
+import hmac
+import time
+import uuid
+from dataclasses import dataclass
+
+from starlette.datastructures import Headers
+
+from whilst import __version__
+from whilst.core.errors import UserError
+from whilst.server.metrics import Metrics
+from whilst.server.protocol import Finish, Limits, Message, MessageCounter, SessionError, Words, shorten
+from whilst.server.served import Served
+from whilst.server.worker import Input, Stream, Worker
+
+
+@dataclass(frozen=True)
+class AccessControl:
+    token: str = ""  # empty: none is required
+    origins: tuple[str, ...] = ()  # of pages that may connect, besides the server's own; "*": any
+
+    def check_origin(self, headers: Headers) -> None:
+        """Only browsers send the header."""
+        origin = headers.get("origin")
+        if origin is None or "*" in self.origins or origin in self.origins:
+            return
+        if origin.partition("://")[2] != headers.get("host"):
+            message = f"a page of {shorten(origin)} may not connect here; start the server with --origin"
+            raise SessionError("origin", message)
+
+    def check_token(self, headers: Headers, token: str = "") -> None:
+        """In the header, or else the one given."""
+        scheme, _, credentials = headers.get("authorization", "").partition(" ")
+        # Starlette decodes headers as Latin-1.
+        given = credentials.strip().encode("latin-1") if scheme.lower() == "bearer" else token.encode()
+        if self.token and not hmac.compare_digest(given, self.token.encode()):
+            message = "a wrong token or none; send `Authorization: Bearer …`, or token in start"
+            raise SessionError("unauthorized", message)
+
+
+def shutdown_error() -> SessionError:
+    return SessionError("shutdown", "the server is being stopped; connect again in a moment")
+
+
+class ClientSession:
+    def __init__(self, manager: "SessionManager", policy: str) -> None:
+        self.manager, self.policy = manager, policy
+        self.stream = Stream(manager.served.text, policy, self._receive)
+        self.outbox: asyncio.Queue[Message | SessionError] = asyncio.Queue()
+        self.stopped: asyncio.Future[SessionError] = asyncio.get_running_loop().create_future()
+        self._id = uuid.uuid4().hex
+        self._counter = MessageCounter(manager.limits)
+        self._pending = 0  # inputs that the worker has not completed
+        self._in_sentence = False  # words came after the last finish
+        self._progress = asyncio.Event()
+
+    def _receive(self, message: Message | SessionError, completes: bool) -> None:
+        """From the worker."""
+        self._pending -= completes
+        self._progress.set()
+        self.outbox.put_nowait(message)
+
+    def ready_message(self) -> Message:
+        served = self.manager.served
+        return {
+            "type": "ready",
+            "session": self._id,
+            "version": __version__,
+            "model": {"name": served.name, "source": served.source, "target": served.target},
+            "latency": self.policy,
+            "latencies": [{"name": name, "policy": policy} for name, policy in served.latencies.items()],
+            "limits": self.manager.limits.to_message(),
+        }
+
+    def set_latency(self, latency: str) -> None:
+        """From the next sentence on."""
+        self.policy = self.manager.find_policy(latency)
+        self.manager.worker.send(self.stream, self.policy)
+
+    def add(self, message: Words | Finish) -> None:
+        self._counter.check(message)
+        self._send_input(message.text if isinstance(message, Words) else None)
+
+    def _send_input(self, words: str | None) -> None:
+        self._pending += 1
+        self._in_sentence = words is not None
+        self.manager.worker.send(self.stream, Input(self._counter.seq, words, time.monotonic()))
+
+    async def wait_for_backlog(self) -> None:
+        """Back-pressure: until few messages wait to be processed or sent."""
+        backlog = self.manager.limits.backlog
+        while self._pending >= backlog or self.outbox.qsize() >= backlog:
+            self._progress.clear()
+            await self._progress.wait()
+
+    async def next_message(self) -> Message:
+        """To be sent; call `outbox.task_done` then. Raises the error that ended the session in the worker."""
+        message = await self.outbox.get()
+        self._progress.set()
+        if isinstance(message, SessionError):
+            raise message
+        return message
+
+    async def drain(self) -> None:
+        """Finish the sentence, and wait until all messages have been sent."""
+        if self._in_sentence:
+            self._send_input(None)
+        while self._pending:
+            self._progress.clear()
+            await self._progress.wait()
+        await self.outbox.join()
+
+    def stop(self, error: SessionError) -> None:
+        if not self.stopped.done():
+            self.stopped.set_result(error)
+
+
+class SessionManager:
+    """The sessions of a process, its worker, and their limits."""
+
+    worker: Worker
+
+    def __init__(self, served: Served, limits: Limits, access: AccessControl, metrics: Metrics) -> None:
+        self.served, self.limits, self.access, self.metrics = served, limits, access, metrics
+        self.sessions: set[ClientSession] = set()
+        self.handshakes = 0  # connections without a start message so far
+        self.stopping = False
+
+    def start(self) -> None:
+        loop = asyncio.get_running_loop()
+        pool = self.served.pool(self.limits.sessions)
+        self.worker = Worker(pool, self.limits.sessions, loop.call_soon_threadsafe, self.metrics)
+        self.worker.start()
+
+    def find_policy(self, latency: str) -> str:
+        try:
+            return self.served.policy(latency)
+        except UserError as error:
+            raise SessionError("protocol", str(error), fatal=False) from None
+
+    def check_open(self, count: int) -> None:
+        """Whether there may be one more than `count`."""
+        if self.stopping:
+            raise shutdown_error()
+        if count >= self.limits.sessions:
+            message = f"{self.limits.sessions} sessions are open, and no more are taken; try again later"
+            raise SessionError("too_many_sessions", message)
+
+    def open(self, kind: str, policy: str) -> ClientSession:
+        self.check_open(len(self.sessions))
+        session = ClientSession(self, policy)
+        self.sessions.add(session)
+        self.worker.open(session.stream)
+        self.metrics.count_session(kind)
+        return session
+
+    def close(self, session: ClientSession) -> None:
+        self.sessions.discard(session)
+        self.worker.close(session.stream)
+        self.metrics.count_session_end()
+
+    async def drain(self) -> None:
+        """Open no more sessions, and end those that are open once their words are translated."""
+        self.stopping = True
+        for session in self.sessions:
+            session.stop(shutdown_error())
+        deadline = time.monotonic() + 2 * self.limits.drain
+        while self.sessions and time.monotonic() < deadline:
+            await asyncio.sleep(0.02)
+
+    async def stop(self) -> None:
+        await asyncio.to_thread(self.worker.stop)

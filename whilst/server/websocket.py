@@ -1,0 +1,165 @@
+"""WebSocket /v1/stream: one session from its handshake to its close."""
+
+import asyncio
+import time
+from typing import Any
+
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from whilst.server.protocol import (
+    DRAINED,
+    ClientMessage,
+    Limits,
+    Message,
+    MessageEncoder,
+    SessionError,
+    Start,
+    parse_message,
+)
+from whilst.server.sessions import ClientSession, SessionManager
+
+ABORT = "whilst.abort"  # extension of the ASGI scope: closes the connection without a handshake (run.py)
+
+
+class SlowClientError(Exception):
+    """The client does not read what is sent."""
+
+
+class Connection:
+    def __init__(self, websocket: WebSocket, limits: Limits) -> None:
+        self.headers = websocket.headers
+        self._websocket, self._limits = websocket, limits
+        self._encoder = MessageEncoder()
+
+    async def send(self, message: Message) -> None:
+        try:
+            async with asyncio.timeout(self._limits.send):
+                await self._websocket.send_text(self._encoder.encode(message, time.monotonic()))
+        except TimeoutError:
+            raise SlowClientError from None
+
+    async def receive(self) -> ClientMessage:
+        message = await self._websocket.receive()
+        if message["type"] == "websocket.disconnect":
+            raise WebSocketDisconnect(message.get("code", 1005))
+        frame: str | bytes | None = message.get("text")
+        return parse_message(message["bytes"] if frame is None else frame, self._limits)
+
+    async def close(self, error: SessionError) -> None:
+        await self.send(error.to_message())
+        await self._websocket.close(error.close_code)
+
+    def abort(self) -> None:
+        for abort in self._websocket.scope.get("extensions", {}).get(ABORT, {}).values():
+            abort()
+
+
+async def handle_websocket(manager: SessionManager, websocket: WebSocket) -> None:
+    await websocket.accept()
+    connection = Connection(websocket, manager.limits)
+    try:
+        try:
+            await run_session(manager, connection)
+        except SessionError as error:
+            manager.metrics.count_error(error.code)
+            await connection.close(error)
+    except SlowClientError:
+        manager.metrics.count_error("slow")
+        connection.abort()
+    except WebSocketDisconnect:
+        pass
+
+
+async def run_session(manager: SessionManager, connection: Connection) -> None:
+    """Ends with an exception: an error, or the client's disconnect."""
+    manager.access.check_origin(connection.headers)
+    manager.check_open(manager.handshakes)
+    manager.handshakes += 1
+    try:
+        async with asyncio.timeout(manager.limits.handshake):
+            policy = await handshake(manager, connection)
+    except TimeoutError:
+        seconds = manager.limits.handshake
+        raise SessionError("idle", f"no start message within {seconds:g} seconds; send one at once") from None
+    finally:
+        manager.handshakes -= 1
+    session = manager.open("stream", policy)
+    try:
+        await connection.send(session.ready_message())
+        await exchange(session, connection)
+    finally:
+        manager.close(session)
+
+
+async def handshake(manager: SessionManager, connection: Connection) -> str:
+    """The policy of the client's start message; after an unknown latency it may send another."""
+    while True:
+        message = await connection.receive()
+        if not isinstance(message, Start):
+            raise SessionError("protocol", 'the first message must be {"type":"start"}')
+        manager.access.check_token(connection.headers, message.token)
+        try:
+            return manager.find_policy(message.latency)
+        except SessionError as error:
+            await connection.send(error.to_message())
+
+
+async def exchange(session: ClientSession, connection: Connection) -> None:
+    """Both directions at once, until an error; some errors are sent after the words so far are translated."""
+    receiving = asyncio.create_task(receive_messages(session, connection))
+    sending = asyncio.create_task(send_messages(session, connection))
+    tasks = {receiving, sending}
+    try:
+        ends: list[asyncio.Future[Any]] = [receiving, sending, session.stopped]
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        error = end_reason(session, receiving, sending)
+        if error.code in DRAINED:
+            receiving.cancel()
+            draining = asyncio.create_task(session.drain())
+            tasks.add(draining)
+            seconds = session.manager.limits.drain
+            await asyncio.wait({draining, sending}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            if sending.done():
+                sending.result()
+        raise error
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def end_reason(session: ClientSession, receiving: asyncio.Task[None], sending: asyncio.Task[None]) -> SessionError:
+    """The error that ended a task or stopped the session; other exceptions are raised."""
+    try:
+        for task in (sending, receiving):
+            if task.done():
+                task.result()
+    except SessionError as error:
+        return error
+    return session.stopped.result()
+
+
+async def receive_messages(session: ClientSession, connection: Connection) -> None:
+    idle = session.manager.limits.idle
+    while True:
+        await session.wait_for_backlog()
+        try:
+            async with asyncio.timeout(idle):
+                message = await connection.receive()
+        except TimeoutError:
+            error = f"no message for {idle:g} seconds; connect again when there is one"
+            raise SessionError("idle", error) from None
+        if not isinstance(message, Start):
+            session.add(message)
+            continue
+        try:
+            session.set_latency(message.latency)
+            session.outbox.put_nowait(session.ready_message())
+        except SessionError as error:
+            session.outbox.put_nowait(error.to_message())
+
+
+async def send_messages(session: ClientSession, connection: Connection) -> None:
+    while True:
+        await connection.send(await session.next_message())
+        session.outbox.task_done()
