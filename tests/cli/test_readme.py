@@ -5,13 +5,11 @@ import re
 import shutil
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import pytest
 
-from whilst.core.config import build, to_table
-from whilst.core.settings import Recipe
+from tests.helpers import settings_page
 from whilst.data import toy
 
 ROOT = Path(__file__).parents[2]
@@ -104,17 +102,13 @@ def test_commands_of_the_tutorial_run(tmp_path: Path) -> None:
     assert all((tmp_path / "runs/mine" / name).is_file() for name in made)
 
 
-def test_configuration_page_lists_every_setting_with_its_default() -> None:
-    page = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
-    block = re.search(r"```toml\n(.*?)```", page, flags=re.DOTALL)
-    assert block is not None
-    table = tomllib.loads(block[1])
-    assert build(Recipe, table) == Recipe()
-    for section, settings in to_table(Recipe()).items():
-        names = settings if isinstance(settings, dict) else {}
-        for name, value in names.items():
-            listed = name in table[section] if value is not None else f"# {name} = " in block[1]
-            assert listed, f"{section}.{name} is missing in docs/configuration.md"
+def test_configuration_page_is_up_to_date() -> None:
+    page = settings_page.PAGE.read_text(encoding="utf-8")
+    assert settings_page.updated(page) == page, "run python -m tests.helpers.settings_page"
+
+
+def test_every_setting_has_a_description() -> None:
+    assert [name for name, comment in settings_page.comments().items() if not comment] == []
 
 
 def test_links_of_the_documents_lead_somewhere() -> None:
