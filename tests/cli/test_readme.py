@@ -8,8 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer
+from typer.core import TyperCommand, TyperGroup
 
 from tests.helpers import settings_page
+from whilst.cli.main import app
 from whilst.data import toy
 
 ROOT = Path(__file__).parents[2]
@@ -35,6 +38,20 @@ WHILST = """#!/bin/sh
 case $1 in prepare|train) exec {python} -m whilst "$@" {smaller};; esac
 exec {python} -m whilst "$@"
 """
+PAGES = "README.md", "CONTRIBUTING.md", "results/README.md"
+DOCUMENTS = [*(ROOT / name for name in PAGES), *ROOT.glob("docs/*.md")]
+
+
+def commands(command: TyperGroup | TyperCommand, name: str) -> dict[str, set[str]]:
+    """Full names of the commands of a group, with their options."""
+    if isinstance(command, TyperCommand):
+        options = [option for part in command.params for option in [*part.opts, *part.secondary_opts]]
+        return {name: {"--help", *options}}
+    found: dict[str, set[str]] = {name: {"--help"}}
+    for key, part in command.commands.items():
+        assert isinstance(part, TyperGroup | TyperCommand)
+        found |= commands(part, f"{name} {key}")
+    return found
 
 
 def blocks(document: str, language: str) -> list[str]:
@@ -107,12 +124,34 @@ def test_configuration_page_is_up_to_date() -> None:
     assert settings_page.updated(page) == page, "run python -m tests.helpers.settings_page"
 
 
-def test_every_setting_has_a_description() -> None:
-    assert [name for name, comment in settings_page.comments().items() if not comment] == []
+@pytest.mark.parametrize(
+    ("path", "code"),
+    [
+        ("whilst/policy/wait_k.py", "view.read >= view.written + self.k"),
+        ("whilst/policy/agent.py", "threshold"),
+        ("whilst/decoding/loop.py", "def step"),
+    ],
+)
+def test_readme_points_to_the_code_that_decides(path: str, code: str) -> None:
+    assert path in (ROOT / "README.md").read_text(encoding="utf-8")
+    assert code in (ROOT / path).read_text(encoding="utf-8")
+
+
+def test_commands_in_the_documents_exist() -> None:
+    group = typer.main.get_command(app)
+    assert isinstance(group, TyperGroup)
+    known = commands(group, "whilst")
+    command = re.compile(r"(?:^ {4}|`|^)(?:echo .*\| |\w+=\S+ )?(whilst [^`\n|#]*)", flags=re.MULTILINE)
+    for page in DOCUMENTS:
+        for line in command.findall(page.read_text(encoding="utf-8").replace("\\\n", " ")):
+            name = max((name for name in known if f"{line} ".startswith(f"{name} ")), key=len)
+            assert name != "whilst" or line.split()[1][0] == "-", f"{page.name}: {line}"
+            options = set(re.findall(r"(?<= )--[a-z][a-z-]*", line))
+            assert options <= known[name], f"{page.name}: {line}"
 
 
 def test_links_of_the_documents_lead_somewhere() -> None:
-    for page in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "results/README.md", *ROOT.glob("docs/*.md")):
+    for page in DOCUMENTS:
         for link in re.findall(r"\]\(([^)#]+)", page.read_text(encoding="utf-8")):
             if "://" not in link:
                 assert (page.parent / link).exists(), f"{page.name}: {link}"
