@@ -124,6 +124,10 @@ def test_configuration_page_is_up_to_date() -> None:
     assert settings_page.updated(page) == page, "run python -m tests.helpers.settings_page"
 
 
+def test_every_setting_has_a_description() -> None:
+    assert [row for row in settings_page.tables().splitlines() if row.endswith("|  |")] == []
+
+
 @pytest.mark.parametrize(
     ("path", "code"),
     [

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from whilst.core import settings
-from whilst.core.settings import Recipe
+from whilst.core.settings import Recipe, Role, names_with
 
 PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
 BEGIN, END = "<!-- generated from whilst/core/settings.py -->\n", "<!-- end of generated part -->\n"
@@ -60,9 +60,11 @@ def toml(value: Any) -> str:
 
 
 def sentence(comment: str) -> str:
-    """A comment as the text of a table's cell."""
+    """A comment as the text of a table's cell. It may begin with a value, which stays as it is."""
     escaped = comment.replace("|", "\\|").replace("<", "&lt;").replace("&apos;", "&amp;apos;")
-    return escaped[:1].upper() + escaped[1:]
+    first = escaped.split(" ")[0]
+    start = escaped[:1] if len(first) == 1 or first.endswith(":") else escaped[:1].upper()
+    return f"{start}{escaped[1:].removesuffix('.')}." if escaped else ""
 
 
 def sections(kind: type = Recipe, name: str = "") -> typing.Iterator[tuple[str, type]]:
@@ -114,7 +116,12 @@ def tables() -> str:
                     sentence(texts[kind.__name__, field.name]),
                 )
                 lines.append(f"| {' | '.join(cells)} |\n")
-    return "".join([*lines, "\n", END])
+    names = [
+        name for name in sorted(names_with(Role.RESUME)) if not name.startswith(("agent", "evaluate", "search"))
+    ]
+    resume = ", ".join(f"`{name}`" for name in names)
+    lines.append(f"\n### When a run is resumed\n\nThese may differ: all of [evaluate], and {resume}.\n")
+    return "".join([*lines, END])
 
 
 def updated(page: str) -> str:

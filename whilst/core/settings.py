@@ -50,24 +50,24 @@ class Data:
 
     dataset: Annotated[str, Role.PLACE] = "data/dataset"  # folder that `prepare` writes and `train` reads
     source: str = "src"  # language codes, used in file names and by Moses
-    target: str = "tgt"
+    target: str = "tgt"  # as `source`
     corpus: str = ""  # a known corpus: toy, iwslt15 or iwslt14; empty: the files below
     # Folder of the files; with a known corpus, a local copy that is read instead of the public archive.
     folder: Annotated[str, Role.PLACE | Role.RESUME] = ""
     # Two aligned files (source, target) or one TSV, relative to `folder`; further pairs are appended.
     train: Annotated[tuple[str, ...], Role.PLACE | Role.RESUME] = ()
-    valid: Annotated[tuple[str, ...], Role.PLACE | Role.RESUME] = ()
-    test: Annotated[tuple[str, ...], Role.PLACE | Role.RESUME] = ()
+    valid: Annotated[tuple[str, ...], Role.PLACE | Role.RESUME] = ()  # as `train`
+    test: Annotated[tuple[str, ...], Role.PLACE | Role.RESUME] = ()  # as `train`
     toy_pairs: int = 20_000  # training pairs of the toy corpus
-    toy_seed: int = 1
+    toy_seed: int = 1  # of the toy corpus
     unescape: Annotated[bool, Role.CLEANING] = False  # &apos; -> '
     moses: Annotated[bool, Role.CLEANING] = False  # Moses tokeniser (needs the extra `moses`)
     # Convert tokenised text to raw text, for models of raw text (needs the extra `moses`).
     detokenise: Annotated[bool, Role.CLEANING] = False
     # Names or patterns of files above that are tokenised already; `moses` does not apply to them.
     tokenised: Annotated[tuple[str, ...], Role.CLEANING] = ()
-    lowercase: Annotated[bool, Role.CLEANING] = False
-    units: Literal["word", "bpe", "sentencepiece"] = "bpe"
+    lowercase: Annotated[bool, Role.CLEANING] = False  # lower-case the text
+    units: Literal["word", "bpe", "sentencepiece"] = "bpe"  # what the vocabulary consists of
     joint: bool = True  # learn one set of merges or pieces on both languages
     size: int = 10_000  # BPE merges or SentencePiece pieces
     codes: Annotated[str, Role.PLACE] = ""  # file of subword-nmt codes, used instead of learning merges
@@ -92,13 +92,14 @@ class Data:
 class Model:
     """The paper's Transformer."""
 
-    width: int = 512
-    heads: int = 4
-    encoder_layers: int = 6
-    decoder_layers: int = 6
-    feed_forward: int = 1024
-    dropout: float = 0.3
-    norm: Literal["pre", "post"] = "pre"
+    width: int = 512  # of embeddings and hidden states
+    heads: int = 4  # of every attention
+    encoder_layers: int = 6  # number of layers
+    decoder_layers: int = 6  # number of layers
+    feed_forward: int = 1024  # width inside the feed-forward layers
+    dropout: float = 0.3  # probability
+    norm: Literal["pre", "post"] = "pre"  # layer normalisation before or after each sub-layer
+    # causal: a token sees those before it. bidirectional: all of them; for full-sentence models only.
     encoder: Literal["causal", "bidirectional"] = "causal"
     # reads: cross-attention sees all source tokens read so far. monotone: each head has its own reads (MMA).
     cross: Literal["reads", "monotone"] = "reads"
@@ -121,7 +122,7 @@ class Objective:
     draw: Literal["batch", "sentence"] = "sentence"  # multi-path: one k per batch (paper) or per sentence
     longest: int = 0  # multi-path: the largest k; 0: the source length (paper)
     whole: float = 0.0  # multi-path: share of sentences whose whole source is read first, regardless of `longest`
-    label_smoothing: float = 0.1
+    label_smoothing: float = 0.1  # weight of the uniform distribution
     # Weight of R-Drop, the divergence between two passes with different dropout. Doubles the cost of an update.
     r_drop: float = 0.0
     # Share of the loss that is the divergence from the model's own prediction given the whole source.
@@ -149,22 +150,22 @@ class Train:
     """The training loop."""
 
     preset: Literal["paper", "fast"] = "fast"  # values of the optional settings below (see optim.py)
-    steps: Annotated[int, Role.RESUME] = 10_000  # updates
+    steps: Annotated[int, Role.RESUME] = 10_000  # number of updates
     batch_tokens: int = 8_192  # target tokens (with padding) in one micro-batch
     accumulate: int = 1  # micro-batches in one update, over all processes
-    lr: float | None = None
-    warmup: int | None = None
-    weight_decay: float | None = None
-    clip: float | None = None
+    lr: float | None = None  # highest learning rate
+    warmup: int | None = None  # updates until it is reached
+    weight_decay: float | None = None  # decoupled from the gradient
+    clip: float | None = None  # largest gradient norm; 0: off
     ema: float = 0.999  # decay of the averaged weights that are validated and saved; 0: off
     average: Annotated[int, Role.RESUME] = 0  # try the mean of the last n validated weights at the end; 0: off
-    validate_every: Annotated[int, Role.RESUME] = 500
+    validate_every: Annotated[int, Role.RESUME] = 500  # in updates
     validate_k: Annotated[int, Role.POINT] = 0  # k of the wait-k policy of the validation BLEU; 0: full sentence
-    validate_bleu: bool = True
+    validate_bleu: bool = True  # translate the validation set too
     keep: Annotated[Literal["bleu", "loss"], Role.RESUME] = "bleu"  # validation score that selects the checkpoint
     patience: Annotated[int, Role.RESUME] = 0  # stop after n validations without improvement; 0: never
-    save_every: Annotated[int, Role.MONITOR | Role.RESUME] = 500
-    log_every: Annotated[int, Role.MONITOR | Role.RESUME] = 50
+    save_every: Annotated[int, Role.MONITOR | Role.RESUME] = 500  # in updates
+    log_every: Annotated[int, Role.MONITOR | Role.RESUME] = 50  # in updates
     seed: Annotated[int, Role.SEED] = 1  # of the later stages too, unless [search.train] or [agent.train] set one
     # auto: packed on a GPU, padded on a CPU; mma on a GPU: boxed, that is padded to a few shapes
     layout: Annotated[Literal["auto", "padded", "boxed", "packed"], Role.SPEED] = "auto"
@@ -173,7 +174,7 @@ class Train:
     # looks: the observations of agents as a CUDA graph on packed batches; states: bfloat16 states in the search
     # (error of a probability 0.0007 instead of 0.0003); tiles: attention in tiles of 64 tokens instead of 128.
     shortcuts: Annotated[tuple[Shortcut, ...], Role.SPEED | Role.RESUME] = SHORTCUTS
-    tensorboard: Annotated[bool, Role.MONITOR | Role.RESUME] = True
+    tensorboard: Annotated[bool, Role.MONITOR | Role.RESUME] = True  # write TensorBoard logs to the run folder
 
     def __post_init__(self) -> None:
         for name in ("steps", "batch_tokens", "accumulate", "validate_every", "save_every", "log_every"):
@@ -192,10 +193,12 @@ class Train:
 class Search:
     """Fine-tuning on the reads that binary search finds (BS-SiMT)."""
 
-    # [l_1, r_1]
+    # The interval [l_1, r_1] of the first target token, one for each latency.
     intervals: Annotated[tuple[tuple[int, ...], ...], Role.READS] = ((1, 5), (3, 7), (5, 9), (7, 11), (9, 13))
     # How far an interval shifts per target token: by 1 (the paper's text) or by J/I (its code).
     slope: Annotated[Literal["one", "ratio"], Role.READS] = "ratio"
+    # When the search goes left. concavity: the first half gains at least as much as the second. authors: as their
+    # code does. ground-truth: the reference token is the most probable one.
     condition: Annotated[Literal["concavity", "authors", "ground-truth"], Role.READS] = "concavity"
     # Probability that is searched: of the reference token (paper) or of the prediction given the whole source.
     target: Annotated[Literal["reference", "belief"], Role.READS] = "reference"
@@ -230,8 +233,8 @@ class Search:
 class Agent:
     """The agent that learns searched reads, or those of the translation-based policy."""
 
-    kind: Literal["lstm", "gru", "linear"] = "lstm"
-    hidden: int = 512
+    kind: Literal["lstm", "gru", "linear"] = "lstm"  # layer of the agent
+    hidden: int = 512  # its width
     # Input: embeddings of the last tokens (paper), the model's states of them too, or also the lookahead state.
     inputs: Literal["embeddings", "states", "ahead"] = "states"
     # Target tokens it sees in training: the model's own or those of the reference.
@@ -240,8 +243,8 @@ class Agent:
     labels: Literal["search", "translation"] = "search"
     # With labels = "translation": any number of reads, or within the only search interval.
     agreement: Literal["token", "within"] = "token"
-    dropout: float = 0.1
-    label_smoothing: float = 0.1
+    dropout: float = 0.1  # probability
+    label_smoothing: float = 0.1  # weight of the uniform distribution
     train: Train = field(
         default_factory=lambda: Train(steps=2_000, lr=1e-3, warmup=100, validate_bleu=False, keep="loss")
     )
@@ -272,7 +275,8 @@ class Limits:
 class Evaluate:
     """What is decoded in an evaluation, and how."""
 
-    split: str = "test"
+    split: str = "test"  # test or valid
+    # Names of policies.
     policies: Annotated[tuple[str, ...], Role.PLAN] = ("wait-1", "wait-3", "wait-5", "wait-7", "wait-9")
     threshold: float = 0.5  # the agent WRITEs at this probability or above
     batch: Annotated[int, Role.SPEED] = 256  # sentences decoded together
@@ -285,7 +289,7 @@ class Evaluate:
     # patient: READ instead.
     ending: Literal["free", "patient"] = "free"
     max_ratio: float = 2.0  # a translation is cut at max_ratio * source length + max_extra units
-    max_extra: int = 20
+    max_extra: int = 20  # see `max_ratio`
 
     def __post_init__(self) -> None:
         _require(self.batch >= 1, "evaluate.batch: must be at least 1")
