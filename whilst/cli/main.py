@@ -10,7 +10,7 @@ import typer
 
 from whilst.cli import benches, deploy, streams, studies
 from whilst.cli.options import Device, Policies, RecipeFile, Run, Set
-from whilst.core.errors import UserError
+from whilst.core.errors import UserError, naming_extras
 from whilst.core.policy_spec import PolicySpec
 from whilst.core.signals import interrupt_handler
 
@@ -280,7 +280,8 @@ def main() -> None:
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # and not ignored, as under nohup
         signal.signal(signal.SIGINT, interrupt_handler)
     try:
-        code = app(standalone_mode=False)
+        with naming_extras():
+            code = app(standalone_mode=False)
     except (UserError, OSError) as error:  # OSError: a full disk, a folder that may not be written to
         print(f"whilst: {error}", file=sys.stderr)
         code = 2

@@ -104,13 +104,8 @@ def serve(
 
         WHILST_TOKEN=secret whilst serve --model runs/mine --sessions 50 --idle 60
     """
-    from whilst.core.errors import UserError
-
-    try:
-        from whilst.server.run import ServeOptions, serve
-    except ModuleNotFoundError as error:
-        raise UserError(f"a server needs the package {error.name}: pip install 'whilst[serve]'") from None
     from whilst.server.protocol import Limits
+    from whilst.server.run import ServeOptions, serve
     from whilst.server.served import How
     from whilst.server.sessions import AccessControl
 

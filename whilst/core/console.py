@@ -1,11 +1,12 @@
 """Terminal output: one console for results, one for messages, and progress bars."""
 
 import sys
-from collections.abc import Iterable
-from typing import TypeVar
+import time
+from collections.abc import Iterable, Iterator, Sized
+from types import TracebackType
+from typing import Generic, Self, TypeVar
 
 from rich.console import Console
-from tqdm import tqdm
 
 T = TypeVar("T")
 
@@ -14,26 +15,69 @@ console = Console(highlight=False)  # results, on stdout
 notes = Console(stderr=True, highlight=False, soft_wrap=True, markup=False)
 
 
+class ProgressBar(Generic[T]):
+    """A bar on stderr with counts, time left and `figures`: shown after a second, and only on a terminal."""
+
+    REFRESH = 0.1  # seconds
+
+    def __init__(self, items: Iterable[T], what: str, unit: str, total: int | None = None, start: int = 0) -> None:
+        self.items, self.done, self.figures = items, start, ""
+        self._progress = None
+        if not sys.stderr.isatty():
+            return
+        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+        if total is None and isinstance(items, Sized) and items:
+            total = len(items)
+        counts = TextColumn("{task.completed:,.0f}" + ("/{task.total:,.0f} " if total else " ") + unit)
+        figures = TextColumn("{task.fields[figures]}")
+        # Output is not redirected: stdout may be a file.
+        self._progress = Progress(
+            *(TextColumn("{task.description}"), BarColumn(), counts, TimeRemainingColumn(), figures),
+            console=notes,
+            auto_refresh=False,
+            transient=True,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
+        self._task = self._progress.add_task(what, total=total, completed=start, figures="")
+        self._next = time.monotonic() + 1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._progress is not None:
+            self._progress.stop()
+
+    def __iter__(self) -> Iterator[T]:
+        with self:
+            for item in self.items:
+                yield item
+                self.update()
+
+    def set_postfix_str(self, figures: str) -> None:
+        self.figures = figures
+
+    def update(self, count: int = 1) -> None:
+        self.done += count
+        if self._progress is None or (now := time.monotonic()) < self._next:
+            return
+        self._next = now + self.REFRESH
+        self._progress.update(self._task, completed=self.done, figures=self.figures)
+        self._progress.start()  # no effect after the first time
+        self._progress.refresh()
+
+
 def progress_bar(
-    items: Iterable[T] | None, what: str, unit: str, total: int | None = None, start: int = 0
-) -> "tqdm[T]":
-    """A bar with throughput and time left, silent unless stderr is a terminal. Iterate over it, or update it."""
-    return tqdm(
-        items,
-        desc=what,
-        unit=unit,
-        total=total,
-        initial=start,
-        dynamic_ncols=True,
-        unit_scale=total is not None and total >= 100_000,
-        disable=not sys.stderr.isatty(),
-        smoothing=0.05,
-        delay=1,  # no bar for what takes less than a second
-        leave=False,
-    )
+    items: Iterable[T], what: str, unit: str, total: int | None = None, start: int = 0
+) -> ProgressBar[T]:
+    """Iterate over it, or use it as a context and call `update`."""
+    return ProgressBar(items, what, unit, total, start)
 
 
 def log(line: str) -> None:
     """Print a message above any progress bar."""
-    with tqdm.external_write_mode(file=sys.stderr):
-        notes.print(line)
+    notes.print(line)

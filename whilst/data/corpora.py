@@ -153,7 +153,7 @@ def download(url: str, path: Path) -> None:
     try:
         with urllib.request.urlopen(url, timeout=30) as answer, writing(path) as temporary:
             length = int(answer.headers.get("Content-Length") or 0)
-            with temporary.open("wb") as file, progress_bar(None, path.name, "B", length or None) as progress:
+            with temporary.open("wb") as file, progress_bar(range(0), path.name, "B", length or None) as progress:
                 while chunk := answer.read(_CHUNK):
                     file.write(chunk)
                     progress.update(len(chunk))

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from whilst.core.errors import UserError
+from whilst.core.errors import UserError, naming_extras
 from whilst.core.files import open_binary
 from whilst.core.settings import Data
 
@@ -147,8 +147,6 @@ def detokeniser(language: str) -> Callable[[str], str]:
 
 
 def _sacremoses() -> Any:
-    try:
+    with naming_extras():
         import sacremoses
-    except ImportError:
-        raise UserError("Moses needs the package sacremoses: pip install 'whilst[moses]'") from None
     return sacremoses

@@ -84,7 +84,7 @@ class Decoding:
 
     def translate(self, sources: Sequence[Sequence[int]], what: str = "translating") -> list[Output]:
         """The order stays."""
-        with progress_bar(None, what, "sentences", len(sources)) as progress:
+        with progress_bar(range(0), what, "sentences", len(sources)) as progress:
             return (self._steadily if self.steady else self._in_batches)(sources, progress.update)
 
     def _in_batches(self, sources: Sequence[Sequence[int]], note: Callable[[int], object]) -> list[Output]:

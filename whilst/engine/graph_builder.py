@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from whilst.core.errors import UserError
+from whilst.core.errors import UserError, naming_extras
 
 OPSET, IR = 21, 10  # what onnxruntime 1.20 and later can read
 LARGEST = 2**31 - 2**20  # bytes; a file of the format ends at 2 GiB
@@ -102,10 +102,8 @@ class Graph:
 
     def serialise(self) -> bytes:
         """The bytes of an .onnx file."""
-        try:
+        with naming_extras():
             from onnx import TensorProto, helper, numpy_helper
-        except ImportError:
-            raise UserError("exporting needs the package onnx: pip install 'whilst[onnx]'") from None
         size = sum(value.nbytes for value in self.constants.values())
         if size > LARGEST:
             raise UserError(f"graph {self.name}: {size / 2**30:.1f} GiB of weights, but an ONNX file holds only 2")

@@ -270,10 +270,8 @@ def read_about(folder: Path) -> dict[str, Any]:
 
 def load_graph(file: bytes, threads: int) -> Any:
     """onnxruntime's session of a graph."""
-    try:
-        import onnxruntime
-    except ImportError:
-        raise UserError("the engine needs the package onnxruntime: pip install 'whilst[onnx]'") from None
+    import onnxruntime
+
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
     # Threads that wait by spinning would take the time of other sessions.

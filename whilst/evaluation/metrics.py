@@ -14,9 +14,6 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
 
-from sacrebleu.metrics.bleu import BLEU
-from sacrebleu.metrics.chrf import CHRF
-
 from whilst.core.errors import UserError
 from whilst.data.text import unescape
 from whilst.evaluation.trace import Sentence
@@ -160,12 +157,16 @@ class Quality:
 
 def paper_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Quality:
     """BLEU on the tokens as they stand, lower-cased: the paper's convention."""
+    from sacrebleu.metrics.bleu import BLEU
+
     metric = BLEU(lowercase=True, tokenize="none", force=True)  # force: tokenised text is meant here
     return Quality(metric.corpus_score(hypotheses, [references]).score, str(metric.get_signature()))
 
 
 def sacre_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Quality:
     """sacreBLEU's default (13a, cased) after &apos; and its like have become characters."""
+    from sacrebleu.metrics.bleu import BLEU
+
     metric = BLEU(force=True)
     result = metric.corpus_score(_plain(hypotheses), [_plain(references)])
     return Quality(result.score, str(metric.get_signature()))
@@ -173,6 +174,8 @@ def sacre_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Quality:
 
 def chr_f(hypotheses: Sequence[str], references: Sequence[str]) -> Quality:
     """chrF2 on the same unescaped text."""
+    from sacrebleu.metrics.chrf import CHRF
+
     metric = CHRF()
     result = metric.corpus_score(_plain(hypotheses), [_plain(references)])
     return Quality(result.score, str(metric.get_signature()))

@@ -7,7 +7,7 @@ from typing import Any
 from starlette.applications import Starlette
 
 from whilst.core.console import notes
-from whilst.core.errors import UserError
+from whilst.core.errors import naming_extras
 from whilst.core.signals import STOP_SIGNALS, handle_signals
 from whilst.server.app import make_app
 from whilst.server.metrics import Metrics
@@ -19,10 +19,8 @@ NAME = "whilst"
 
 def deployment(options: ServeOptions) -> Any:
     """A Ray Serve application, for `ray.serve.run`; `options.workers` is the number of replicas."""
-    try:
+    with naming_extras():
         from ray import serve
-    except ImportError:
-        raise UserError("--ray needs the package ray: pip install 'whilst[ray]'") from None
 
     def app() -> Starlette:
         """Called in the replica, as a model cannot be pickled."""

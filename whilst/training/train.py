@@ -198,7 +198,7 @@ def run(trainer: Trainer) -> None:
     stop, halted = trainer.step >= settings.steps or out_of_patience(trainer), False
     with (
         interrupts() as interrupted,
-        progress_bar(None, "training", "steps", settings.steps, trainer.step) as progress,
+        progress_bar(range(0), "training", "steps", settings.steps, trainer.step) as progress,
     ):
         while not stop:
             micros, count, trainer.place = next(updates)
