@@ -62,7 +62,7 @@ def test_the_command_compares_it_and_writes_a_card(run: Path, tmp_path: Path) ->
     assert read_json(tmp_path / "out" / BUNDLE)["compared"] in said.err
     card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
     assert "| latencies | low: agent-1, medium: agent-1, high: agent-3 |" in card
-    assert "20 sentences" in card
+    assert "of 20 test sentences differ under agent-1" in card
 
 
 def test_a_card_that_somebody_wrote_stays(run: Path, tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_a_bundle_that_does_not_say_all_says_so(made: Path, name: str) -> None:
 
 
 def test_one_that_is_too_large_is_refused(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bundle_module, "LARGEST", 20_000)
+    monkeypatch.setattr(bundle_module, "MAX_BYTES", 20_000)
     said = whilst("bundle", run, tmp_path / "out")
     assert said.code == 2
     assert "would be a bundle of" in said.err

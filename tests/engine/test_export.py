@@ -17,7 +17,7 @@ from whilst.core.settings import Agent as OfAgent
 from whilst.core.settings import Data, Model, Objective, Search
 from whilst.data.dataset import Dataset
 from whilst.engine.export import export, make_engine
-from whilst.engine.runtime import ABOUT, Session, load_exported
+from whilst.engine.runtime import MANIFEST, EngineSession, load_exported
 from whilst.model.agent import Agent
 from whilst.model.checkpoint import load_run, save_tensors, write_run
 from whilst.model.run_folder import AGENT
@@ -69,12 +69,12 @@ def exported(run: Path) -> Path:
     return out
 
 
-def few_steps(session: Session) -> np.ndarray:
+def few_steps(session: EngineSession) -> np.ndarray:
     for token in (5, 6, 7):
         session.read(token)
-        session.look()
+        session.lookahead()
         session.commit(token + 1)
-    session.look()
+    session.lookahead()
     return session.logits()
 
 
@@ -88,7 +88,7 @@ def test_the_folder_translates_by_itself(run: Path, exported: Path, precision: s
     assert loaded.engine.sizes.agent.intervals == trained.recipe.latencies
     assert loaded.source.vocabulary.units == trained.source.vocabulary.units
     assert loaded.target.vocabulary.units == trained.target.vocabulary.units
-    assert read_json(exported / ABOUT)["weights"] == trained.checksum
+    assert read_json(exported / MANIFEST)["weights"] == trained.checksum
 
 
 @pytest.mark.slow
@@ -147,14 +147,14 @@ def test_what_others_put_there_stays(run: Path, tmp_path: Path) -> None:
     before = {path.name for path in out.iterdir()}
     (out / "evaluations").mkdir()
     (out / "evaluations" / "test.full.json").write_text("precious")
-    about = read_json(out / ABOUT)
+    about = read_json(out / MANIFEST)
     (out / "old.onnx").write_text("old")
-    write_json(out / ABOUT, about | {"files": about["files"] | {"old.onnx": "0"}})
+    write_json(out / MANIFEST, about | {"files": about["files"] | {"old.onnx": "0"}})
     export(run, out)
     assert {path.name for path in out.iterdir()} == before | {"evaluations"}
     assert (out / "evaluations" / "test.full.json").read_text() == "precious"
     for damaged in ("{", "[]"):  # which is a reason to export again
-        (out / ABOUT).write_text(damaged)
+        (out / MANIFEST).write_text(damaged)
         export(run, out)
         assert {path.name for path in out.iterdir()} == before | {"evaluations"}
     assert list(tmp_path.iterdir()) == [out]
@@ -205,21 +205,21 @@ def test_an_earlier_export_comes_back_if_the_new_one_cannot_take_its_name(
 def test_a_damaged_folder_says_what_is_wrong(damage: str, run: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     export(run, out)
-    about = read_json(out / ABOUT)
+    about = read_json(out / MANIFEST)
     if damage == "gone":
         (out / "source.json").unlink()
     elif damage == "cut":
         (out / "read.int8.onnx").write_bytes((out / "read.int8.onnx").read_bytes()[:-1])
     elif damage == "format":
-        write_json(out / ABOUT, about | {"format": 99})
+        write_json(out / MANIFEST, about | {"format": 99})
     elif damage == "sizes":
-        write_json(out / ABOUT, about | {"sizes": {"width": 32}})
+        write_json(out / MANIFEST, about | {"sizes": {"width": 32}})
     elif damage == "files":
-        write_json(out / ABOUT, {name: value for name, value in about.items() if name != "files"})
+        write_json(out / MANIFEST, {name: value for name, value in about.items() if name != "files"})
     elif damage == "json":
-        (out / ABOUT).write_text("{")
+        (out / MANIFEST).write_text("{")
     else:
-        (out / ABOUT).unlink()
+        (out / MANIFEST).unlink()
     with pytest.raises(UserError) as caught:
         load_exported(out)
     assert str(caught.value).startswith(str(out))

@@ -24,7 +24,7 @@ from whilst.engine import runtime as engine_module
 from whilst.engine.buffers import Floats
 from whilst.engine.export import make_engine
 from whilst.engine.graph_builder import Graph
-from whilst.engine.runtime import Engine, Session
+from whilst.engine.runtime import Engine, EngineSession
 from whilst.model.agent import Observation
 from whilst.model.transformer import Translator
 from whilst.policy.wait_k import WaitK
@@ -83,7 +83,7 @@ def test_any_order_of_calls_gives_the_translators_numbers(
                 continue
             reads = 1 + int(share * (session.read_count - 1))
             states = model.look(cache, one * last, one * reads)
-            assert_near(session.look(reads), states[0])
+            assert_near(session.lookahead(reads), states[0])
             assert_near(session.logits(), model.logits(states)[0])
             if kind == "write":
                 cache.commit(states, one.bool())
@@ -94,7 +94,7 @@ def test_any_order_of_calls_gives_the_translators_numbers(
 
 
 def live(
-    engine: Engine, source: list[int], wants: Callable[[Session], Callable[[], bool]], ahead: bool = False
+    engine: Engine, source: list[int], wants: Callable[[EngineSession], Callable[[], bool]], ahead: bool = False
 ) -> tuple[list[int], list[int]]:
     """Units and reads of one sentence; `wants` makes of a session what says whether to WRITE."""
     session = engine.start()
@@ -104,12 +104,12 @@ def live(
     reads: list[int] = []
     while True:
         if ahead:
-            session.look()
+            session.lookahead()
         wanted = write()  # asked after every action, also where the answer does not matter
         if not wanted and session.read_count < len(source):
             session.read(source[session.read_count])
             continue
-        session.look()
+        session.lookahead()
         unit = int(session.logits()[EOS:].argmax()) + EOS
         session.commit(unit)
         reads.append(session.read_count)
@@ -139,10 +139,10 @@ def test_the_agent_decides_as_pytorchs(model: Translator, kind: Agent) -> None:
     split = make_split(12, 21)
     sources = [split.source[i].tolist() for i in range(12)]
 
-    def wants(session: Session) -> Callable[[], bool]:
-        deciding = engine.decide(session, interval=1)
-        assert deciding.looks_ahead == policy.looks_ahead
-        return lambda: deciding.odds() >= 0
+    def wants(session: EngineSession) -> Callable[[], bool]:
+        deciding = engine.start_agent(session, interval=1)
+        assert deciding.needs_lookahead == policy.looks_ahead
+        return lambda: deciding.log_odds() >= 0
 
     mine = [live(engine, source, wants, policy.looks_ahead) for source in sources]
     assert mine == essence(translate_batch(model, sources, policy, LIMITS))
@@ -153,7 +153,7 @@ def test_the_agents_odds_are_pytorchs(model: Translator, kind: Agent) -> None:
     policy = learnt(model, kind)
     engine = make_engine(model, policy.agent, "fp32")
     session = engine.start()
-    deciding = engine.decide(session, interval=1)
+    deciding = engine.start_agent(session, interval=1)
     state = policy.agent.start(1)
     random = np.random.default_rng(4)
 
@@ -163,11 +163,11 @@ def test_the_agents_odds_are_pytorchs(model: Translator, kind: Agent) -> None:
     for step in range(25):
         wrote = step > 0 and bool(random.integers(2))
         if wrote:
-            session.look()
+            session.lookahead()
             session.commit(int(random.integers(4, UNITS[1])))
         else:
             session.read(int(random.integers(4, UNITS[0])))
-        ahead = session.look()
+        ahead = session.lookahead()
         source, target, action = (
             torch.tensor([[n]]) for n in (session.last_read, session.last_written, int(wrote))
         )
@@ -175,7 +175,7 @@ def test_the_agents_odds_are_pytorchs(model: Translator, kind: Agent) -> None:
         seen = Observation(source, target, action, *states)
         with torch.inference_mode():
             odds, state = policy.agent(model, seen, torch.ones(1, dtype=torch.long), state)
-        assert deciding.odds() == pytest.approx(float(odds), rel=1e-3, abs=1e-3)
+        assert deciding.log_odds() == pytest.approx(float(odds), rel=1e-3, abs=1e-3)
 
 
 def test_sessions_do_not_meet(pair: tuple[Translator, Engine]) -> None:
@@ -183,14 +183,14 @@ def test_sessions_do_not_meet(pair: tuple[Translator, Engine]) -> None:
     alone = engine.start()
     for token in (4, 5, 6):
         alone.read(token)
-    expected = alone.look()
+    expected = alone.lookahead()
     first, second = engine.start(), engine.start()
     for token in (4, 5, 6):
         first.read(token)
         second.read(token + 5)
-        second.look()
+        second.lookahead()
         second.commit(7)
-    assert (first.look() == expected).all()
+    assert (first.lookahead() == expected).all()
 
 
 def test_sessions_run_in_threads_of_their_own(pair: tuple[Translator, Engine]) -> None:
@@ -214,7 +214,7 @@ def test_eight_bits_are_nearly_enough(tiny: Model) -> None:
         token = int(random.integers(4, UNITS[0]))
         one.read(token)
         other.read(token)
-        states = one.look(), other.look()
+        states = one.lookahead(), other.lookahead()
         cosine = float(states[0] @ states[1] / np.linalg.norm(states[0]) / np.linalg.norm(states[1]))
         assert cosine > 0.99
         assert cosine < 0.9999999  # else it was not int8
@@ -245,22 +245,16 @@ def test_the_engine_runs_without_torch() -> None:
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
-def test_exporting_without_onnx_names_the_extra(model: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "onnx", None)
-    with pytest.raises(UserError, match=r"^onnx is not installed: pip install 'whilst\[export\]'$"):
-        make_engine(model, None, "fp32")
-
-
 def test_a_run_without_agent_says_so(pair: tuple[Translator, Engine]) -> None:
     _, engine = pair
     with pytest.raises(UserError, match="no agent"):
-        engine.decide(engine.start())
+        engine.start_agent(engine.start())
 
 
 def test_a_latency_that_the_agent_does_not_know_is_refused(model: Translator) -> None:
     engine = make_engine(model, learnt(model, AGENTS[0]).agent, "fp32")
     with pytest.raises(UserError, match="knows 2 latencies"):
-        engine.decide(engine.start(), interval=2)
+        engine.start_agent(engine.start(), interval=2)
 
 
 def test_a_sentence_that_is_too_long_is_refused(pair: tuple[Translator, Engine]) -> None:
@@ -275,12 +269,12 @@ def test_a_sentence_that_is_too_long_is_refused(pair: tuple[Translator, Engine])
 def test_what_makes_no_sense_is_not_done(pair: tuple[Translator, Engine]) -> None:
     session = pair[1].start()
     with pytest.raises(ValueError, match="0 source tokens were read"):
-        session.look()
+        session.lookahead()
     session.read(5)
     with pytest.raises(ValueError, match="2 reads"):
-        session.look(2)
+        session.lookahead(2)
     for token in (-1, UNITS[0]):
         with pytest.raises(ValueError, match="there are only 17"):
             session.read(token)
-    with pytest.raises(AssertionError, match="look first"):
+    with pytest.raises(AssertionError, match="call lookahead first"):
         session.commit(5)

@@ -20,7 +20,7 @@ from whilst.core.settings import Data, Model
 from whilst.data.dataset import Dataset
 from whilst.engine import engine_cache as copies
 from whilst.engine.export import export
-from whilst.engine.runtime import ABOUT, load_exported
+from whilst.engine.runtime import MANIFEST, load_exported
 from whilst.evaluation.record import read_record, record_path
 from whilst.evaluation.trace import read_trace
 from whilst.live import loading
@@ -125,7 +125,7 @@ def test_a_wrong_policy_is_said_before_an_engine_is_made(run: Path, kept: Path, 
 
 def test_a_kept_copy_takes_the_pace_from_its_run(run: Path, exported: Path, lines: list[str]) -> None:
     """The dataset may not have been there when the copy was made."""
-    copy = dataclasses.replace(load_exported(exported, "fp32"), pace=None)
+    copy = dataclasses.replace(load_exported(exported, "fp32"), length_ratio=None)
     wanted = Wanted("", "diagonal-2", "onnx", "fp32")
     with pytest.raises(UserError, match="pace is not known"):
         open_exported(copy, wanted)
@@ -166,15 +166,15 @@ def test_two_at_once_leave_one_copy(run: Path, kept: Path) -> None:
 
 def test_of_two_copies_the_first_stays(run: Path, kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The other process finishes while this one is at work."""
-    write = copies._keep
+    make = copies._make
 
-    def slower(trained: object, place: Path, precision: str) -> None:
-        write(trained, place, precision)  # type: ignore[arg-type]
-        stamp = (place / ABOUT).stat().st_ino
-        write(trained, place, precision)  # type: ignore[arg-type]
-        assert (place / ABOUT).stat().st_ino == stamp
+    def slower(run: Path, entry: Path, precision: str) -> None:
+        make(run, entry, precision)
+        stamp = (entry / MANIFEST).stat().st_ino
+        make(run, entry, precision)
+        assert (entry / MANIFEST).stat().st_ino == stamp
 
-    monkeypatch.setattr(copies, "_keep", slower)
+    monkeypatch.setattr(copies, "_make", slower)
     assert opened(Wanted(str(run)))[0].engine == "ONNX int8"
     assert len(list(kept.iterdir())) == 1
 
@@ -195,7 +195,7 @@ def test_without_room_the_engine_is_kept_in_memory(
             patch.setattr(Path, "expanduser", homeless)
         model, notes = opened(Wanted(str(run), "low", "onnx", "fp32"))
     assert talk(model, lines) == expected
-    assert "cannot be kept" in notes[-1]
+    assert "cannot be cached" in notes[-1]
     assert "\n" not in notes[-1]
     assert not list(kept.glob("new/whilst/engines/*/")), "nothing half made"
 

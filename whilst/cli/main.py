@@ -174,12 +174,12 @@ def evaluate(
 
         whilst evaluate engines/en-vi --policy agent-3 --precision int8
     """
-    from whilst.engine.runtime import ABOUT
+    from whilst.engine.runtime import is_export
     from whilst.evaluation.evaluate import evaluate_run
     from whilst.evaluation.report_screen import print_table
     from whilst.live.evaluate_export import evaluate_exported
 
-    if (run / ABOUT).is_file():
+    if is_export(run):
         print_table(evaluate_exported(run, policies, precision or "int8", out, text, set_, device))
     elif precision is not None:
         raise UserError(f"--precision {precision}: {run} is no exported run; `whilst export` makes one")

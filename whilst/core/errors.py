@@ -8,7 +8,7 @@ EXTRAS = {
     "train": ("torch", "sacrebleu", "tensorboard", "tokenizers"),
     "plot": ("matplotlib",),
     "export": ("onnx",),
-    "serve": ("starlette", "uvicorn", "websockets", "prometheus_client", "sse_starlette"),
+    "serve": ("starlette", "uvicorn", "websockets"),
     "ray": ("ray",),
     "moses": ("sacremoses",),
 }

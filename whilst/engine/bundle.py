@@ -1,11 +1,12 @@
 """The `bundle` command: a trained run as a small folder that can be shipped, also with the package (whilst/models).
 
-A bundle is a run folder: recipe, languages, weights in half precision (they become floats when loaded), the agent.
-Beside them lie bundle.json, with checksums and what else it must know without its dataset, and README.md, its card.
+A bundle is a run folder: recipe, languages, weights in half precision (single when loaded), the agent. It also has
+the exported engine in int8 (engine/), a model card (README.md), and bundle.json: checksums, and figures that need
+the dataset.
 """
 
 import dataclasses
-from dataclasses import dataclass
+import shutil
 from pathlib import Path
 
 import torch
@@ -17,9 +18,11 @@ from whilst.core.files import read_json, read_text, sha256, sha256_lines, write_
 from whilst.core.policy_spec import LATENCIES, PolicySpec, for_latency
 from whilst.core.settings import Recipe
 from whilst.data.dataset import Dataset
-from whilst.engine.export import find_pace, making
+from whilst.engine.engine_cache import SHIPPED
+from whilst.engine.export import length_ratio, replacing, write_engine
+from whilst.engine.runtime import export_obstacle
 from whilst.evaluation.evaluate import choose, to_sentence, translate_lines
-from whilst.evaluation.metrics import Scores, score
+from whilst.evaluation.metrics import score
 from whilst.evaluation.trace import Sentence
 from whilst.model.checkpoint import Trained, load_run, load_tensors, save_tensors, write_recipe, write_run
 from whilst.model.run_folder import (
@@ -33,64 +36,55 @@ from whilst.model.run_folder import (
     read_recipe,
 )
 
-LARGEST = 25_000_000  # bytes
+MAX_BYTES = 25_000_000  # without the engine
 CPU = torch.device("cpu")
 CARD, NEW_CARD = "README.md", "README.new.md"
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """The test set under one policy, before and after."""
-
-    policy: PolicySpec
-    different: int  # sentences that are not the same words
-    run: Scores
-    bundle: Scores
-
-    def __str__(self) -> str:
-        bleu = f"BLEU {self.run.bleu:.2f} -> {self.bundle.bleu:.2f}"
-        share = f"{self.different} of {self.run.sentences} test sentences differ"
-        return f"{share} under {self.policy}, {bleu}, AL {self.run.al:.2f} -> {self.bundle.al:.2f}"
-
-
-def bundle(run: Path, out: Path) -> tuple[int, Comparison | None]:
-    """Its size in bytes, and how it translates beside the run, if the dataset is there."""
-    empty = out.is_dir() and not any(out.iterdir())
-    if out.exists() and not empty and not (out / BUNDLE).is_file():
-        raise UserError(f"{out}: is there already and is no earlier bundle; name another folder")
+def bundle(run: Path, out: Path) -> tuple[int, str | None]:
+    """Size in bytes, and how bundle and run differ on the test set (see `compare`)."""
     home, policy, _ = choose_live(run, "medium")
     trained = load_run(home, CPU)
-    with making(out) as folder:
-        write_halves(trained, folder, out.name)
-        require_small(folder, run)
+    with replacing(out, BUNDLE) as folder:
+        write_half_precision(trained, folder, out.name)
+        if (size := size_of(folder)) > MAX_BYTES:
+            limit = f"{MAX_BYTES / 1e6:.0f} MB, some {MAX_BYTES / 2e6:.0f} M parameters, is the most"
+            raise UserError(f"{run}: would be a bundle of {size / 1e6:.1f} MB, but {limit}; train a smaller model")
         made = load_run(folder, CPU)
         compared = compare(trained, made, policy)
         files = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+        text = model_card(made, out.name, compared)
         about = {
             "format": BUNDLE_FORMAT,
             "whilst": whilst.__version__,
             "weights": trained.checksum,  # of the run
-            "pace": find_pace(trained),
-            "compared": None if compared is None else str(compared),
+            "pace": length_ratio(trained),
+            "compared": compared,
             "files": {name: sha256(folder / name) for name in files},
+            "card": sha256_lines([text]),
         }
-        said = card(made, out.name, compared)
-        write_json(folder / BUNDLE, about | {"card": sha256_lines([said])})
-        write_card(folder, said, card_by_hand(out))
+        write_json(folder / BUNDLE, about)
+        write_card(folder, text, out)
         check_bundle(folder)
-        size = require_small(folder, run)
-    return size, compared
+        if not export_obstacle(made.recipe.model):
+            (folder / SHIPPED).mkdir()
+            write_engine(made, folder / SHIPPED, ["int8"])
+        return size_of(folder), compared
+
+
+def size_of(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
 def portable(recipe: Recipe, name: str) -> Recipe:
     """Without the folders of the machine that it was trained on."""
     data = dataclasses.replace(recipe.data, folder="", dataset=f"data/{Path(recipe.data.dataset).name}")
-    teacher = recipe.teacher and f"runs/{Path(recipe.teacher).name}"  # it was taught: that belongs to the record
+    teacher = recipe.teacher and f"runs/{Path(recipe.teacher).name}"
     return dataclasses.replace(recipe, run=name, start="", teacher=teacher, data=data)
 
 
-def write_halves(trained: Trained, folder: Path, name: str) -> None:
-    """All that makes it a run."""
+def write_half_precision(trained: Trained, folder: Path, name: str) -> None:
+    """Write everything that makes it a run."""
     write_run(folder, portable(trained.recipe, name), trained.source, trained.target)
     halve(trained.path / WEIGHTS, folder / WEIGHTS)
     if has_agent(trained.path):
@@ -105,42 +99,35 @@ def halve(source: Path, target: Path) -> None:
     for name, tensor in halves.items():
         if not tensor.isfinite().all():
             raise UserError(f"{source}: {name} has weights too large for half precision")
-    about.pop("start", None)  # a file in single precision, which does not come along
+    about.pop("start", None)  # checksum of a file in single precision, which the bundle does not have
     save_tensors(target, halves, about)
-    target.chmod(0o644)  # safetensors are their owner's alone, but this is for all
+    target.chmod(0o644)  # safetensors makes files that only their owner can read
 
 
-def require_small(folder: Path, run: Path) -> int:
-    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-    if size > LARGEST:
-        most = f"{LARGEST / 1e6:.0f} MB, some {LARGEST / 2e6:.0f} M parameters, is the most"
-        raise UserError(f"{run}: would be a bundle of {size / 1e6:.1f} MB, but {most}; train a smaller model")
-    return size
-
-
-def compare(trained: Trained, made: Trained, policy: PolicySpec) -> Comparison | None:
-    """Both on the test set; nothing if it is not there."""
+def compare(trained: Trained, made: Trained, policy: PolicySpec) -> str | None:
+    """How run and bundle differ on the test set; None if it is not here."""
+    settings = trained.recipe.evaluate
     try:
-        dataset = Dataset.open(Path(trained.recipe.data.dataset))
-        sources, references = dataset.text(trained.recipe.evaluate.split)
+        sources, references = Dataset.open(Path(trained.recipe.data.dataset)).text(settings.split)
     except UserError:
         return None
 
     def translate(model: Trained) -> list[Sentence]:
-        settings = trained.recipe.evaluate
         outputs = translate_lines(model, sources, choose(policy, model, settings, None), settings)
         rows = zip(sources, references, outputs, strict=True)
         return [to_sentence(index, *row, model) for index, row in enumerate(rows)]
 
     before, after = translate(trained), translate(made)
     different = sum(one.prediction != other.prediction for one, other in zip(before, after, strict=True))
-    return Comparison(policy, different, score(before, references), score(after, references))
+    old, new = score(before, references), score(after, references)
+    quality = f"BLEU {old.bleu:.2f} -> {new.bleu:.2f}, sacreBLEU {old.sacrebleu:.2f} -> {new.sacrebleu:.2f}"
+    share = f"{different} of {len(sources)} test sentences differ under {policy}"
+    return f"{share}, {quality}, AL {old.al:.2f} -> {new.al:.2f}"
 
 
-def card(made: Trained, name: str, compared: Comparison | None) -> str:
-    """What a person should know of it."""
+def model_card(made: Trained, name: str, compared: str | None) -> str:
     data, model = made.recipe.data, made.recipe.model
-    modules = [made.model] if made.agent is None else [made.model, made.agent]
+    modules = filter(None, (made.model, made.agent))
     count = sum(parameter.numel() for module in modules for parameter in module.parameters())
     size = f"{model.encoder_layers} + {model.decoder_layers} layers, width {model.width}, {model.heads} heads"
     rows = {
@@ -150,7 +137,7 @@ def card(made: Trained, name: str, compared: Comparison | None) -> str:
         "units": f"{data.units}: {len(made.source):,} of the source, {len(made.target):,} of the target",
         "trained on": data.corpus or Path(data.dataset).name,
         "latencies": ", ".join(f"{latency}: {for_latency(latency, made.agents)[0]}" for latency in LATENCIES),
-        "test set": "not measured" if compared is None else measured(compared),
+        "test set": compared or "not measured",
     }
     table = "\n".join(f"| {left} | {right} |" for left, right in rows.items())
     return f"""# {name}
@@ -164,31 +151,15 @@ A simultaneous translator, made with whilst {whilst.__version__}.
 {table}
 
 It knows the kind of text that it was trained on. Expect mistakes, most of them far from that text and at low
-latency: it writes before it has heard everything, and does not take back what it wrote.
+latency: it writes before it has read everything, and does not take back what it wrote.
 """
 
 
-def card_by_hand(out: Path) -> str | None:
-    """The card of an earlier bundle there, if somebody has changed it since."""
-    path = out / CARD
-    if not path.is_file():
-        return None
-    text = read_text(path)
-    return None if read_json(out / BUNDLE).get("card") == sha256_lines([text]) else text
-
-
-def write_card(folder: Path, said: str, by_hand: str | None) -> None:
-    """What a person wrote stays; what there is to say now then lies beside it."""
-    texts = {CARD: said} if by_hand is None else {CARD: by_hand, NEW_CARD: said}
-    for name, text in texts.items():
-        with writing_text(folder / name) as file:
-            file.write(text)
-    if by_hand is not None:
+def write_card(folder: Path, text: str, out: Path) -> None:
+    """Write the model card. If that of an earlier bundle was edited, it stays, and the new one lies beside it."""
+    edited = (out / CARD).is_file() and read_json(out / BUNDLE).get("card") != sha256_lines([read_text(out / CARD)])
+    with writing_text(folder / (NEW_CARD if edited else CARD)) as file:
+        file.write(text)
+    if edited:
+        shutil.copyfile(out / CARD, folder / CARD)
         notes.print(f"{CARD} was written by hand and stays; the new one is {NEW_CARD}")
-
-
-def measured(compared: Comparison) -> str:
-    scores = compared.bundle
-    figures = f"BLEU {scores.bleu:.2f}, sacreBLEU {scores.sacrebleu:.2f}, AL {scores.al:.2f}"
-    same = f"{scores.sentences} sentences, of which half precision changes {compared.different}"
-    return f"{figures} under {compared.policy} ({same})"

@@ -1,14 +1,14 @@
-"""The `export` command: a trained run as a folder that engine.py translates with, without PyTorch.
+"""The `export` command: a trained run as a folder that runtime.py translates with, without PyTorch.
 
     engine.json             format, sizes, settings of the run, checksums of the files below
     source.*, target.*      the two languages, so that the folder translates by itself
-    tables.safetensors      embeddings, scaled as the model uses them, and positions: a step needs one row of each
-    read.*.onnx             one source token: its encoder state, and the keys and values that it adds
-    write.*.onnx            one target token: the decoder state that writes it, and its keys and values
-    words.*.onnx            that state -> logits; apart, because an agent that looks ahead seldom wants them
+    tables.safetensors      scaled embeddings, and positions: a step needs one row of each
+    read.*.onnx             a source token -> its encoder state, and its keys and values
+    write.*.onnx            the last target token -> the decoder state that writes the next, its keys and values
+    words.*.onnx            that state -> logits; apart, because most lookahead states need none
     agent.*.onnx            where the run has an agent: one step of it
 
-Each graph is there twice: fp32, and int8 with weights of 8 bits.
+Each graph is there in fp32, in int8 (weights of 8 bits), or in both.
 """
 
 import contextlib
@@ -20,6 +20,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from safetensors.numpy import save
 
 import whilst
@@ -27,9 +28,19 @@ from whilst.core.config import to_table
 from whilst.core.errors import UserError
 from whilst.core.files import read_json, sha256, write_json
 from whilst.core.settings import MAX_POSITIONS
-from whilst.engine.graph_builder import Floats
-from whilst.engine.graphs import floats, graphs
-from whilst.engine.runtime import ABOUT, FORMAT, PRECISIONS, Engine, Exported, OfAgent, Sizes, load_graph, unfit
+from whilst.engine.buffers import Floats
+from whilst.engine.graphs import floats, make_graphs
+from whilst.engine.runtime import (
+    FORMAT,
+    MANIFEST,
+    PRECISIONS,
+    AgentSizes,
+    Engine,
+    Exported,
+    Sizes,
+    export_obstacle,
+    load_graph,
+)
 from whilst.model.agent import Agent
 from whilst.model.checkpoint import Trained, load_run
 from whilst.model.run_folder import BUNDLE, pace_in
@@ -37,11 +48,16 @@ from whilst.model.transformer import Translator
 
 
 @contextlib.contextmanager
-def making(folder: Path) -> Iterator[Path]:
+def replacing(folder: Path, manifest: str) -> Iterator[Path]:
     """Yield a new folder beside `folder` that takes its name on success and is removed on failure.
 
-    What somebody else has put into the old one, such as evaluations, goes over into the new one.
+    The old one must be empty or have this manifest. Files that the manifest does not list, such as evaluations, are
+    moved into the new folder.
     """
+    occupied = folder.is_file() or (folder.is_dir() and any(folder.iterdir()))
+    if occupied and not (folder / manifest).is_file():
+        what = {MANIFEST: "export", BUNDLE: "bundle"}[manifest]
+        raise UserError(f"{folder}: is there already and is no earlier {what}; name another folder")
     folder = folder.resolve()
     folder.parent.mkdir(parents=True, exist_ok=True)
     new, old = (folder.with_name(f".{folder.name}.{os.getpid()}.{what}") for what in ("new", "old"))
@@ -49,13 +65,13 @@ def making(folder: Path) -> Iterator[Path]:
     try:
         yield new
         if folder.exists():
-            folder.rename(old)  # a folder with files in it cannot be written over
+            folder.rename(old)  # a folder with files in it cannot be replaced
         try:
             new.rename(folder)
         except BaseException:
             old.rename(folder)
             raise
-        for path in foreign(old):
+        for path in other_files(old, manifest):
             if not (folder / path.name).exists():
                 path.rename(folder / path.name)
         shutil.rmtree(old, ignore_errors=True)
@@ -63,16 +79,15 @@ def making(folder: Path) -> Iterator[Path]:
         shutil.rmtree(new, ignore_errors=True)
 
 
-def foreign(folder: Path) -> list[Path]:
-    """What lies in an exported folder or a bundle, and is not part of it."""
-    own = {ABOUT, BUNDLE}
-    for name in (ABOUT, BUNDLE):
-        with contextlib.suppress(UserError, AttributeError):  # not there, or damaged: what is not new is kept then
-            own |= {Path(file).parts[0] for file in read_json(folder / name).get("files", {})}
+def other_files(folder: Path, manifest: str) -> list[Path]:
+    """What lies in an export or a bundle and is not part of it; all of it if the manifest is damaged."""
+    own = {manifest}
+    with contextlib.suppress(UserError, AttributeError):
+        own |= {Path(file).parts[0] for file in read_json(folder / manifest).get("files", {})}
     return [path for path in folder.iterdir() if path.name not in own] if folder.is_dir() else []
 
 
-def tables(model: Translator) -> dict[str, Floats]:
+def make_tables(model: Translator) -> dict[str, Floats]:
     scale = np.float32(model.settings.width**0.5)
     return {
         "source": floats(model.source_embedding.weight) * scale,
@@ -81,79 +96,75 @@ def tables(model: Translator) -> dict[str, Floats]:
     }
 
 
-def sizes(model: Translator, agent: Agent | None) -> Sizes:
-    settings = model.settings
-    of_agent = None
+def sizes_of(model: Translator, agent: Agent | None) -> Sizes:
+    settings, of_agent = model.settings, None
     if agent is not None:
-        chosen = agent.settings
-        of_agent = OfAgent(chosen.hidden, chosen.inputs, len(agent.start(1)), agent.latency.num_embeddings)
+        states, intervals = len(agent.start(1)), agent.latency.num_embeddings
+        of_agent = AgentSizes(agent.settings.hidden, agent.settings.inputs, states, intervals)
     layers = settings.encoder_layers, settings.decoder_layers
     return Sizes(settings.width, settings.heads, *layers, MAX_POSITIONS, of_agent)
 
 
 def make_engine(model: Translator, agent: Agent | None, precision: str, threads: int = 1) -> Engine:
     """An engine without a folder."""
-    made = graphs(model, agent, precision == "int8")
-    loaded = {graph.name: load_graph(graph.serialise(), threads) for graph in made}
-    return Engine(sizes(model, agent), tables(model), loaded)
+    graphs = make_graphs(model, agent, precision == "int8")
+    loaded = {graph.name: load_graph(graph.serialise(), threads) for graph in graphs}
+    return Engine(sizes_of(model, agent), make_tables(model), loaded)
 
 
-def find_pace(trained: Trained) -> tuple[int, int] | None:
+def length_ratio(trained: Trained) -> tuple[int, int] | None:
     try:
         return pace_in(trained.path, trained.recipe)
-    except UserError:  # the dataset is elsewhere, and only diagonal-K would want it
+    except UserError:  # the dataset is not here, and only diagonal-K needs it
         return None
 
 
+def as_half(table: Floats) -> NDArray[np.floating]:
+    """In half precision if that is exact, as it is for embeddings of a bundle."""
+    with np.errstate(over="ignore"):
+        half = table.astype(np.float16)
+    return half if (half == table).all() else table
+
+
 def write_engine(trained: Trained, folder: Path, precisions: Sequence[str] = PRECISIONS) -> None:
-    """Fill a folder that is there already."""
+    """Fill an existing folder."""
     model, agent = trained.model, trained.agent
     for precision in precisions:
-        for graph in graphs(model, agent, precision == "int8"):
+        for graph in make_graphs(model, agent, precision == "int8"):
             (folder / f"{graph.name}.{precision}.onnx").write_bytes(graph.serialise())
-    (folder / "tables.safetensors").write_bytes(save(tables(model)))
+    tables = {name: as_half(table) for name, table in make_tables(model).items()}
+    (folder / "tables.safetensors").write_bytes(save(tables))
     trained.source.save(folder, "source")
     trained.target.save(folder, "target")
-    about = {
+    manifest = {
         "format": FORMAT,
         "whilst": whilst.__version__,
         "weights": trained.checksum,  # of the run's model.safetensors
-        "sizes": asdict(sizes(model, agent)),
+        "sizes": asdict(sizes_of(model, agent)),
         "recipe": to_table(trained.recipe),
         "agents": list(map(str, trained.agents)),
-        "pace": find_pace(trained),
+        "pace": length_ratio(trained),
         "files": {path.name: sha256(path) for path in sorted(folder.iterdir())},
     }
-    write_json(folder / ABOUT, about)
+    write_json(folder / MANIFEST, manifest)
 
 
 def load_exportable(run: Path) -> Trained:
     trained = load_run(run, torch.device("cpu"))
-    if reason := unfit(trained.recipe.model):
-        raise UserError(f"{run}: {reason}")
+    if obstacle := export_obstacle(trained.recipe.model):
+        raise UserError(f"{run}: {obstacle}")
     return trained
 
 
 def export_in_memory(trained: Trained, precision: str, threads: int = 1) -> Exported:
-    """What loading an export of this precision would give."""
+    """What loading an export of this precision would return."""
     engine = make_engine(trained.model, trained.agent, precision, threads)
-    return Exported(
-        trained.path,
-        trained.recipe,
-        trained.source,
-        trained.target,
-        engine,
-        precision,
-        list(trained.agents),
-        find_pace(trained),
-        trained.checksum,
-    )
+    languages, agents = (trained.source, trained.target), list(trained.agents)
+    ratio = length_ratio(trained)
+    return Exported(trained.path, trained.recipe, *languages, engine, precision, agents, ratio, trained.checksum)
 
 
-def export(run: Path, out: Path) -> None:
-    empty = out.is_dir() and not any(out.iterdir())
-    if out.exists() and not empty and not (out / ABOUT).is_file():
-        raise UserError(f"{out}: is there already and is no earlier export; name another folder")
+def export(run: Path, out: Path, precisions: Sequence[str] = PRECISIONS) -> None:
     trained = load_exportable(run)
-    with making(out) as folder:
-        write_engine(trained, folder)
+    with replacing(out, MANIFEST) as folder:
+        write_engine(trained, folder, precisions)

@@ -65,7 +65,7 @@ class OnEngine(Backend):
         self.rule = chosen
         self.unit: int | None = None  # that would be written now, if that was asked since the last action
         self.session = engine.start()
-        self.agent = engine.decide(self.session, chosen.interval) if isinstance(chosen, Learnt) else None
+        self.agent = engine.start_agent(self.session, chosen.interval) if isinstance(chosen, Learnt) else None
 
     def begin(self) -> None:
         self.unit = None
@@ -85,13 +85,13 @@ class OnEngine(Backend):
             source, target = self.rule.pace
             return self.session.read_count >= self.session.written_count * source // target + self.rule.k
         assert self.agent is not None
-        if self.agent.looks_ahead:
+        if self.agent.needs_lookahead:
             self._look()
-        return chance(self.agent.odds()) >= self.rule.threshold
+        return chance(self.agent.log_odds()) >= self.rule.threshold
 
     def _look(self) -> None:
-        if not self.session.looked:
-            self.session.look()
+        if not self.session.has_lookahead:
+            self.session.lookahead()
 
     def _next(self) -> int:
         if self.unit is None:

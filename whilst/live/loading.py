@@ -10,8 +10,8 @@ from pathlib import Path
 
 from whilst.core.errors import UserError
 from whilst.core.policy_spec import LATENCIES, PolicySpec, for_latency, parse_live
-from whilst.engine.engine_cache import engine_of
-from whilst.engine.runtime import ABOUT, PRECISIONS, Exported, load_exported, unfit
+from whilst.engine.engine_cache import engine_of, has_shipped
+from whilst.engine.runtime import PRECISIONS, Exported, export_obstacle, is_export, load_exported
 from whilst.live.engine_steps import OnEngine, Rule, rule
 from whilst.live.session import MAX_UNITS, Backend, TextPipeline
 from whilst.model.run_folder import (
@@ -83,7 +83,7 @@ def resolve(name: str) -> Path:
 def open_model(wanted: Wanted, say: Callable[[str], None]) -> Opened:
     """`say` is told what takes time or does not go as it should."""
     folder = resolve(wanted.model)
-    if (folder / ABOUT).is_file():
+    if is_export(folder):
         if wanted.engine == "torch":
             raise UserError(f"{folder}: is an export, which PyTorch cannot use; name the run that it came from")
         return open_exported(load_exported(folder, wanted.precision), wanted)
@@ -98,13 +98,13 @@ def open_model(wanted: Wanted, say: Callable[[str], None]) -> Opened:
 
 def _takes_engine(wanted: Wanted, home: Path, policy: PolicySpec) -> bool:
     """Whether the CPU engine is to do it."""
-    reason = unfit(read_recipe(home).model)
+    reason = export_obstacle(read_recipe(home).model)
     if wanted.engine == "onnx" and reason:
         raise UserError(f"{home}: {reason}; leave out --engine")
     if wanted.engine != "auto":
         return wanted.engine == "onnx"
-    packages = all(find_spec(package) for package in ("onnx", "onnxruntime"))
-    return packages and wanted.device in ("auto", "cpu") and not reason and policy.kind != "mma"
+    packages = find_spec("onnxruntime") and (has_shipped(home, wanted.precision) or find_spec("onnx"))
+    return bool(packages) and wanted.device in ("auto", "cpu") and not reason and policy.kind != "mma"
 
 
 def rule_in(run: Path, policy: PolicySpec, overrides: Sequence[str]) -> Rule:
@@ -123,7 +123,7 @@ def open_exported(exported: Exported, wanted: Wanted, run: Path | None = None) -
     recipe = overridden(exported.recipe, list(wanted.overrides), exported.path)
     text = TextPipeline.of(recipe, exported.source, exported.target, wanted.longest, wanted.by_lines)
     if run is None:
-        chosen = rule(policy, exported.agents, recipe.evaluate, exported.pace)
+        chosen = rule(policy, exported.agents, recipe.evaluate, exported.length_ratio)
     else:
         chosen = rule_in(run, policy, wanted.overrides)
     return Opened(text, policy, f"ONNX {exported.precision}", about, lambda: OnEngine(exported.engine, chosen))

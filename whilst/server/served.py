@@ -13,7 +13,7 @@ from whilst.core.errors import UserError
 from whilst.core.policy_spec import LATENCIES, for_latency, parse_live
 from whilst.core.settings import Data
 from whilst.engine.engine_cache import engine_of
-from whilst.engine.runtime import ABOUT, load_exported
+from whilst.engine.runtime import is_export, load_exported
 from whilst.evaluation.evaluate import choose, with_settings
 from whilst.live.eager import require_live, steps_of, text_of
 from whilst.live.loading import Opened, Wanted, open_exported, resolve
@@ -70,7 +70,7 @@ class Served:
 def serve_model(model: str, overrides: Sequence[str], how: How) -> Served:
     """By its name: a run folder, an export, or one that comes with the package."""
     folder = resolve(model)
-    exported = (folder / ABOUT).is_file()
+    exported = is_export(folder)
     if (folder / BUNDLE).is_file():
         check_bundle(folder)
     if exported and how.engine != "onnx":

@@ -60,7 +60,7 @@ def exported(engine: Engine, length: int) -> Steps:  # noqa: ARG001
     session = engine.start()
 
     def write(_: int) -> None:
-        session.look()
+        session.lookahead()
         session.logits()
         session.commit(TOKEN)
 

@@ -1,0 +1,28 @@
+"""The message for a package that is not installed."""
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from whilst.core.errors import EXTRAS, UserError, naming_extras
+
+
+@pytest.mark.parametrize(("package", "extra"), [("torch", "train"), ("onnx.helper", "export")])
+def test_a_missing_package_names_its_extra(package: str, extra: str) -> None:
+    message = rf"^{package.partition('.')[0]} is not installed: pip install 'whilst\[{extra}\]'$"
+    with pytest.raises(UserError, match=message), naming_extras():
+        raise ModuleNotFoundError(name=package)
+
+
+def test_other_missing_modules_are_errors_of_the_code() -> None:
+    with pytest.raises(ModuleNotFoundError), naming_extras():
+        raise ModuleNotFoundError(name="whilst.nothing")
+
+
+def test_every_extra_is_one_of_the_package() -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert set(EXTRAS) <= set(project["optional-dependencies"])
+    for extra, packages in EXTRAS.items():
+        wanted = " ".join(project["optional-dependencies"][extra]).replace("-", "_")
+        assert all(package in wanted for package in packages), extra
