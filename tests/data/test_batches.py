@@ -31,7 +31,7 @@ from whilst.data.batches import (
 from whilst.data.buckets import Ints
 from whilst.data.dataset import Split, TokenSequences
 from whilst.data.vocabulary import BOS, EOS, PAD
-from whilst.model.forward import decoded
+from whilst.model.forward import decode_batch
 from whilst.model.transformer import Translator
 from whilst.training import sampling
 
@@ -54,7 +54,7 @@ def losses(model: Translator, batch: Batch, k: int) -> Tensor:
     """(sentences) the cross-entropy of each under wait-k."""
     batch = dataclasses.replace(batch, packed=False)  # FlexAttention would want a GPU: one row is a batch too
     seen = sampling.wait_k(Objective(k=k), batch, torch.Generator())
-    logits = model.logits(decoded(model, batch, seen))
+    logits = model.logits(decode_batch(model, batch, seen))
     each = F.cross_entropy(logits.flatten(0, 1), batch.labels.flatten(), ignore_index=PAD, reduction="none")
     total = each.new_zeros(batch.sentences + 1)
     return total.index_add(0, batch.target_at.segment.flatten(), each)[:-1]

@@ -17,7 +17,7 @@ from whilst.core.settings import Data, Model, Objective, Recipe
 from whilst.data.batches import Batch, Batches, pad_batch
 from whilst.data.buckets import LENGTH_MULTIPLE, MAX_BUCKETS, Buckets, bucket_lengths
 from whilst.data.dataset import Dataset, Split
-from whilst.model.forward import decoded
+from whilst.model.forward import decode_batch
 from whilst.model.monotonic_attention import Delays
 from whilst.model.transformer import Translator
 from whilst.training import trainer
@@ -79,7 +79,7 @@ def test_an_epoch_has_few_shapes(boxes: Batches) -> None:
 def loss_and_gradients(model: Translator, objective: Objective, batch: Batch) -> tuple[Tensor, list[Tensor]]:
     seen = RULES[objective.name](objective, batch, torch.Generator().manual_seed(1))
     walk = Delays() if objective.name == "mma" else None
-    loss = cross_entropy(model, decoded(model, batch, seen, walk), batch.labels, 0.1)
+    loss = cross_entropy(model, decode_batch(model, batch, seen, walk), batch.labels, 0.1)
     if walk is not None:
         loss = loss + latency_cost(objective, batch, walk)
     return loss, list(torch.autograd.grad(loss, list(model.parameters()), allow_unused=True))

@@ -14,10 +14,10 @@ from whilst.data.dataset import Split
 from whilst.data.vocabulary import BOS, PAD
 from whilst.model.agent import Agent, Lesson, Observation, loss
 from whilst.model.agent import lesson as lesson_of
-from whilst.model.observations import look
+from whilst.model.observations import observe
 from whilst.model.reads import Action, to_actions
 from whilst.model.transformer import Translator
-from whilst.search.binary_search import Reader, search
+from whilst.search.binary_search import PathDecoder, search
 
 FOUR = Search(intervals=((1, 4),), slope="one")
 AGENTS = (
@@ -36,7 +36,7 @@ def lesson(
     own_words: bool,
     ahead: bool = False,
 ) -> Lesson:
-    return lesson_of(batch, path, look(model, batch, path, own_words, ahead))
+    return lesson_of(batch, path, observe(model, batch, path, own_words, ahead))
 
 
 @pytest.mark.parametrize("own_words", [True, False])
@@ -46,9 +46,9 @@ def test_lesson_spells_out_the_reads(
     batch = pad_batch(random_split(10, 4), np.arange(10))
     reads = search(model, batch, FOUR, 1)
     given = lesson(model, batch, reads, own_words)
-    reader = Reader(model, batch)
-    words = reader.find(reads).best if own_words else batch.labels
-    states = reader.states(reads)
+    decoder = PathDecoder(model, batch)
+    words = decoder.predict(reads).token if own_words else batch.labels
+    states = decoder.states(reads)
     for row in range(10):
         length, source_length = int((batch.labels[row] != PAD).sum()), int(batch.source_lengths[row, 0])
         actions = to_actions(reads[row, :length].tolist())
@@ -61,7 +61,7 @@ def test_lesson_spells_out_the_reads(
                 assert int(given.seen.source[at]) == int(batch.source[row, read - 1])
                 assert int(given.seen.target[at]) == (int(words[row, written - 1]) if written else BOS)
                 assert int(given.seen.action[at]) == actions[step - 1]
-                torch.testing.assert_close(given.seen.source_state[at], reader.encoded[row, read - 1])
+                torch.testing.assert_close(given.seen.source_state[at], decoder.encoded[row, read - 1])
                 wrote = states[row, written - 1] if written else torch.zeros_like(states[row, 0])
                 torch.testing.assert_close(given.seen.target_state[at], wrote)
             read, written = read + (action is Action.READ), written + (action is Action.WRITE)

@@ -14,7 +14,7 @@ from whilst.core.settings import Model
 from whilst.data.batches import pad_batch
 from whilst.data.dataset import Split
 from whilst.data.vocabulary import PAD
-from whilst.model.forward import decoded
+from whilst.model.forward import decode_batch
 from whilst.model.layers import LOTS, Dropout
 from whilst.model.transformer import Translator
 from whilst.training.losses import cross_entropy
@@ -26,7 +26,7 @@ def taught(model: Translator, split: Split) -> list[Tensor]:
     """Loss and gradients in training, everything drawn anew from one seed."""
     torch.manual_seed(3)
     batch = pad_batch(split, np.arange(12))
-    loss = cross_entropy(model.train(), decoded(model, batch, batch.source_lengths), batch.labels, 0.1)
+    loss = cross_entropy(model.train(), decode_batch(model, batch, batch.source_lengths), batch.labels, 0.1)
     return [loss.detach(), *torch.autograd.grad(loss, list(model.parameters()))]
 
 
@@ -97,7 +97,7 @@ def test_dropout_by_lots_is_dropout(tiny: Model, translator: Make, split: Split)
         model.hasten(shortcuts)
         torch.manual_seed(1)
         with torch.no_grad():
-            passes = torch.stack([decoded(model, batch, batch.source_lengths) for _ in range(100)])
+            passes = torch.stack([decode_batch(model, batch, batch.source_lengths) for _ in range(100)])
         spreads.append(passes[:, batch.labels != PAD].var(0).mean())
     assert float(spreads[0]) > 0.1
     torch.testing.assert_close(spreads[0], spreads[1], rtol=0.03, atol=0.0)

@@ -28,7 +28,7 @@ from whilst.evaluation.seeds import Result
 from whilst.evaluation.tables import point_label
 from whilst.model.attention import dense_mask
 from whilst.model.checkpoint import load_run
-from whilst.model.forward import cross_mask, decoded
+from whilst.model.forward import cross_mask, decode_batch
 from whilst.model.monotonic_alignment import alignment, lookback
 from whilst.model.monotonic_attention import Delays, latency
 from whilst.model.transformer import Translator
@@ -222,7 +222,7 @@ def test_a_batch_is_its_sentences(monotone: Translator, split: Split) -> None:
         batch, walk = pad_batch(split, np.array(numbers)), Delays()
         seen = RULES["mma"](objective, batch, torch.Generator())
         assert torch.equal(seen, batch.source_lengths), "heads decide for themselves how much they see"
-        states = decoded(monotone, batch, seen, walk)
+        states = decode_batch(monotone, batch, seen, walk)
         total = cross_entropy(monotone, states, batch.labels, 0.1)
         return (total + latency_cost(objective, batch, walk)).item()
 
@@ -259,7 +259,7 @@ def recipe(toy_data: Data, toy_folder: Path, tmp_path: Path) -> Recipe:
 @torch.inference_mode()
 def mean_delay(run: Path, dataset: Dataset) -> float:
     batch, walk = pad_batch(dataset.split("valid"), np.arange(20)), Delays()
-    decoded(load_run(run, CPU).model, batch, batch.source_lengths, walk)
+    decode_batch(load_run(run, CPU).model, batch, batch.source_lengths, walk)
     return float(torch.cat(walk.layers).mean())
 
 

@@ -1,4 +1,4 @@
-"""What a translator shows an agent is the same in both layouts; and packing on a device is packing."""
+"""States along a path are the same in both layouts, and packing on a device matches packing on the host."""
 
 import dataclasses
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from whilst.data.batches import BLOCK, Batch, pack_batch, pad_batch
 from whilst.data.dataset import Dataset, Split
 from whilst.data.vocabulary import PAD
 from whilst.model.agent import Agent
-from whilst.model.observations import Looks, back_mask, look, next_tokens
+from whilst.model.observations import PathStates, lookahead_mask, next_targets, observe
 from whilst.model.reads import wait_k
 from whilst.model.transformer import Translator
 from whilst.search.binary_search import search
@@ -31,41 +31,41 @@ FOUR = Search(intervals=((1, 4),), slope="one")
 uncompiled = pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile:UserWarning")
 
 
-def test_the_next_token_is_the_first_that_needs_more(random_split: MakeSplit) -> None:
-    """By counting, in both layouts."""
+def test_the_next_target_is_the_first_that_needs_more(random_split: MakeSplit) -> None:
+    """Compared with counting, in both layouts."""
     split = random_split(9, 3)
     rows = pad_batch(split, np.arange(9))
-    packing = Packing.of(rows, BLOCK)
+    packing = Packing.for_batch(rows, BLOCK)
     row = packing.pack(rows)
     path = wait_k(2, rows.target_at.position, rows.source_lengths)
-    ours, theirs = next_tokens(rows, path), next_tokens(row, packing.pack_target(path, 1))
+    ours, theirs = next_targets(rows, path), next_targets(row, packing.pack_target(path, 1))
     begin = 0
     for number in range(9):
         length = len(split.target[number])
         for read in range(1, int(path[number, length - 1])):
             written = int((path[number, :length] <= read).sum())
-            assert (int(ours.first[number, read - 1]), int(ours.place[number, read - 1])) == (0, written)
+            assert (int(ours.first[number, read - 1]), int(ours.column[number, read - 1])) == (0, written)
             place = int(packing.source[number, read - 1])
-            assert (int(theirs.first[0, place]), int(theirs.place[0, place])) == (begin, begin + written)
+            assert (int(theirs.first[0, place]), int(theirs.column[0, place])) == (begin, begin + written)
         begin += length
 
 
 def test_padding_costs_two_tiles_at_most(random_split: MakeSplit) -> None:
-    """One of padding that saw all of it would make a tile of every pair: most of the time of an update."""
+    """If padding attended to all padding, most of an update would be spent on it."""
     batch = pack_batch(random_split(9, 3), np.arange(9), 8 * BLOCK, 8 * BLOCK)
     path = wait_k(2, batch.target_at.position, batch.source_lengths)
-    tiles = back_mask(batch, next_tokens(batch, path))
+    tiles = lookahead_mask(batch, next_targets(batch, path))
     assert isinstance(tiles, BlockMask)
     real = -(-int((batch.source != PAD).sum()) // BLOCK)
-    free = tiles.kv_num_blocks[0, 0, 8 + real :]
-    assert len(free) > 0
-    assert free.max() <= 2  # its own, and the one in which it begins
+    padding = tiles.kv_num_blocks[0, 0, 8 + real :]
+    assert len(padding) > 0
+    assert padding.max() <= 2  # its own, and the one in which padding begins
 
 
-def test_packing_on_a_device_is_packing(random_split: MakeSplit) -> None:
+def test_packing_on_a_device_matches_pack_batch(random_split: MakeSplit) -> None:
     split, chosen = random_split(20, 4), np.arange(20)[::-1].copy()
     batch = pad_batch(split, chosen)
-    found = Packing.of(batch, 200).pack(batch)
+    found = Packing.for_batch(batch, 200).pack(batch)
     wanted = pack_batch(split, chosen, 3 * BLOCK, 2 * BLOCK)
     for one, other in zip(found.tensors(), wanted.tensors(), strict=True):
         assert torch.equal(one, other)
@@ -73,41 +73,41 @@ def test_packing_on_a_device_is_packing(random_split: MakeSplit) -> None:
     assert found.sentences == 20
 
 
-def parts(shown: Looks, batch: Batch, path: Tensor) -> list[Tensor]:
-    """All but padding, and looks after the last WRITE."""
+def parts(found: PathStates, batch: Batch, path: Tensor) -> list[Tensor]:
+    """All but padding, and lookahead states after the last WRITE."""
     read, written = batch.source_at.segment >= 0, batch.labels != PAD
     needed = (path * written).amax(1, keepdim=True)
-    asked = read & (batch.source_at.position + 1 < needed)
-    assert shown.ahead is not None
-    return [shown.encoded[read], shown.states[written], shown.words[written], shown.ahead[asked]]
+    before_last = read & (batch.source_at.position + 1 < needed)
+    assert found.lookahead is not None
+    return [found.encoded[read], found.states[written], found.words[written], found.lookahead[before_last]]
 
 
 @uncompiled
 @pytest.mark.parametrize("own_words", [True, False])
-def test_both_layouts_show_the_same(model: Translator, random_split: MakeSplit, own_words: bool) -> None:
+def test_both_layouts_give_the_same_states(model: Translator, random_split: MakeSplit, own_words: bool) -> None:
     batch = pad_batch(random_split(24, 6), np.arange(24))
     path = search(model, batch, FOUR, 1)
-    packing = Packing.of(batch, 2 * BLOCK)
-    whole = look(model, packing.pack(batch), packing.pack_target(path, 1), own_words, ahead=True)
-    ways = packing.unpack(whole), look(model, batch, path, own_words, ahead=True)
+    packing = Packing.for_batch(batch, 2 * BLOCK)
+    whole = observe(model, packing.pack(batch), packing.pack_target(path, 1), own_words, lookahead=True)
+    ways = packing.unpack(whole), observe(model, batch, path, own_words, lookahead=True)
     for one, other in zip(*(parts(way, batch, path) for way in ways), strict=True):
         assert len(one) > 50
         torch.testing.assert_close(one, other)
-    plain = look(model, packing.pack(batch), packing.pack_target(path, 1), own_words, ahead=False)
+    plain = observe(model, packing.pack(batch), packing.pack_target(path, 1), own_words, lookahead=False)
     torch.testing.assert_close(packing.unpack(plain).states[batch.labels != PAD], parts(ways[1], batch, path)[1])
 
 
 @uncompiled
-def test_padding_has_no_place_beyond_those_that_are_known(
+def test_padding_has_no_position_beyond_the_table(
     model: Translator, random_split: MakeSplit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Counted from where padding begins it would have."""
+    """Positions of padding do not count on from where it begins."""
     monkeypatch.setitem(model._buffers, "sinusoids", model.get_buffer("sinusoids")[:BLOCK])
     batch = pad_batch(random_split(2, 6), np.arange(2))
     path = search(model, batch, FOUR, 1)
-    packing = Packing.of(batch, 4 * BLOCK)
-    whole = packing.unpack(look(model, packing.pack(batch), packing.pack_target(path, 1), False, ahead=True))
-    ways = whole, look(model, batch, path, False, ahead=True)
+    packing = Packing.for_batch(batch, 4 * BLOCK)
+    whole = packing.unpack(observe(model, packing.pack(batch), packing.pack_target(path, 1), False, lookahead=True))
+    ways = whole, observe(model, batch, path, False, lookahead=True)
     for one, other in zip(*(parts(way, batch, path) for way in ways), strict=True):
         torch.testing.assert_close(one, other)
 
@@ -115,7 +115,7 @@ def test_padding_has_no_place_beyond_those_that_are_known(
 @uncompiled
 @pytest.mark.filterwarnings("ignore:.*CUDA is not available.*:UserWarning")
 @pytest.mark.parametrize("inputs", ["embeddings", "states", "ahead"])
-def test_a_recorded_look_gives_the_same_loss(
+def test_captured_observations_give_the_same_loss(
     toy_data: Data, toy_dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inputs: Any
 ) -> None:
     recipe = short_recipe(toy_data, tmp_path)
@@ -128,11 +128,11 @@ def test_a_recorded_look_gives_the_same_loss(
     split = toy_dataset.split("train")
     task.labels = {"train": Labels(torch.ones(1, len(split.target.tokens)), torch.from_numpy(split.target.offsets))}
     monkeypatch.setattr(tasks, "CapturedGraph", Replayed)
-    monkeypatch.setattr(Looks, "slim", lambda shown: shown)
-    for chosen in (np.arange(30), np.arange(30, 40)):  # two shapes, one recording
+    monkeypatch.setattr(PathStates, "bfloat16", lambda states: states)
+    for chosen in (np.arange(30), np.arange(30, 40)):  # two shapes, one graph
         batch = pad_batch(split, chosen)
         drawn = torch.zeros(2, len(chosen), dtype=torch.long)
-        task.labels["train"].keep(batch, search(model, batch, FOUR, 1)[None])
+        task.labels["train"].store(batch, search(model, batch, FOUR, 1)[None])
         wanted = task.loss(batch, drawn)
         task.compiled, task.looker = model, task.look_captured
         torch.testing.assert_close(task.loss(batch, drawn), wanted)

@@ -17,7 +17,7 @@ from whilst.decoding.batched import Decoding, translate, translate_batch
 from whilst.decoding.loop import Output
 from whilst.decoding.reference import translate_recomputed
 from whilst.model.agent import Agent, lesson
-from whilst.model.observations import look
+from whilst.model.observations import observe
 from whilst.model.transformer import Translator
 from whilst.policy import Policy
 from whilst.policy.agent import Learnt
@@ -41,7 +41,7 @@ def learnt(model: Translator, settings: Settings) -> Learnt:
     agent = Agent(settings, model.settings.width, 2).double().eval()
     batch = pad_batch(make_split(20, 20), np.arange(20))
     path = search(model, batch, FOUR, 1)
-    seen = lesson(batch, path, look(model, batch, path, own_words=True, ahead=True)).seen
+    seen = lesson(batch, path, observe(model, batch, path, own_words=True, lookahead=True)).seen
     with torch.no_grad():
         agent.tokens.weight.mul_(5)
         agent.action.weight.mul_(0.1)  # or it would do for ever what it did last

@@ -1,4 +1,4 @@
-"""The translation-based policy: labels against translating every prefix, and an agent trained on them."""
+"""The translation-based policy: labels compared with translating every prefix, and an agent trained on them."""
 
 import dataclasses
 from collections.abc import Callable
@@ -24,14 +24,14 @@ from whilst.model.run_folder import home
 from whilst.model.transformer import Translator, likeliest
 from whilst.policy.full import Full
 from whilst.research.explain import explain
-from whilst.search.agreement import agreeing, find_agreement, needed
+from whilst.search.agreement import agreement_reads, bounded_agreement, find_agreement_labels
 from whilst.search.binary_search import Interval, search_all
 from whilst.training.train import train
 
 LIMITS = Limits(1.5, 4)
 
 
-def own(model: Translator, split: Split) -> Split:
+def with_translations(model: Translator, split: Split) -> Split:
     """The split with the model's translations as targets."""
     lines = [split.source[i].tolist() for i in range(len(split.source))]
     return Split(
@@ -39,12 +39,12 @@ def own(model: Translator, split: Split) -> Split:
     )
 
 
-def test_one_pass_per_prefix_length_equals_translating_every_prefix(
+def test_forced_passes_match_translating_every_prefix(
     model: Translator, random_split: Callable[..., Split]
 ) -> None:
-    split = own(model, random_split(30, 41))
+    split = with_translations(model, random_split(30, 41))
     batch = pad_batch(split, np.arange(30))
-    found = needed(model, batch)
+    found = agreement_reads(model, batch)
     assert bool((found[:, 1:] >= found[:, :-1]).all())
     spread = set()
     for number, row in enumerate(found.tolist()):
@@ -53,15 +53,17 @@ def test_one_pass_per_prefix_length_equals_translating_every_prefix(
         assert row[: len(target)] == wanted
         assert all(1 <= g <= len(source) for g in row)
         spread |= {g / len(source) for g in wanted}
-    assert len(spread) > 10, "a model that always agrees shows nothing"
+    assert len(spread) > 10, "the reads should vary"
 
 
-def test_within_an_interval_a_token_waits_till_it_agrees_or_the_interval_ends(
+def test_bounded_reads_agree_or_are_the_end_of_the_interval(
     model: Translator, random_split: Callable[..., Split]
 ) -> None:
-    split, interval = own(model, random_split(30, 44)), Interval(1, 6, "ratio")
+    split, interval = with_translations(model, random_split(30, 44)), Interval(1, 6, "ratio")
     batch = pad_batch(split, np.arange(30))
-    found = search_all(model, batch, agreeing(Search(intervals=((1, 6),), slope="ratio", target="belief")))[0]
+    found = search_all(
+        model, batch, bounded_agreement(Search(intervals=((1, 6),), slope="ratio", target="belief"))
+    )[0]
     paths = [interval.reads(batch, offset).tolist() for offset in range(6)]
     agreed, waited = 0, 0
     for number, row in enumerate(found.tolist()):
@@ -69,22 +71,22 @@ def test_within_an_interval_a_token_waits_till_it_agrees_or_the_interval_ends(
         for place, reads in enumerate(row[: len(target)]):
             if reads == paths[-1][number][place]:
                 waited += reads < len(source)
-            elif not place or reads > row[place - 1]:  # else it is that of the token before
+            elif not place or reads > row[place - 1]:  # else the reads of the token before
                 path = next(path[number] for path in paths if path[number][place] == reads)
                 logits = reference.masked_logits(model, source, target[:place], path[: place + 1])
                 assert int(likeliest(logits[None])) == target[place]
                 agreed += 1
     assert min(agreed, waited) > 10
-    assert bool((found < needed(model, batch)).any()), "it need not wait for the end"
+    assert bool((found < agreement_reads(model, batch)).any()), "bounded reads are sometimes fewer"
 
 
 def test_labels_of_a_split_serve_any_batch(model: Translator, random_split: Callable[..., Split]) -> None:
-    split = own(model, random_split(25, 43))
-    labels = find_agreement(model, split, tokens=60)
+    split = with_translations(model, random_split(25, 43))
+    labels = find_agreement_labels(model, split, tokens=60)
     batch = pad_batch(split, np.random.default_rng(1).permutation(25)[:9])
-    kept = labels.of(batch, torch.zeros(9, dtype=torch.long))
+    stored = labels.reads_of(batch, torch.zeros(9, dtype=torch.long))
     real = batch.labels != PAD
-    assert torch.equal(kept[real], needed(model, batch)[real])
+    assert torch.equal(stored[real], agreement_reads(model, batch)[real])
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +106,7 @@ def recipe(toy_data: Data, toy_folder: Path, tmp_path_factory: pytest.TempPathFa
     return made
 
 
-def test_it_is_a_policy_of_its_run(recipe: Recipe) -> None:
+def test_the_run_has_the_policy_agent_translation(recipe: Recipe) -> None:
     (record,) = evaluate_run(Path(recipe.run), [], None, True, [], "cpu")
     assert (record.system, record.policy) == ("translation-based", "agent-translation")
     trained = load_run(Path(recipe.run), CPU)
@@ -113,7 +115,7 @@ def test_it_is_a_policy_of_its_run(recipe: Recipe) -> None:
     assert explain(trained, "a b c", None, 3).agent is not None
 
 
-def test_an_agent_learns_within_one_interval(recipe: Recipe, tmp_path: Path) -> None:
+def test_an_agent_learns_bounded_labels_in_one_interval(recipe: Recipe, tmp_path: Path) -> None:
     agent = dataclasses.replace(recipe.agent, agreement="within")
     made = dataclasses.replace(
         recipe,
@@ -132,13 +134,15 @@ def test_an_agent_learns_within_one_interval(recipe: Recipe, tmp_path: Path) -> 
         evaluate_run(Path(made.run), [], tmp_path / "out", True, ["search.intervals=[[1, 5]]"], "cpu")
     trained = load_run(Path(made.run), CPU)
     shown = explain(trained, "a b c d e f", None, 2)
-    wanted = dataclasses.replace(trained, recipe=dataclasses.replace(trained.recipe, search=agreeing(made.search)))
+    wanted = dataclasses.replace(
+        trained, recipe=dataclasses.replace(trained.recipe, search=bounded_agreement(made.search))
+    )
     assert shown.found == explain(dataclasses.replace(wanted, agent=None), "a b c d e f", None, 2).found
     with pytest.raises(UserError, match="intervals: give one"):
         dataclasses.replace(made, search=Search(intervals=((1, 5), (2, 6))))
 
 
-def test_an_agent_that_searched_is_not_in_its_way(tmp_path: Path) -> None:
+def test_the_translation_based_agent_has_its_own_folder(tmp_path: Path) -> None:
     for name in ("model.safetensors", "search/model.safetensors", "search/agent/model.safetensors"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
@@ -157,10 +161,10 @@ def test_translations_are_made_once(
     assert capsys.readouterr().err.count("nothing left to do") == 2
 
 
-def test_an_encoder_that_looks_ahead_has_no_agent(recipe: Recipe, tmp_path: Path) -> None:
-    """It would have seen the whole source whatever is read: before any work, not after it."""
-    looking = dataclasses.replace(recipe.model, encoder="bidirectional")
-    whole = dataclasses.replace(recipe, run=str(tmp_path / "whole"), stages=("translate",), model=looking)
+def test_a_bidirectional_encoder_has_no_agent(recipe: Recipe, tmp_path: Path) -> None:
+    """Refused before any training."""
+    bidirectional = dataclasses.replace(recipe.model, encoder="bidirectional")
+    whole = dataclasses.replace(recipe, run=str(tmp_path / "whole"), stages=("translate",), model=bidirectional)
     train(whole, CPU)
     agent = dataclasses.replace(recipe, run=str(tmp_path / "agent"), start=whole.run, stages=("agent",))
     with pytest.raises(UserError, match="no agent can steer"):

@@ -1,4 +1,4 @@
-"""Binary search for reads: the table against Algorithm 1 written out and against passes at every step."""
+"""Binary search for reads: compared with Algorithm 1 for one token, and with decoder passes at every step."""
 
 import dataclasses
 from collections.abc import Callable
@@ -18,15 +18,15 @@ from whilst.model.attention import dense_mask
 from whilst.model.transformer import Translator
 from whilst.search.binary_search import (
     CONDITIONS,
-    Found,
     Interval,
-    Reader,
-    bisect,
+    PathDecoder,
+    Prediction,
+    binary_search,
+    fp32_logits,
     monotone,
     search,
     search_all,
     search_step_by_step,
-    sharp_logits,
 )
 
 
@@ -35,31 +35,64 @@ def one(first: int, size: int, **others: Any) -> Search:
     return Search(**({"intervals": ((first, first + size - 1),), "slope": "one"} | others))
 
 
-def algorithm_1(low: int, high: int, chance: Callable[[int], float]) -> int:
+def algorithm_1(left: int, right: int, p: Callable[[int], float]) -> int:
     """The paper's Algorithm 1 for one token."""
-    while low < high:
-        middle = (low + high) // 2
-        if chance(middle) >= (chance(low) + chance(high)) / 2:
-            high = middle
+    while left < right:
+        mid = (left + right) // 2
+        if p(mid) >= (p(left) + p(right)) / 2:
+            right = mid
         else:
-            low = middle + 1
-    return low
+            left = mid + 1
+    return left
 
 
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=12), st.integers(1, 5))
-def test_bisection_is_algorithm_1(chances: list[float], low: int) -> None:
-    table = torch.tensor(chances, dtype=torch.float64)
+def authors_search(left: int, right: int, p: Callable[[int], float], token: Callable[[int], int]) -> int:
+    """The search of the authors' code for one token."""
+    while left < right:
+        mid = (left + right) // 2
+        if right - left == 1:
+            return left if token(left) == token(right) else right
+        if p(mid) >= (p(left) + p(right)) / 2 or p(left) >= p(right):
+            right = mid
+        else:
+            left = mid
+    return left
 
-    def look(seen: torch.Tensor) -> Found:
-        return Found(table[seen - low], seen)
 
-    size, start = len(chances), torch.tensor([low])
-    found = bisect(start, start + size - 1, size, look, CONDITIONS["concavity"], start)
-    assert int(found) == algorithm_1(low, low + size - 1, lambda g: chances[g - low])
+@given(st.lists(st.tuples(st.floats(0, 1), st.integers(0, 1)), min_size=1, max_size=40), st.integers(1, 5))
+def test_search_matches_the_algorithms(values: list[tuple[float, int]], first: int) -> None:
+    probabilities, tokens = (list(column) for column in zip(*values, strict=True))
+    p, token = torch.tensor(probabilities, dtype=torch.float64), torch.tensor(tokens)
+
+    def predict(path: torch.Tensor) -> Prediction:
+        return Prediction(p[path - first], token[path - first])
+
+    size, left = len(values), torch.tensor([first])
+    last = first + size - 1
+    for name, wanted in (
+        ("concavity", algorithm_1(first, last, lambda g: probabilities[g - first])),
+        (
+            "authors",
+            authors_search(first, last, lambda g: probabilities[g - first], lambda g: tokens[g - first]),
+        ),
+    ):
+        assert int(binary_search(left, left + size - 1, size, predict, CONDITIONS[name], left)) == wanted
+
+
+def test_the_right_half_of_the_authors_begins_at_the_midpoint() -> None:
+    """From [1, 4] with m = 2 the paper continues with [3, 4], the authors' code with [2, 4] and then [2, 3]."""
+    p = torch.tensor([0.1, 0.2, 0.6, 0.7])
+
+    def predict(path: torch.Tensor) -> Prediction:
+        return Prediction(p[path - 1], torch.tensor([0, 0, 0, 0])[path - 1])
+
+    left, right = torch.tensor([1]), torch.tensor([4])
+    assert int(binary_search(left, right, 4, predict, CONDITIONS["concavity"], left)) == 4
+    assert int(binary_search(left, right, 4, predict, CONDITIONS["authors"], left)) == 2
 
 
 def slow(model: Translator, batch: Batch, first: int, size: int, ratio: bool) -> list[list[int]]:
-    """Sentence by sentence, token by token, from one decoder pass for each offset of the interval."""
+    """One sentence and one token at a time, from one decoder pass for each offset of the interval."""
     result = []
     for row in range(batch.sentences):
         source_length = int(batch.source_lengths[row, 0])
@@ -67,24 +100,23 @@ def slow(model: Translator, batch: Batch, first: int, size: int, ratio: bool) ->
         starts = [first + (i * source_length // length if ratio else i) for i in range(length)]
         tables = []
         for offset in range(size):
-            seen = torch.full_like(batch.labels, source_length)
-            seen[row, :length] = torch.tensor([min(start + offset, source_length) for start in starts])
-            seen = seen.minimum(batch.source_lengths)
-            tables.append(Reader(model, batch).find(seen).chance[row].tolist())
+            path = torch.full_like(batch.labels, source_length)
+            path[row, :length] = torch.tensor([min(start + offset, source_length) for start in starts])
+            path = path.minimum(batch.source_lengths)
+            tables.append(PathDecoder(model, batch).predict(path).probability[row].tolist())
         highest, found = 0, []
         for i, start in enumerate(starts):
-            low, high = min(start, source_length), min(start + size - 1, source_length)
-
+            left, right = min(start, source_length), min(start + size - 1, source_length)
             column = [table[i] for table in tables]
-            chances = {g: column[max(0, min(g - start, size - 1))] for g in range(low, high + 1)}
-            highest = max(highest, algorithm_1(low, high, chances.__getitem__))
+            p = {g: column[max(0, min(g - start, size - 1))] for g in range(left, right + 1)}
+            highest = max(highest, algorithm_1(left, right, p.__getitem__))
             found.append(highest)
         result.append(found)
     return result
 
 
 @pytest.mark.parametrize(("first", "size", "ratio"), [(1, 5, False), (3, 5, True), (2, 1, False), (1, 8, True)])
-def test_table_search_is_the_slow_one(
+def test_table_search_matches_the_slow_one(
     model: Translator, random_split: Callable[..., Split], first: int, size: int, ratio: bool
 ) -> None:
     batch = pad_batch(random_split(6, 3), np.arange(6))
@@ -94,7 +126,7 @@ def test_table_search_is_the_slow_one(
 
 
 @given(st.integers(0, 1000), st.integers(0, 6), st.integers(2, 7), st.sampled_from(["one", "ratio"]))
-def test_reads_lie_in_the_interval_and_never_fall(
+def test_reads_lie_in_the_interval_and_do_not_decrease(
     model: Translator, random_split: Callable[..., Split], seed: int, first: int, size: int, slope: str
 ) -> None:
     batch = pad_batch(random_split(4, seed), np.arange(4))
@@ -110,10 +142,10 @@ def test_reads_lie_in_the_interval_and_never_fall(
 
 @pytest.mark.parametrize("condition", CONDITIONS)
 @pytest.mark.parametrize("size", [1, 2])
-def test_step_by_step_agrees_where_it_must(
+def test_step_by_step_agrees_in_intervals_of_two(
     model: Translator, random_split: Callable[..., Split], condition: str, size: int
 ) -> None:
-    """With two reads to choose from, the bounds of all tokens are the two paths of the table."""
+    """The bounds of all tokens are then the two paths of the table."""
     batch = pad_batch(random_split(8, 5), np.arange(8))
     for target in ("reference", "belief"):
         settings = one(2, size, condition=condition, target=target)
@@ -121,37 +153,37 @@ def test_step_by_step_agrees_where_it_must(
 
 
 def test_step_by_step_agrees_on_first_tokens(model: Translator, random_split: Callable[..., Split]) -> None:
-    """The first token has no past that could have followed another path."""
+    """The first token has no past that could follow another path."""
     batch = pad_batch(random_split(12, 6), np.arange(12))
     settings = one(1, 7)
     fast, exact = search(model, batch, settings, 1), search_step_by_step(model, batch, settings, 1)
     assert torch.equal(fast[:, 0], exact[:, 0])
-    assert not torch.equal(fast, exact), "they differ later on, or this test shows nothing"
+    assert not torch.equal(fast, exact), "they should differ for later tokens"
 
 
-def test_packed_finds_what_padded_finds(model: Translator, random_split: Callable[..., Split]) -> None:
+def test_packed_and_padded_find_the_same(model: Translator, random_split: Callable[..., Split]) -> None:
     split, chosen = random_split(9, 7), np.arange(9)
     rows, row = pad_batch(split, chosen), pack_batch(split, chosen, 128, 128)
     interval = Interval(1, 5, "ratio")
     by_rows = search(model, rows, one(1, 5, slope="ratio"), 1)
-    # Dense masks, since FlexAttention is for GPUs: tested is how the layout keeps sentences apart.
+    # With dense masks, since FlexAttention is for GPUs: this tests how the layout keeps sentences apart.
     dense = dataclasses.replace(row, packed=False)
-    reader = Reader(model, dense)
+    decoder = PathDecoder(model, dense)
     start = interval.start(row)
-    table = torch.stack([reader.find((start + d).minimum(row.source_lengths)).chance for d in range(5)])
+    table = torch.stack([decoder.predict((start + d).minimum(row.source_lengths)).probability for d in range(5)])
 
-    def look(seen: torch.Tensor) -> Found:
-        return Found(table.gather(0, (seen - start).clamp(0, 4)[None])[0], seen)
+    def predict(path: torch.Tensor) -> Prediction:
+        return Prediction(table.gather(0, (path - start).clamp(0, 4)[None])[0], path)
 
-    low, high = start.minimum(row.source_lengths), (start + 4).minimum(row.source_lengths)
-    other = monotone(bisect(low, high, 5, look, CONDITIONS["concavity"], row.labels), row)
+    left, right = start.minimum(row.source_lengths), (start + 4).minimum(row.source_lengths)
+    other = monotone(binary_search(left, right, 5, predict, CONDITIONS["concavity"], row.labels), row)
     for number in range(9):
         length = int((rows.labels[number] != PAD).sum())
         assert other[row.target_at.segment == number].tolist() == by_rows[number, :length].tolist()
 
 
-def test_a_sentence_of_its_own_first_interval(model: Translator, random_split: Callable[..., Split]) -> None:
-    """`first` may differ from sentence to sentence: one table serves all."""
+def test_each_sentence_may_have_its_own_interval(model: Translator, random_split: Callable[..., Split]) -> None:
+    """One table serves all values of `first`."""
     batch = pad_batch(random_split(6, 8), np.arange(6))
     firsts = torch.tensor([1, 3, 1, 3, 5, 5])[:, None]
     mixed = search(model, batch, one(1, 5), firsts)
@@ -173,9 +205,11 @@ def test_one_table_serves_all_intervals(
         assert torch.equal(reads, search(model, batch, settings, first))
 
 
-def test_what_reads_do_not_change_is_computed_once(model: Translator, random_split: Callable[..., Split]) -> None:
+def test_embeddings_keys_and_values_are_computed_once(
+    model: Translator, random_split: Callable[..., Split]
+) -> None:
     batch = pad_batch(random_split(6, 3), np.arange(6))
-    reader = Reader(model, batch, "belief")
+    decoder = PathDecoder(model, batch, "belief")
     inner = [part for name, part in model.named_modules() if name.endswith("cross.key_value")]
     parts = [model.target_embedding, *inner]
     calls: list[object] = []
@@ -186,37 +220,37 @@ def test_what_reads_do_not_change_is_computed_once(model: Translator, random_spl
     assert len(calls) == len(parts) == 1 + len(model.decoder)
     assert set(calls) == set(parts)
     causal = dense_mask(batch.target_at, batch.target_at.position + 1, batch.target_at)
-    for seen in (batch.source_lengths, Interval(2, 1).reads(batch, 0)):
-        cross = dense_mask(batch.target_at, seen, batch.source_at)
-        wanted = model.decode(batch.target, batch.target_at.position, reader.encoded, causal, cross)
-        assert torch.equal(reader.states(seen), wanted)
+    for path in (batch.source_lengths, Interval(2, 1).reads(batch, 0)):
+        cross = dense_mask(batch.target_at, path, batch.source_at)
+        wanted = model.decode(batch.target, batch.target_at.position, decoder.encoded, causal, cross)
+        assert torch.equal(decoder.states(path), wanted)
 
 
-def test_the_belief_is_what_the_model_says_after_the_whole_source(
+def test_the_belief_is_the_prediction_after_the_whole_source(
     model: Translator, random_split: Callable[..., Split]
 ) -> None:
     batch = pad_batch(random_split(5, 10), np.arange(5))
-    reader = Reader(model, batch, "belief")
-    assert torch.allclose(reader.find(batch.source_lengths).chance, torch.ones((), dtype=torch.float64))
+    decoder = PathDecoder(model, batch, "belief")
+    assert torch.allclose(decoder.predict(batch.source_lengths).probability, torch.ones((), dtype=torch.float64))
     seen = (batch.target_at.position + 1).minimum(batch.source_lengths)
-    belief, now = (model.logits(reader.states(g)).softmax(-1) for g in (batch.source_lengths, seen))
-    apart = (belief * (belief / now).log()).sum(-1)
-    torch.testing.assert_close(reader.find(seen).chance, (-apart).exp())
+    belief, now = (model.logits(decoder.states(g)).softmax(-1) for g in (batch.source_lengths, seen))
+    divergence = (belief * (belief / now).log()).sum(-1)
+    torch.testing.assert_close(decoder.predict(seen).probability, (-divergence).exp())
 
 
-def test_logits_are_sharp_whatever_the_states_are(tiny: Model, translator: Callable[..., Translator]) -> None:
-    """Those of 16-bit states are of 16-bit weights too, but not of 16 bits themselves."""
+def test_logits_have_full_precision_for_bfloat16_states(tiny: Model, translator: Callable[..., Translator]) -> None:
+    """The product of 16-bit states and weights is accumulated and returned in 32 bits."""
     torch.manual_seed(1)
     model, states = translator(tiny).float(), torch.randn(2, 3, tiny.width)
     weight = model.target_embedding.weight
-    assert torch.equal(sharp_logits(model, states), model.many_logits(states))
-    found = sharp_logits(model, states.bfloat16())
+    assert torch.equal(fp32_logits(model, states), model.many_logits(states))
+    found = fp32_logits(model, states.bfloat16())
     torch.testing.assert_close(found, states.bfloat16().float() @ weight.bfloat16().float().T)
     assert not torch.equal(found, found.bfloat16().float())
 
 
-def test_belief_does_not_ask_the_reference(model: Translator, random_split: Callable[..., Split]) -> None:
-    """Another last word in the reference changes what the paper's search finds for it, not what belief does."""
+def test_belief_does_not_depend_on_the_reference(model: Translator, random_split: Callable[..., Split]) -> None:
+    """Another last word in the reference changes the reads with target "reference" only."""
     batch = pad_batch(random_split(30, 11), np.arange(30))
     last = (batch.labels != PAD).sum(1, keepdim=True) - 1
     other = dataclasses.replace(batch, labels=batch.labels.scatter(1, last, 5))
@@ -226,14 +260,14 @@ def test_belief_does_not_ask_the_reference(model: Translator, random_split: Call
     assert not torch.equal(search(model, batch, settings, 1), search(model, other, settings, 1))
 
 
-def test_a_tolerance_does_not_wait_for_noise() -> None:
-    """A probability that jumps at 3 reads and then rises by next to nothing: the jump is what is wanted."""
-    chances = torch.tensor([0.1, 0.1, 0.9, 0.9001, 0.9002, 0.9003, 0.9004, 0.9005])
+def test_a_tolerance_ignores_small_gains() -> None:
+    """A probability that jumps at 3 reads and then hardly rises."""
+    p = torch.tensor([0.1, 0.1, 0.9, 0.9001, 0.9002, 0.9003, 0.9004, 0.9005])
 
-    def look(seen: torch.Tensor) -> Found:
-        return Found(chances[seen - 1], seen)
+    def predict(path: torch.Tensor) -> Prediction:
+        return Prediction(p[path - 1], path)
 
-    low, high = torch.tensor([1]), torch.tensor([8])
-    concave = CONDITIONS["concavity"]
-    assert int(bisect(low, high, 8, look, concave, low)) == 4
-    assert int(bisect(low, high, 8, look, concave, low, tolerance=0.01)) == 3
+    left, right = torch.tensor([1]), torch.tensor([8])
+    concavity = CONDITIONS["concavity"]
+    assert int(binary_search(left, right, 8, predict, concavity, left)) == 4
+    assert int(binary_search(left, right, 8, predict, concavity, left, tolerance=0.01)) == 3

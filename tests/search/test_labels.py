@@ -1,4 +1,4 @@
-"""Labels kept for a whole split are what search finds for each batch."""
+"""Labels of a whole split match the search of each batch."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -18,24 +18,24 @@ from whilst.data.vocabulary import PAD
 from whilst.model.agent import Agent
 from whilst.model.transformer import Translator
 from whilst.search import labels as module
-from whilst.search import packed_search as beginnings
+from whilst.search import packed_search
 from whilst.search.binary_search import search
-from whilst.search.labels import Labels, find_labels, pays_packed
+from whilst.search.labels import Labels, find_labels, worth_packing
 from whilst.training import tasks
 
 
-def test_labels_are_what_search_finds(model: Translator, random_split: Callable[..., Split]) -> None:
+def test_labels_match_search(model: Translator, random_split: Callable[..., Split]) -> None:
     split = random_split(25, 14)
     settings = Search(intervals=((1, 4), (3, 6)), target="belief", tolerance=0.01)
     labels = find_labels(model, settings, split, tokens=40)
     random = np.random.default_rng(1)
     batch = pad_batch(split, random.permutation(25)[:10])
     numbers = torch.from_numpy(random.integers(0, 2, 10))
-    kept = labels.of(batch, numbers)
+    stored = labels.reads_of(batch, numbers)
     found = search(model, batch, settings, torch.tensor([1, 3])[numbers][:, None])
     real = batch.labels != PAD
-    assert torch.equal(kept[real], found[real])
-    assert bool((kept[:, 1:] >= kept[:, :-1]).all()), "padding too must be a path"
+    assert torch.equal(stored[real], found[real])
+    assert bool((stored[:, 1:] >= stored[:, :-1]).all()), "padding too must not decrease"
 
 
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile:UserWarning")
@@ -44,7 +44,7 @@ def test_labels_are_what_search_finds(model: Translator, random_split: Callable[
 def test_packed_batches_find_the_same(
     toy_data: Data, toy_dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: Any
 ) -> None:
-    """What a GPU records; the last batch is not full."""
+    """As on a GPU, with graphs that only replay; the last batch is not full."""
     settings = Search(intervals=((1, 4), (3, 6)), target=target, tolerance=0.001)
     recipe = changed(short_recipe(toy_data, tmp_path), batch_tokens=100)  # in packed batches: 128
     recipe = dataclasses.replace(recipe, stages=("agent",), search=settings)
@@ -60,12 +60,12 @@ def test_packed_batches_find_the_same(
         return recorded[-1]
 
     monkeypatch.setattr(tasks, "CapturedGraph", record)
-    monkeypatch.setattr(beginnings, "STEP", BLOCK)
+    monkeypatch.setattr(packed_search, "SIZE_MULTIPLE", BLOCK)
     wanted = task.find(split)
     task.compiled = model
-    assert not pays_packed(split, recipe.train.batch_tokens), "compiling would take longer"
-    monkeypatch.setattr(module, "MANY", 100)
-    assert not pays_packed(split, int(split.source.lengths.max()) - 1)
+    assert not worth_packing(split, recipe.train.batch_tokens), "compiling would take longer"
+    monkeypatch.setattr(module, "MIN_PACKED_UNITS", 100)
+    assert not worth_packing(split, int(split.source.lengths.max()) - 1)
     found = task.find(split)
     assert torch.equal(found.reads, wanted.reads)
     assert torch.equal(found.offsets, wanted.offsets)
@@ -73,7 +73,7 @@ def test_packed_batches_find_the_same(
     assert len(split.target.tokens) > 2 * BLOCK
 
 
-def test_labels_are_kept_for_the_next_agent(
+def test_labels_are_stored_for_other_agents(
     toy_data: Data, toy_dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recipe = short_recipe(toy_data, tmp_path / "agent")
@@ -98,7 +98,7 @@ def test_labels_are_kept_for_the_next_agent(
     assert all(torch.equal(first[name].reads, again[name].reads) for name in first)
     assert all(torch.equal(first[name].offsets, again[name].offsets) for name in first)
     labels(dataclasses.replace(recipe, search=Search(intervals=((1, 4),), tolerance=0.1)))
-    assert len(searched) == 4, "another question"
+    assert len(searched) == 4, "other search settings"
     (tmp_path / "model.safetensors").write_bytes(b"other weights")
     labels(recipe)
-    assert len(searched) == 6, "another model"
+    assert len(searched) == 6, "other weights"

@@ -1,4 +1,4 @@
-"""One row of looks finds what a pass for every offset finds, and is no longer than it must be."""
+"""One packed pass finds the same reads as a pass for every offset, with no superfluous queries."""
 
 import dataclasses
 from collections.abc import Callable
@@ -17,9 +17,9 @@ from whilst.data.batches import BLOCK, pack_batch
 from whilst.data.dataset import Dataset, Split
 from whilst.data.vocabulary import PAD
 from whilst.model.transformer import Translator
-from whilst.search import packed_search as beginnings
+from whilst.search import packed_search
 from whilst.search.binary_search import Interval, search, search_all
-from whilst.search.packed_search import count_looks, lay, room, search_all_row, search_row
+from whilst.search.packed_search import build_row, count_queries, row_size, search_all_packed, search_packed
 from whilst.training import tasks
 from whilst.training.sampling import search_sentences
 
@@ -28,16 +28,16 @@ uncompiled = pytest.mark.filterwarnings("ignore:flex_attention called without to
 
 
 @pytest.fixture
-def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(beginnings, "STEP", BLOCK)
+def small_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packed_search, "SIZE_MULTIPLE", BLOCK)
 
 
 @uncompiled
-@pytest.mark.usefixtures("short")
+@pytest.mark.usefixtures("small_rows")
 @pytest.mark.parametrize("target", ["reference", "belief"])
 @pytest.mark.parametrize("slope", ["one", "ratio"])
 @pytest.mark.parametrize("condition", ["concavity", "authors"])
-def test_a_row_finds_what_passes_find(
+def test_packed_search_matches_search(
     model: Translator, random_split: MakeSplit, target: Any, slope: Any, condition: Any
 ) -> None:
     split = random_split(16, 3)
@@ -45,52 +45,52 @@ def test_a_row_finds_what_passes_find(
     real = batch.labels != PAD
     settings = Search(((0, 4), (3, 7)), slope, condition, target)
     firsts = torch.tensor([0, 3])[torch.arange(17) % 2]
-    looks = count_looks(split, np.arange(16), firsts[:16].numpy(), 5, settings)
+    queries = count_queries(split, np.arange(16), firsts[:16].numpy(), 5, settings)
     first = firsts[batch.target_at.segment]
-    found = search_row(model, batch, settings, first, room(looks))
+    found = search_packed(model, batch, settings, first, row_size(queries))
     assert torch.equal(found[real], search(model, batch, settings, first)[real])
-    looks = count_looks(split, np.arange(16), np.zeros(16, np.int64), 8, settings)
-    every = search_all_row(model, batch, settings, room(looks))
-    assert torch.equal(every[:, real], search_all(model, batch, settings)[:, real])
-    assert not torch.equal(every[0], every[1])
+    queries = count_queries(split, np.arange(16), np.zeros(16, np.int64), 8, settings)
+    found_all = search_all_packed(model, batch, settings, row_size(queries))
+    assert torch.equal(found_all[:, real], search_all(model, batch, settings)[:, real])
+    assert not torch.equal(found_all[0], found_all[1])
 
 
 @given(st.integers(0, 1000), st.integers(0, 6), st.integers(1, 6), st.sampled_from(["one", "ratio"]), st.booleans())
-def test_looks_are_counted_without_a_gpu(
-    random_split: MakeSplit, seed: int, first: int, size: int, slope: Any, believes: bool
+def test_queries_are_counted_on_the_host(
+    random_split: MakeSplit, seed: int, first: int, size: int, slope: Any, has_belief: bool
 ) -> None:
-    """As many as are laid, in a row of that very size."""
+    """As many as `build_row` puts into a row of exactly that size."""
     split = random_split(5, seed)
     batch = pack_batch(split, np.arange(5), BLOCK, BLOCK)
     first = max(first, 2 - size)  # an interval must have something to read
-    settings = Search(((first, first + size - 1),), slope, target="belief" if believes else "reference")
+    settings = Search(((first, first + size - 1),), slope, target="belief" if has_belief else "reference")
     firsts = np.full(5, first)
-    looks = count_looks(split, np.arange(5), firsts, size, settings)
+    queries = count_queries(split, np.arange(5), firsts, size, settings)
     interval = Interval(first, size, slope)
-    row = lay(batch, interval, believes, looks)
-    columns, kinds = batch.target.shape[1], size + believes
-    assert bool((row.number < kinds * columns).all()), "nothing is free"
-    assert len(set(row.number.tolist())) == looks
-    free = lay(batch, interval, believes, looks + 3).number[looks:]
-    assert free.tolist() == [kinds * columns] * 3
+    row = build_row(batch, interval, has_belief, queries)
+    columns, offsets = batch.target.shape[1], size + has_belief
+    assert bool((row.index < offsets * columns).all()), "no padding"
+    assert len(set(row.index.tolist())) == queries
+    padding = build_row(batch, interval, has_belief, queries + 3).index[queries:]
+    assert padding.tolist() == [offsets * columns] * 3
     tokens = len(split.target.tokens)
-    assert looks <= kinds * tokens
+    assert queries <= offsets * tokens
     start, length = interval.start(batch)[0], batch.source_lengths[0]
-    asked = sum(int(((start + max(1, d) <= length) & (batch.labels[0] != PAD)).sum()) for d in range(size))
-    assert looks == asked + believes * tokens
+    needed = sum(int(((start + max(1, d) <= length) & (batch.labels[0] != PAD)).sum()) for d in range(size))
+    assert queries == needed + has_belief * tokens
 
 
-def test_a_row_has_room_for_other_batches() -> None:
-    assert [room(looks) // beginnings.STEP for looks in (0, 1, 2000, 100_000)] == [1, 1, 2, 51]
+def test_row_sizes_leave_room_for_other_batches() -> None:
+    assert [row_size(queries) // packed_search.SIZE_MULTIPLE for queries in (0, 1, 2000, 100_000)] == [1, 1, 2, 51]
 
 
 @uncompiled
-@pytest.mark.usefixtures("short")
+@pytest.mark.usefixtures("small_rows")
 @pytest.mark.filterwarnings("ignore:.*CUDA is not available.*:UserWarning")
-def test_a_recorded_search_finds_the_same(
+def test_a_captured_search_finds_the_same(
     toy_data: Data, toy_dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Recorded once, and again for a batch that needs more room."""
+    """Captured once, and again for a batch that needs a larger row."""
     settings = Search(((1, 5), (3, 7)), target="belief")
     recipe = dataclasses.replace(short_recipe(toy_data, tmp_path), search=settings)
     torch.manual_seed(3)

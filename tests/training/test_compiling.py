@@ -12,7 +12,7 @@ from whilst.core.distributed import start_compile_workers
 from whilst.core.settings import Model, Search
 from whilst.data.batches import pad_batch
 from whilst.data.dataset import Split
-from whilst.model.forward import decoded
+from whilst.model.forward import decode_batch
 from whilst.model.transformer import Translator
 from whilst.search.binary_search import search
 
@@ -45,7 +45,7 @@ def test_layers_of_a_kind_are_compiled_once(
     batch = pad_batch(random_split(4, 1), np.arange(4))
 
     def train() -> int:
-        decoded(model.train(), batch, batch.source_lengths)
+        decode_batch(model.train(), batch, batch.source_lengths)
         return len(made)
 
     def look() -> int:

@@ -17,7 +17,7 @@ from whilst.core.settings import Model, Objective
 from whilst.data.batches import BLOCK, Batch, pack_batch, pad_batch
 from whilst.data.dataset import Split
 from whilst.data.vocabulary import PAD
-from whilst.model.forward import decoded
+from whilst.model.forward import decode_batch
 from whilst.model.transformer import Translator
 from whilst.training.losses import cross_entropy, divergence, r_drop
 from whilst.training.sampling import RULES
@@ -28,7 +28,7 @@ def draw(objective: Objective, batch: Batch, seed: int = 0) -> Tensor:
 
 
 def loss(model: Translator, batch: Batch, objective: Objective, smoothing: float = 0.1) -> Tensor:
-    return cross_entropy(model, decoded(model, batch, draw(objective, batch)), batch.labels, smoothing)
+    return cross_entropy(model, decode_batch(model, batch, draw(objective, batch)), batch.labels, smoothing)
 
 
 def both_layouts(split: Split, chosen: list[int]) -> tuple[Batch, Batch]:
@@ -146,7 +146,7 @@ def test_wait_k_beyond_the_source_is_full(split: Split, model: Translator, layou
 def test_label_smoothing_is_the_formula(split: Split, model: Translator, smoothing: float) -> None:
     """(1 - s) times the label's surprisal plus s times the mean surprisal of all units."""
     batch = pad_batch(split, np.arange(6))
-    states = decoded(model, batch, batch.source_lengths).detach()
+    states = decode_batch(model, batch, batch.source_lengths).detach()
     surprisals = -(states @ model.target_embedding.weight.detach().T).log_softmax(-1)
     wanted = 0.0
     for row in range(6):
@@ -159,7 +159,7 @@ def test_label_smoothing_is_the_formula(split: Split, model: Translator, smoothi
 
 def test_r_drop_is_zero_without_dropout(split: Split, model: Translator) -> None:
     batch = pad_batch(split, np.arange(6))
-    states = decoded(model, batch, batch.source_lengths)
+    states = decode_batch(model, batch, batch.source_lengths)
     plain = cross_entropy(model, states, batch.labels, 0.1)
     torch.testing.assert_close(r_drop(model, (states, states), batch.labels, 0.1, 5.0), plain)
 
@@ -168,7 +168,7 @@ def test_r_drop_is_the_formula_with_dropout(split: Split, model: Translator) -> 
     batch = pad_batch(split, np.arange(6))
     noisy = copy.deepcopy(model).train()
     torch.manual_seed(0)
-    one, other = (decoded(noisy, batch, batch.source_lengths).detach() for _ in range(2))
+    one, other = (decode_batch(noisy, batch, batch.source_lengths).detach() for _ in range(2))
     p, q = (model.logits(states).detach().float().softmax(-1) for states in (one, other))
     kept = batch.labels != PAD
     apart = (p * (p / q).log()).sum(-1)[kept].sum() + (q * (q / p).log()).sum(-1)[kept].sum()
@@ -180,8 +180,8 @@ def test_r_drop_is_the_formula_with_dropout(split: Split, model: Translator) -> 
 
 def test_divergence_is_the_formula(split: Split, model: Translator) -> None:
     batch = pad_batch(split, np.arange(6))
-    few = decoded(model, batch, torch.ones_like(batch.source_lengths)).detach()
-    whole = decoded(model, batch, batch.source_lengths).detach()
+    few = decode_batch(model, batch, torch.ones_like(batch.source_lengths)).detach()
+    whole = decode_batch(model, batch, batch.source_lengths).detach()
     p, q = (model.logits(states).detach().float().softmax(-1) for states in (whole, few))
     apart = (p * (p / q).log()).sum(-1)[batch.labels != PAD].sum()
     assert apart > 0.01
@@ -190,8 +190,8 @@ def test_divergence_is_the_formula(split: Split, model: Translator) -> None:
 
 def test_no_gradient_flows_into_the_belief(split: Split, model: Translator) -> None:
     batch = pad_batch(split, np.arange(6))
-    few = decoded(model, batch, torch.ones_like(batch.source_lengths)).detach().requires_grad_()
-    whole = decoded(model, batch, batch.source_lengths).detach().requires_grad_()
+    few = decode_batch(model, batch, torch.ones_like(batch.source_lengths)).detach().requires_grad_()
+    whole = decode_batch(model, batch, batch.source_lengths).detach().requires_grad_()
     divergence(model, few, whole, batch.labels).backward()  # type: ignore[no-untyped-call]
     assert few.grad is not None
     assert bool(few.grad.any())

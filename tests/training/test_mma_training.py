@@ -12,7 +12,7 @@ from whilst.core.errors import UserError
 from whilst.core.settings import Data, Model, Objective, Recipe
 from whilst.data.batches import pad_batch
 from whilst.data.dataset import Dataset, Split
-from whilst.model.forward import decoded
+from whilst.model.forward import decode_batch
 from whilst.model.monotonic_attention import from_soft
 from whilst.model.transformer import Translator
 from whilst.training.stages import make_task
@@ -35,7 +35,7 @@ def test_heads_attend_as_they_did_before(tiny: Model, model: Translator, split: 
         assert bool(cross.query.weight[tiny.width :].any()), "where to stop begins with weights of its own"
         cross.bias.data.fill_(-1e6)
     batch = pad_batch(split, torch.arange(6).numpy())
-    found, wanted = (decoded(one, batch, batch.source_lengths) for one in (made, model))
+    found, wanted = (decode_batch(one, batch, batch.source_lengths) for one in (made, model))
     torch.testing.assert_close(found, wanted)
 
 

@@ -18,7 +18,7 @@ from whilst.core.settings import Data, Objective, Recipe
 from whilst.data.dataset import Dataset
 from whilst.data.vocabulary import PAD
 from whilst.model.checkpoint import load_run
-from whilst.model.forward import decoded
+from whilst.model.forward import decode_batch
 from whilst.model.transformer import Translator
 from whilst.training.losses import cross_entropy
 from whilst.training.stages import make_task
@@ -132,7 +132,7 @@ def test_an_update_is_the_mean_over_all_tokens(
     assert place == (0, 3)
     total, tokens = torch.zeros(()), 0
     for _, batch in micros:
-        states = decoded(model, batch, batch.source_lengths)
+        states = decode_batch(model, batch, batch.source_lengths)
         total = total + cross_entropy(model, states, batch.labels, 0.1)
         tokens += int((batch.labels != PAD).sum())
     assert count == tokens

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from whilst.core.settings import Agent as Settings
 from whilst.data.batches import Batch
 from whilst.data.vocabulary import BOS, PAD
-from whilst.model.observations import Looks
+from whilst.model.observations import PathStates
 from whilst.model.reads import Action
 from whilst.model.transformer import Translator
 
@@ -121,7 +121,7 @@ class Lesson:
 
 
 @torch.no_grad()
-def lesson(batch: Batch, path: Tensor, shown: Looks) -> Lesson:
+def lesson(batch: Batch, path: Tensor, shown: PathStates) -> Lesson:
     """What the agent should do at each step of the way through a padded batch: the reads `path`.
 
     `shown`: what the translator shows on the way. WRITEs forced by the end of the source are not its doing, and
@@ -143,10 +143,10 @@ def lesson(batch: Batch, path: Tensor, shown: Looks) -> Lesson:
         return values.gather(1, index[..., None].expand(-1, -1, values.shape[-1]))
 
     ahead = None
-    if shown.ahead is not None:
+    if shown.lookahead is not None:
         count = path.shape[1]
         upcoming = torch.where(writes > 0, before.clamp(max=count - 1), count + last_source)
-        ahead = at(torch.cat([shown.states, shown.ahead], 1), upcoming)[:, 1:]
+        ahead = at(torch.cat([shown.states, shown.lookahead], 1), upcoming)[:, 1:]
     seen = Observation(
         source=batch.source.gather(1, last_source)[:, 1:],
         target=torch.where(begun, shown.words.gather(1, last_target), BOS)[:, 1:],

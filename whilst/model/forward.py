@@ -1,4 +1,4 @@
-"""A pass over a whole batch: the masks in the layout of the batch, encoder states, decoder states."""
+"""Encode and decode a whole batch under given reads, in the layout of the batch."""
 
 import torch
 from torch import Tensor
@@ -9,36 +9,36 @@ from whilst.model.monotonic_attention import Delays
 from whilst.model.transformer import Translator
 
 
-def mask(batch: Batch, queries: Tokens, limit: Tensor, keys: Tokens) -> Mask:
-    """The rule of visibility in the batch's own layout."""
+def attention_mask(batch: Batch, queries: Tokens, limit: Tensor, keys: Tokens) -> Mask:
+    """The rule of visibility (`attention.sees`) in the layout of the batch."""
     return (block_mask if batch.packed else dense_mask)(queries, limit, keys)
 
 
 def encoder_mask(batch: Batch, bidirectional: bool) -> Mask:
-    """What source tokens see of each other."""
+    """Self-attention of the source."""
     source = batch.source_at
-    looks = torch.full_like(source.position, 1 << 30) if bidirectional else source.position + 1
-    return mask(batch, source, looks, source)
+    limit = torch.full_like(source.position, 1 << 30) if bidirectional else source.position + 1
+    return attention_mask(batch, source, limit, source)
 
 
-def encoded(model: Translator, batch: Batch) -> Tensor:
-    """Encoder states: (rows, source, width)."""
+def encode_batch(model: Translator, batch: Batch) -> Tensor:
+    """(rows, source, width) encoder states."""
     return model.encode(batch.source, batch.source_at.position, encoder_mask(batch, model.bidirectional))
 
 
 def causal_mask(batch: Batch) -> Mask:
-    """What target tokens see of each other."""
+    """Self-attention of the target."""
     target = batch.target_at
-    return mask(batch, target, target.position + 1, target)
+    return attention_mask(batch, target, target.position + 1, target)
 
 
-def cross_mask(batch: Batch, seen: Tensor) -> Mask:
-    """What target tokens see of the source under these reads."""
-    return mask(batch, batch.target_at, seen, batch.source_at)
+def cross_mask(batch: Batch, path: Tensor) -> Mask:
+    """Attention of the target to the source under these reads."""
+    return attention_mask(batch, batch.target_at, path, batch.source_at)
 
 
-def decoded(model: Translator, batch: Batch, seen: Tensor, walk: Delays | None = None) -> Tensor:
-    """Decoder states of every target token under these reads: (rows, target, width)."""
-    source = encoded(model, batch)
+def decode_batch(model: Translator, batch: Batch, path: Tensor, walk: Delays | None = None) -> Tensor:
+    """(rows, target, width) decoder states under these reads."""
+    source = encode_batch(model, batch)
     positions = batch.target_at.position
-    return model.decode(batch.target, positions, source, causal_mask(batch), cross_mask(batch, seen), walk)
+    return model.decode(batch.target, positions, source, causal_mask(batch), cross_mask(batch, path), walk)

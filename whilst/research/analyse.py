@@ -30,7 +30,7 @@ from whilst.evaluation.chart import Curve, Panel, chart
 from whilst.evaluation.identity import pair_name, system_name
 from whilst.model.checkpoint import load_run
 from whilst.model.transformer import Translator
-from whilst.search.binary_search import Reader
+from whilst.search.binary_search import PathDecoder
 
 Floats = npt.NDArray[np.float64]
 QUARTERS = ("first quarter", "second quarter", "third quarter", "last quarter")
@@ -70,13 +70,13 @@ def analyse(model: Translator, split: Split, shares: Sequence[float], length: in
     order = split.target.lengths.argsort(kind="stable")
     for chosen in progress_bar(padded_chunks(split, order, tokens), "analysing", "batches"):
         batch = pad_batch(split, chosen).to(device)
-        reader, position = Reader(model, batch), batch.target_at.position
+        decoder, position = PathDecoder(model, batch), batch.target_at.position
         real = position < batch.target_lengths - 1
         quarter = (position * len(QUARTERS) // (batch.target_lengths - 1).clamp(min=1))[real]
         counts[:, 0] += torch.bincount(quarter, minlength=len(QUARTERS)).cpu().numpy()
         same = torch.from_numpy(lengths[chosen] == chosen_length).to(device)
         for number, share in enumerate(shares):
-            chances = reader.find(read_at(share, batch.source_lengths)).chance.double()
+            chances = decoder.predict(read_at(share, batch.source_lengths)).probability.double()
             sums = torch.bincount(quarter, chances[real], minlength=len(QUARTERS))
             totals[:, number] += sums.cpu().numpy()
             if bool(same.any()):

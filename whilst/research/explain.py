@@ -19,8 +19,8 @@ from whilst.evaluation.evaluate import choose
 from whilst.model.checkpoint import Trained
 from whilst.model.transformer import Translator
 from whilst.policy.full import Full
-from whilst.search.agreement import agreeing
-from whilst.search.binary_search import Interval, Reader, search
+from whilst.search.agreement import bounded_agreement
+from whilst.search.binary_search import Interval, PathDecoder, search
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def explain(trained: Trained, source: str, target: str | None, first: int) -> Ex
         wanted = [*trained.target.encode(cleaner(data, data.target)(target).split())[0], EOS]
         if len(wanted) == 1:
             raise UserError("explain: the target sentence is empty; leave it out for what the model says")
-    settings = agreeing(trained.recipe.search) if trained.recipe.agent.bounded else trained.recipe.search
+    settings = bounded_agreement(trained.recipe.search) if trained.recipe.agent.bounded else trained.recipe.search
     intervals = {interval[0]: number for number, interval in enumerate(settings.intervals)}
     if first not in intervals:
         raise UserError(f"--latency {first}: this run knows {', '.join(map(str, intervals))}")
@@ -80,13 +80,13 @@ def explain(trained: Trained, source: str, target: str | None, first: int) -> Ex
 @torch.inference_mode()
 def landscape(model: Translator, batch: Batch) -> npt.NDArray[np.float64]:
     """(target, source) chance of each reference token after each number of reads, on a path of one READ a WRITE."""
-    reader = Reader(model, batch)
+    decoder = PathDecoder(model, batch)
     position, length = batch.target_at.position, int(batch.source_lengths[0, 0])
     count = batch.labels.shape[1]
     chances = np.zeros((count, length))
     for offset in range(2 - count, length + 1):
         seen = (position + offset).clamp(1, length)
-        found = reader.find(seen).chance[0].tolist()
+        found = decoder.predict(seen).probability[0].tolist()
         for i in range(count):
             # Only where this path is not bent by the ends of the sentence.
             if 1 <= i + offset <= length:

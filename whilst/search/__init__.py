@@ -1,4 +1,4 @@
-"""The method of the paper: binary search for reads, and the labels that agents learn from.
+"""The paper's method: binary search for reads, and the labels that agents learn.
 
-Knows neither decoding nor training. Others use `binary_search` and `labels.find_labels`.
+Independent of decoding and training. Others use `binary_search.search` and `labels.find_labels`.
 """

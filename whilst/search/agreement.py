@@ -1,12 +1,13 @@
-"""Labels of the translation-based policy: how much must be read before a token is what it will be in the end?
+"""Labels of the translation-based policy (Alinejad et al. 2021): when does a prefix give the final translation?
 
-The target side is the model's own translation of the whole source, not the reference. With agreement "token" a
-token needs the fewest reads, not fewer than the token before it, with which it is written as in that translation
-(the minimum of Alinejad et al. 2021); at most the whole source. With "within" a binary search in an interval looks
-for such reads, and takes the end of the interval if it finds none (`agreeing`).
+The target side is the model's own translation of the whole source, not the reference. With agreement "token", a
+token needs the fewest reads, not fewer than the token before, after which the model writes it as in that
+translation; at most the whole source. With "within", a binary search looks for such reads in an interval
+(`bounded_agreement`).
 
-For "token" no prefix is decoded: as long as a greedy translation agrees, its past is that of the whole translation,
-so one forced decoder pass for each prefix length is enough. `reference.needed` is the slow equivalent.
+For "token" no prefix is translated. As long as a greedy translation agrees, its past is that of the whole
+translation, so one forced decoder pass for each prefix length shows the next token. `reference.needed` is the slow
+equivalent.
 """
 
 from dataclasses import replace
@@ -20,42 +21,41 @@ from whilst.data.batches import Batch, pad_batch, padded_chunks
 from whilst.data.dataset import Split
 from whilst.data.vocabulary import PAD
 from whilst.model.transformer import Translator, likeliest
-from whilst.search.binary_search import Reader
+from whilst.search.binary_search import PathDecoder
 from whilst.search.labels import Labels
 
 
 @torch.no_grad()
-def needed(model: Translator, batch: Batch) -> Tensor:
-    """(rows, target) reads of a padded batch whose targets are the model's own translations: never falling."""
-    reader = Reader(model, batch)
+def agreement_reads(model: Translator, batch: Batch) -> Tensor:
+    """(rows, target) non-decreasing reads of a padded batch whose targets are the model's own translations."""
+    decoder = PathDecoder(model, batch)
     lengths, real = batch.source_lengths, batch.labels != PAD
-    needs, known = lengths.expand_as(batch.labels), torch.zeros_like(real)
+    reads, agreed = lengths.expand_as(batch.labels), torch.zeros_like(real)
     for count in range(1, int(lengths.max())):
-        logits = reader.logits(lengths.clamp(max=count))
-        right = likeliest(logits.flatten(0, 1)).view_as(batch.labels) == batch.labels
-        known = (right | known | ~real).long().cumprod(1).bool()  # what was written stays
-        needs = torch.where((count < lengths) & known, needs.clamp(max=count), needs)
-    return needs
+        logits = decoder.logits(lengths.clamp(max=count))
+        same = likeliest(logits.flatten(0, 1)).view_as(batch.labels) == batch.labels
+        agreed = (same | agreed | ~real).long().cumprod(1).bool()  # a token that was written stays
+        reads = torch.where((count < lengths) & agreed, reads.clamp(max=count), reads)
+    return reads
 
 
-def agreeing(search: Search) -> Search:
-    """The search of agreement "within", on the model's own translations: where is each token the likeliest?
+def bounded_agreement(search: Search) -> Search:
+    """The search of agreement "within": is the token of the model's own translation the most probable one at m?
 
-    It halves the interval, so a place that it finds agrees, but need not be the first that does; and on a GPU it
-    runs in bfloat16, where near ties may fall otherwise than they did in translating.
+    As a binary search it need not find the smallest such reads, and it takes the end of the interval if there are
+    none. On a GPU it runs in bfloat16, where near ties may be decided otherwise than in translating.
     """
     return replace(search, condition="ground-truth", target="reference", tolerance=0.0)
 
 
-def find_agreement(model: Translator, split: Split, tokens: int) -> Labels:
-    """The labels of a whole split of the model's own translations; the model must be in eval mode."""
+def find_agreement_labels(model: Translator, split: Split, tokens: int) -> Labels:
+    """The labels of a split whose targets are the model's own translations; the model must be in eval mode."""
     device = model.target_embedding.weight.device
     labels = Labels.empty(split, 1, device)
-    # By the source's length, since that is the number of passes.
-    order = split.source.lengths.argsort(kind="stable")
-    # In the precision of translating, or near ties would tell the two apart.
+    order = split.source.lengths.argsort(kind="stable")  # the source length is the number of passes
+    # In the precision of translating, or near ties would differ.
     with torch.autocast(device.type, enabled=False):
         for chosen in progress_bar(padded_chunks(split, order, tokens), "comparing prefixes", "batches"):
             batch = pad_batch(split, chosen).to(device)
-            labels.keep(batch, needed(model, batch)[None])
+            labels.store(batch, agreement_reads(model, batch)[None])
     return labels

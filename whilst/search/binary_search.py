@@ -1,16 +1,16 @@
-"""Binary search for reads (the paper's Algorithm 1): for each target token, where reading more stops paying.
+"""Binary search for reads: the paper's Algorithm 1, for all target tokens of a batch in parallel.
 
-What is searched is the chance exp(-KL(q, p_g)) of a belief q about the token under the model's prediction p_g after
-g reads. With the reference as q it is the probability of the reference token, as in the paper. With the model's own
-prediction after the whole source as q it does not depend on which of many good words the reference happens to hold.
+The search compares p^g, the probability of the reference token after g source tokens. More generally p^g is
+exp(-KL(q, p_g)), where p_g is the model's prediction and q a target distribution: with the reference as q that is
+the paper's probability; with the prediction after the whole source (`search.target = "belief"`) it does not depend
+on which of several good words the reference uses.
 
-All tokens of a batch are searched in parallel. Token i's interval is [l_1 + s(i-1), r_1 + s(i-1)], rounded down
-and clamped to the sentence. Intervals shift together, so offset d of all of them is one path through the sentence,
-and one decoder pass per offset fills a table from which every comparison is read (`search`).
-`search_step_by_step` makes passes at every bisection instead: earlier tokens then follow their own current bounds.
-It is slow, and tests the other.
+The interval of token i is [l_1 + s(i-1), r_1 + s(i-1)], rounded down and clamped to the sentence. Since all
+intervals shift together, offset d of every interval is one path through the sentence, so one decoder pass for each
+offset fills a table of everything that the search compares (`search`). `search_step_by_step` runs the decoder at
+every bisection instead, where earlier tokens follow their own current bounds; it is the slow reference for tests.
 
-The result is made monotone: the decoder attends to its own past, so source seen earlier is never unseen.
+The result is made non-decreasing, since the decoder attends to its own past and cannot unsee source.
 """
 
 import functools
@@ -25,7 +25,7 @@ from whilst.core.settings import Search
 from whilst.data.batches import Batch
 from whilst.model import reads
 from whilst.model.attention import Mask
-from whilst.model.forward import causal_mask, cross_mask, encoded
+from whilst.model.forward import causal_mask, cross_mask, encode_batch
 from whilst.model.transformer import Translator
 
 Slope = Literal["one", "ratio"]
@@ -34,11 +34,11 @@ Target = Literal["reference", "belief"]
 
 @dataclass(frozen=True)
 class Interval:
-    """Where to search: `first` is l_1 of each target token's sentence, `size` the number of reads tried."""
+    """The search interval [l_i, r_i]: `first` is l_1 of each target token's sentence, `size` is r_1 - l_1 + 1."""
 
     first: int | Tensor
     size: int
-    slope: Slope = "one"  # one: the paper's text; ratio: J / I, the authors' code
+    slope: Slope = "one"  # s: 1 in the paper's text, J / I ("ratio") in the authors' code
 
     def start(self, batch: Batch) -> Tensor:
         """(rows, target) l_i before clamping."""
@@ -48,189 +48,203 @@ class Interval:
         return positions * batch.source_lengths // batch.target_lengths + self.first
 
     def reads(self, batch: Batch, offset: int) -> Tensor:
-        """(rows, target) the reads at this place of every interval, from 0, clamped to the sentence."""
+        """(rows, target) l_i + offset, clamped to the sentence."""
         return (self.start(batch) + offset).clamp(min=1).minimum(batch.source_lengths)
 
 
 @dataclass(frozen=True)
-class Found:
-    """What the decoder makes of one number of reads: all (rows, target)."""
+class Prediction:
+    """The model's prediction of each target token under some reads: (rows, target) each."""
 
-    chance: Tensor  # of the belief
-    best: Tensor  # most probable token
+    probability: Tensor  # p^g
+    token: Tensor  # the most probable one
 
 
-Look = Callable[[Tensor], Found]  # reads -> what is found there
+Predict = Callable[[Tensor], Prediction]  # (rows, target) reads -> prediction
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """An interval of every token, and its middle."""
+    """l_i, m_i and r_i of every token: (rows, target) each."""
 
-    low: Tensor
-    middle: Tensor
-    high: Tensor
-
-
-GoLeft = Callable[[Bounds, Look, Tensor, float], Tensor]  # bounds, look, labels, tolerance -> take [low, middle]?
+    left: Tensor
+    mid: Tensor
+    right: Tensor
 
 
-def concave(at: Bounds, look: Look, _: Tensor, tolerance: float) -> Tensor:
-    """The paper's condition: the first half gains at least as much as the second (but for the tolerance)."""
-    return look(at.middle).chance + tolerance >= (look(at.low).chance + look(at.high).chance) / 2
+def concavity(at: Bounds, predict: Predict, _: Tensor, tolerance: float) -> Tensor:
+    """p^m >= (p^l + p^r) / 2: the left half gains at least as much as the right one, up to the tolerance."""
+    mean = (predict(at.left).probability + predict(at.right).probability) / 2
+    return predict(at.mid).probability + tolerance >= mean
 
 
-def authors(at: Bounds, look: Look, labels: Tensor, tolerance: float) -> Tensor:
-    """The authors' code: also left when reading more does not help at all; of two reads left, the smaller one if
-    the most probable token is the same."""
-    low, high = look(at.low), look(at.high)
-    left = concave(at, look, labels, tolerance) | (low.chance + tolerance >= high.chance)
-    return torch.where(at.high - at.low == 1, low.best == high.best, left)
+def authors_condition(at: Bounds, predict: Predict, labels: Tensor, tolerance: float) -> Tensor:
+    """Concavity, or p^l >= p^r; in an interval of two, whether both predict the same token."""
+    left, right = predict(at.left), predict(at.right)
+    gains_nothing = left.probability + tolerance >= right.probability
+    go_left = concavity(at, predict, labels, tolerance) | gains_nothing
+    return torch.where(at.right - at.left == 1, left.token == right.token, go_left)
 
 
-def ground_truth(at: Bounds, look: Look, labels: Tensor, _: float) -> Tensor:
-    """The trade-off ablation: left as soon as the reference token is the most probable one."""
-    return look(at.middle).best == labels
+def ground_truth(at: Bounds, predict: Predict, labels: Tensor, _: float) -> Tensor:
+    """The paper's ablation: whether the reference token is the most probable one at m."""
+    return predict(at.mid).token == labels
 
 
-CONDITIONS: dict[str, GoLeft] = {"concavity": concave, "authors": authors, "ground-truth": ground_truth}
+@dataclass(frozen=True)
+class Condition:
+    """When to continue with [l, m], and where the right half begins otherwise."""
+
+    satisfied: Callable[[Bounds, Predict, Tensor, float], Tensor]  # bounds, predict, labels, tolerance
+    keeps_mid: bool = False  # the right half is [m, r] instead of [m + 1, r], except in an interval of two
+
+    def steps(self, size: int) -> int:
+        """Bisections that reduce an interval of this size to one number."""
+        return (size - 2).bit_length() + 1 if self.keeps_mid and size > 1 else (size - 1).bit_length()
 
 
-def bisect(
-    low: Tensor, high: Tensor, size: int, look: Look, go_left: GoLeft, labels: Tensor, tolerance: float = 0.0
+CONDITIONS = {
+    "concavity": Condition(concavity),
+    "authors": Condition(authors_condition, keeps_mid=True),  # the authors' code
+    "ground-truth": Condition(ground_truth),
+}
+
+
+def binary_search(
+    left: Tensor,
+    right: Tensor,
+    size: int,
+    predict: Predict,
+    condition: Condition,
+    labels: Tensor,
+    tolerance: float = 0.0,
 ) -> Tensor:
-    """Halve [low, high] of every token until one number of reads is left."""
-    for _ in range((size - 1).bit_length()):  # the fixed count needs no word from the device
-        middle = (low + high) // 2
-        left = go_left(Bounds(low, middle, high), look, labels, tolerance) | (low == high)
-        low, high = torch.where(left, low, middle + 1), torch.where(left, middle, high)
-    return low
+    """Algorithm 1: (rows, target) g_i in [l_i, r_i], intervals of at most `size`."""
+    for _ in range(condition.steps(size)):  # while l < r; a fixed count needs no synchronisation
+        mid = (left + right) // 2
+        bounds = Bounds(left, mid, right)
+        go_left = condition.satisfied(bounds, predict, labels, tolerance) | (left == right)
+        right_half = torch.where(right - left == 1, right, mid) if condition.keeps_mid else mid + 1
+        left, right = torch.where(go_left, left, right_half), torch.where(go_left, mid, right)
+    return left
 
 
-def weigh(logits: Tensor, labels: Tensor, belief: Tensor | None) -> tuple[Tensor, Tensor]:
-    """(rows, target) the chance of the belief, or of the labels if there is none, and the most probable tokens."""
-    if belief is None:
+def probability_and_argmax(logits: Tensor, labels: Tensor, target: Tensor | None) -> tuple[Tensor, Tensor]:
+    """(rows, target) p^g and the most probable tokens. `target`: log-probabilities of q, else q is the labels."""
+    if target is None:
         label = logits.gather(-1, labels[..., None])[..., 0]
         return (label - logits.logsumexp(-1)).exp(), logits.argmax(-1)
-    apart = (belief.exp() * (belief - logits.log_softmax(-1))).sum(-1)
-    return (-apart).exp(), logits.argmax(-1)
+    divergence = (target.exp() * (target - logits.log_softmax(-1))).sum(-1)
+    return (-divergence).exp(), logits.argmax(-1)
 
 
-def wide_product(left: Tensor, right: Tensor) -> Tensor:
-    """In 32 bits, of matrices in 16."""
-    if left.is_cuda:
-        return torch.mm(left, right, out_dtype=torch.float32)
-    return left.float() @ right.float()
-
-
-def sharp_logits(model: Translator, states: Tensor) -> Tensor:
-    """(rows, target, units) of the weights' own type, whatever that of the states."""
+def fp32_logits(model: Translator, states: Tensor) -> Tensor:
+    """(rows, target, units) in the weights' own type, which is not that of the states under autocast."""
     weight = model.target_embedding.weight
     if states.dtype != torch.bfloat16:
         return model.many_logits(states.to(weight.dtype))
-    product = wide_product(states.flatten(0, 1), model.wide_output().bfloat16().T)
+    left, right = states.flatten(0, 1), model.wide_output().bfloat16().T
+    product = torch.mm(left, right, out_dtype=torch.float32) if left.is_cuda else left.float() @ right.float()
     return product.view(*states.shape[:2], -1)[..., : len(weight)]
 
 
-class Reader:
-    """Runs the decoder under any reads; what does not depend on them is computed once."""
+class PathDecoder:
+    """Runs the decoder on a batch along any path. The encoder states and the like are computed once."""
 
     def __init__(self, model: Translator, batch: Batch, target: Target = "reference") -> None:
         self.model, self.batch = model, batch
-        self.encoded = encoded(model, batch)
+        self.encoded = encode_batch(model, batch)
         self.sources = model.keys_values(self.encoded)
-        self.target = model.embed(model.target_embedding, batch.target, batch.target_at.position)
-        self.belief = self.logits(reads.full(batch.source_lengths)).log_softmax(-1) if target == "belief" else None
+        self.embedded = model.embed(model.target_embedding, batch.target, batch.target_at.position)
+        whole = reads.full(batch.source_lengths)
+        self.target = self.logits(whole).log_softmax(-1) if target == "belief" else None
 
     @functools.cached_property
     def causal(self) -> Mask:
         return causal_mask(self.batch)
 
-    def states(self, seen: Tensor) -> Tensor:
+    def states(self, path: Tensor) -> Tensor:
         """(rows, target, width) decoder states under these reads."""
-        cross = cross_mask(self.batch, seen)
-        return self.model.decode_embedded(self.target, self.sources, self.causal, cross)
+        cross = cross_mask(self.batch, path)
+        return self.model.decode_embedded(self.embedded, self.sources, self.causal, cross)
 
-    def logits(self, seen: Tensor) -> Tensor:
-        """(rows, target, units) in full precision: bfloat16 would blur chances by several per cent."""
-        return self.sharpen(self.states(seen))
+    def logits(self, path: Tensor) -> Tensor:
+        """(rows, target, units) in full precision: bfloat16 would change probabilities by several per cent."""
+        return self.logits_of(self.states(path))
 
-    def sharpen(self, states: Tensor) -> Tensor:
+    def logits_of(self, states: Tensor) -> Tensor:
         states = self.model.slim(states)
         with torch.autocast(states.device.type, enabled=False):
-            return sharp_logits(self.model, states)
+            return fp32_logits(self.model, states)
 
-    def find(self, seen: Tensor) -> Found:
-        return Found(*weigh(self.logits(seen), self.batch.labels, self.belief))
+    def predict(self, path: Tensor) -> Prediction:
+        return Prediction(*probability_and_argmax(self.logits(path), self.batch.labels, self.target))
 
 
 @dataclass(frozen=True)
-class Table:
-    """What is found at every place of an interval: (size, rows, target) chances and most probable tokens."""
+class PredictionTable:
+    """The predictions at every offset of an interval: (size, rows, target) each."""
 
     batch: Batch
     interval: Interval
-    chances: Tensor
-    bests: Tensor
+    probabilities: Tensor
+    tokens: Tensor
 
-    def look(self, seen: Tensor) -> Found:
-        offset = (seen - self.interval.start(self.batch)).clamp(0, self.interval.size - 1)[None]
-        return Found(self.chances.gather(0, offset)[0], self.bests.gather(0, offset)[0])
-
-
-def fill(reader: Reader, interval: Interval) -> Table:
-    """One decoder pass for each place."""
-    found = [reader.find(interval.reads(reader.batch, offset)) for offset in range(interval.size)]
-    chances, bests = torch.stack([one.chance for one in found]), torch.stack([one.best for one in found])
-    return Table(reader.batch, interval, chances, bests)
+    def predict(self, path: Tensor) -> Prediction:
+        offset = (path - self.interval.start(self.batch)).clamp(0, self.interval.size - 1)[None]
+        return Prediction(self.probabilities.gather(0, offset)[0], self.tokens.gather(0, offset)[0])
 
 
-def each_interval(settings: Search) -> list[Interval]:
+def fill_table(decoder: PathDecoder, interval: Interval) -> PredictionTable:
+    """One decoder pass for each offset."""
+    found = [decoder.predict(interval.reads(decoder.batch, offset)) for offset in range(interval.size)]
+    probabilities = torch.stack([one.probability for one in found])
+    return PredictionTable(decoder.batch, interval, probabilities, torch.stack([one.token for one in found]))
+
+
+def intervals_of(settings: Search) -> list[Interval]:
     return [Interval(first, settings.size, settings.slope) for first, _ in settings.intervals]
 
 
-def covering(settings: Search) -> Interval:
-    """The one that has all others in it."""
+def covering_interval(settings: Search) -> Interval:
+    """The smallest interval that contains all of the settings."""
     firsts = [first for first, _ in settings.intervals]
     return Interval(min(firsts), max(firsts) - min(firsts) + settings.size, settings.slope)
 
 
-def search_in(look: Look, batch: Batch, interval: Interval, settings: Search) -> Tensor:
-    """(rows, target) monotone reads in one interval, whatever it is that looks."""
-    low, high = interval.reads(batch, 0), interval.reads(batch, interval.size - 1)
-    go_left = CONDITIONS[settings.condition]
-    found = bisect(low, high, interval.size, look, go_left, batch.labels, settings.tolerance)
+def search_interval(predict: Predict, batch: Batch, interval: Interval, settings: Search) -> Tensor:
+    """(rows, target) non-decreasing reads in one interval."""
+    left, right = interval.reads(batch, 0), interval.reads(batch, interval.size - 1)
+    condition = CONDITIONS[settings.condition]
+    found = binary_search(left, right, interval.size, predict, condition, batch.labels, settings.tolerance)
     return monotone(found, batch)
 
 
 @torch.no_grad()
 def search(model: Translator, batch: Batch, settings: Search, first: int | Tensor) -> Tensor:
-    """(rows, target) monotone reads by a table. `first`: where intervals begin, or (rows, target) each sentence's.
-
-    The model must be in eval mode.
-    """
+    """(rows, target) non-decreasing reads, with the model in eval mode. `first`: l_1, or (rows, target) of each."""
     interval = Interval(first, settings.size, settings.slope)
-    reader = Reader(model, batch, settings.target)
-    return search_in(fill(reader, interval).look, batch, interval, settings)
+    decoder = PathDecoder(model, batch, settings.target)
+    return search_interval(fill_table(decoder, interval).predict, batch, interval, settings)
 
 
 @torch.no_grad()
 def search_all(model: Translator, batch: Batch, settings: Search) -> Tensor:
-    """(intervals, rows, target) reads in every interval; where these overlap they share decoder passes."""
-    look = fill(Reader(model, batch, settings.target), covering(settings)).look
-    return torch.stack([search_in(look, batch, interval, settings) for interval in each_interval(settings)])
+    """(intervals, rows, target) reads in every interval. Overlapping intervals share decoder passes."""
+    predict = fill_table(PathDecoder(model, batch, settings.target), covering_interval(settings)).predict
+    return torch.stack([search_interval(predict, batch, one, settings) for one in intervals_of(settings)])
 
 
 @torch.no_grad()
 def search_step_by_step(model: Translator, batch: Batch, settings: Search, first: int) -> Tensor:
     """One interval, with decoder passes at every bisection."""
-    look = Reader(model, batch, settings.target).find
-    return search_in(look, batch, Interval(first, settings.size, settings.slope), settings)
+    predict = PathDecoder(model, batch, settings.target).predict
+    return search_interval(predict, batch, Interval(first, settings.size, settings.slope), settings)
 
 
 def monotone(found: Tensor, batch: Batch) -> Tensor:
-    """Non-decreasing along each sentence. In a packed row, raising each above the last keeps them apart."""
+    """Non-decreasing along each sentence; in a packed row an offset for each segment keeps sentences apart."""
     if not batch.packed:
         return reads.monotone(found)
-    apart = batch.target_at.segment * (batch.source.shape[1] + 1)
-    return reads.monotone(found + apart) - apart
+    offset = batch.target_at.segment * (batch.source.shape[1] + 1)
+    return reads.monotone(found + offset) - offset

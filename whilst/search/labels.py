@@ -1,7 +1,4 @@
-"""The reads of a whole split in every interval: found once, kept on the device, looked up for each batch.
-
-They are what the agent learns; the translator does not change meanwhile, so searching again would find the same.
-"""
+"""Training labels of the agent: the reads of a whole split in every interval, found once and kept on the device."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,42 +12,42 @@ from whilst.core.settings import Search
 from whilst.data.batches import Batch, pack_batch, packed_chunks, pad_batch, padded_chunks
 from whilst.data.dataset import Split
 from whilst.model.transformer import Translator
-from whilst.search.binary_search import covering, search_all
-from whilst.search.packed_search import count_looks, room
+from whilst.search.binary_search import covering_interval, search_all
+from whilst.search.packed_search import count_queries, row_size
 from whilst.search.packing import packed_sizes
 
-MANY = 1 << 20  # target units of a split; fewer are searched in less time than a GPU needs to compile
+MIN_PACKED_UNITS = 1 << 20  # target units of a split; fewer are searched in less time than it takes to compile
 
 
 @dataclass(frozen=True)
 class Labels:
-    reads: Tensor  # (intervals, target units of all sentences) end to end
-    offsets: Tensor  # (sentences + 1) where each begins
+    reads: Tensor  # (intervals, target units) of all sentences end to end
+    offsets: Tensor  # (sentences + 1) where each sentence begins
 
     @classmethod
     def empty(cls, split: Split, intervals: int, device: torch.device) -> "Labels":
         # 16 bits hold every position that a model can have.
-        return cls.over(split, torch.empty(intervals, len(split.target.tokens), dtype=torch.int16, device=device))
+        reads = torch.empty(intervals, len(split.target.tokens), dtype=torch.int16, device=device)
+        return cls.from_reads(split, reads)
 
     @classmethod
-    def over(cls, split: Split, reads: Tensor) -> "Labels":
+    def from_reads(cls, split: Split, reads: Tensor) -> "Labels":
         return cls(reads, torch.from_numpy(split.target.offsets).to(reads.device))
 
-    def begins(self, batch: Batch) -> Tensor:
-        """(rows, 1) where each sentence of a batch begins. A GPU is not waited for."""
+    def _starts(self, batch: Batch) -> Tensor:
+        """(rows, 1) where each sentence of a batch begins, without synchronisation."""
         numbers = torch.as_tensor(batch.numbers).to(self.offsets.device, non_blocking=True)
         return self.offsets[numbers][:, None]
 
-    def of(self, batch: Batch, intervals: Tensor) -> Tensor:
-        """(rows, target) reads of a padded batch, each sentence in the interval of its number."""
-        # Padding lies past the end of its sentence: it takes the last read.
-        place = batch.target_at.position.minimum(batch.target_lengths - 1) + self.begins(batch)
+    def reads_of(self, batch: Batch, intervals: Tensor) -> Tensor:
+        """(rows, target) reads of a padded batch; `intervals` (rows) is the interval of each sentence."""
+        place = batch.target_at.position.minimum(batch.target_lengths - 1) + self._starts(batch)
         return self.reads[intervals[:, None], place].long()
 
-    def keep(self, batch: Batch, found: Tensor) -> None:
-        """Put the (intervals, rows, target) reads of a padded batch where they belong."""
+    def store(self, batch: Batch, found: Tensor) -> None:
+        """Store the (intervals, rows, target) reads of a padded batch."""
         inside = batch.target_at.position < batch.target_lengths
-        place = (self.begins(batch) + batch.target_at.position)[inside]
+        place = (self._starts(batch) + batch.target_at.position)[inside]
         self.reads[:, place] = found[:, inside].to(self.reads.dtype)
 
 
@@ -62,28 +59,30 @@ def find_labels(model: Translator, settings: Search, split: Split, tokens: int) 
     order = split.target.lengths.argsort(kind="stable")
     for chosen in progress_bar(padded_chunks(split, order, tokens), "searching", "batches"):
         batch = pad_batch(split, chosen).to(device)
-        labels.keep(batch, search_all(model, batch, settings))
+        labels.store(batch, search_all(model, batch, settings))
     return labels
 
 
-Finder = Callable[[Batch, int], Tensor]  # (intervals, 1, target) reads of a packed batch by a row of a size
+PackedSearch = Callable[[Batch, int], Tensor]  # packed batch, size of its query row -> (intervals, 1, target) reads
 
 
-def pays_packed(split: Split, tokens: int) -> bool:
-    """Whether `find_packed` is worth compiling what it calls, and can take all sentences."""
+def worth_packing(split: Split, tokens: int) -> bool:
+    """Whether `find_labels_packed` can take all sentences and saves more time than it takes to compile."""
     longest = max(int(side.lengths.max()) for side in (split.source, split.target))
-    return len(split.target.tokens) >= MANY and longest <= tokens
+    return len(split.target.tokens) >= MIN_PACKED_UNITS and longest <= tokens
 
 
 @torch.no_grad()
-def find_packed(finder: Finder, settings: Search, split: Split, tokens: int, device: torch.device) -> Labels:
-    """The same in packed batches of one shape: sentences as they come, so that labels lie as they are found."""
+def find_labels_packed(
+    search: PackedSearch, settings: Search, split: Split, tokens: int, device: torch.device
+) -> Labels:
+    """The same in packed batches of one shape, with the sentences in their order in the split."""
     labels, sizes = Labels.empty(split, len(settings.intervals), device), packed_sizes(tokens)
     batches = packed_chunks(split, np.arange(len(split.source)), sizes[0] - 1, sizes[1])
-    first, size = min(first for first, _ in settings.intervals), covering(settings).size
-    looks = max(count_looks(split, one, np.full(len(one), first), size, settings) for one in batches)
+    first, size = min(first for first, _ in settings.intervals), covering_interval(settings).size
+    queries = max(count_queries(split, one, np.full(len(one), first), size, settings) for one in batches)
     for chosen in progress_bar(batches, "searching", "batches"):
         begin, end = split.target.offsets[chosen[0]], split.target.offsets[chosen[-1] + 1]
-        found = finder(pack_batch(split, chosen, *sizes).to(device), room(looks))
+        found = search(pack_batch(split, chosen, *sizes).to(device), row_size(queries))
         labels.reads[:, begin:end] = found[:, 0, : end - begin].to(labels.reads.dtype)
     return labels

@@ -1,8 +1,9 @@
-"""All looks that a search can ask for, end to end in one packed row: fewer than a pass for every offset makes.
+"""Evaluate every (token, offset) that the search may query in one packed decoder pass.
 
-From the offset on at which a token's whole source is read, nothing more is asked of it, nor of the tokens after it;
-and nothing at all where that is the first offset. So of each sentence an offset needs a beginning only. In the row
-each of them is a sentence of its own. Those of one sentence lie side by side, since they look at the same source.
+Once a token has read the whole source, larger offsets change nothing for it or for the tokens after it. So at each
+offset a sentence only needs its first tokens, and the queries are fewer than those of a pass for every offset. In
+the row, the tokens of one sentence at one offset are a segment of their own. Those of one sentence lie side by
+side, since they attend to the same source.
 """
 
 from collections.abc import Callable
@@ -17,114 +18,127 @@ from whilst.data.batches import Batch, Tokens
 from whilst.data.buckets import Ints
 from whilst.data.dataset import Split
 from whilst.data.vocabulary import PAD
-from whilst.model.forward import mask
+from whilst.model.forward import attention_mask
 from whilst.model.transformer import Translator
-from whilst.search.binary_search import Interval, Reader, Table, covering, each_interval, search_in, weigh
+from whilst.search.binary_search import (
+    Interval,
+    PathDecoder,
+    PredictionTable,
+    covering_interval,
+    intervals_of,
+    probability_and_argmax,
+    search_interval,
+)
 
-STEP = 2048  # rows have a multiple of so many looks
-PARTS = 8  # of a row, whose logits are held one at a time
+SIZE_MULTIPLE = 2048  # of the queries in a row
+LOGIT_CHUNKS = 8  # of a row, so that only the logits of one are in memory
 
 
-def count_looks(split: Split, chosen: Ints, first: Ints, size: int, settings: Search) -> int:
-    """How many looks these sentences need in intervals of a size that begin at `first`: (sentences) each."""
+def count_queries(split: Split, chosen: Ints, first: Ints, size: int, settings: Search) -> int:
+    """How many queries these sentences need in intervals of a size that begin at `first` (sentences)."""
     source, target = (side.offsets[chosen + 1] - side.offsets[chosen] for side in (split.source, split.target))
-    left = source[:, None] - first[:, None] - np.arange(size).clip(1) + 1  # tokens need a look if shifted by less
+    # (sentences, offsets) how far a token may be shifted before it has read the whole source
+    left = source[:, None] - first[:, None] - np.arange(size).clip(1) + 1
     tokens = -(-left * target[:, None] // source[:, None]) if settings.slope == "ratio" else left
-    looks = int(tokens.clip(0, target[:, None]).sum())
-    return looks + int(target.sum()) if settings.target == "belief" else looks
+    queries = int(tokens.clip(0, target[:, None]).sum())
+    return queries + int(target.sum()) if settings.target == "belief" else queries
 
 
-def room(looks: int) -> int:
-    """The size of a row for so many looks, and some more: other batches will need others."""
-    return max(1, -(-(looks + looks // 32) // STEP)) * STEP
+def row_size(queries: int) -> int:
+    """A row for this many queries and a few more, so that it also fits other batches."""
+    return max(1, -(-(queries + queries // 32) // SIZE_MULTIPLE)) * SIZE_MULTIPLE
 
 
 @dataclass(frozen=True)
-class Row:
-    """Looks in a row: (size) each. What is free at its end belongs to a sentence of its own, and sees padding."""
+class QueryRow:
+    """Queries in a row: (size) each. Padding at its end is a segment of its own that attends to source padding."""
 
-    number: Tensor  # offset * target + token; of what is free one past the last
-    token: Tensor  # column in the batch
-    segment: Tensor  # sentence of this row
-    sentence: Tensor  # of the batch
+    index: Tensor  # offset * target + column; of padding one past the last
+    column: Tensor  # of the target token in the batch
+    segment: Tensor  # in this row
+    sentence: Tensor  # in the batch
     position: Tensor
-    seen: Tensor  # reads
-    believed: Tensor  # (target) where the tokens are that have read everything
+    reads: Tensor
+    whole: Tensor  # (target) where the queries with the whole source are
 
 
-def lay(batch: Batch, interval: Interval, belief: bool, size: int) -> Row:
-    """The row of a packed batch. With a belief there is one more offset: all that there is to read."""
+def build_row(batch: Batch, interval: Interval, belief: bool, size: int) -> QueryRow:
+    """The row of a packed batch. With a belief there is one more offset: the whole source."""
     start, length, segment = interval.start(batch)[0], batch.source_lengths[0], batch.target_at.segment[0]
     real, columns = batch.labels[0] != PAD, len(start)
     offset = torch.arange(interval.size, device=start.device)[:, None]
-    needed, seen = real & (start + offset.clamp(min=1) <= length), (start + offset).clamp(min=1).minimum(length)
+    needed, reads = real & (start + offset.clamp(min=1) <= length), (start + offset).clamp(min=1).minimum(length)
     if belief:
-        needed, seen = torch.cat([needed, real[None]]), torch.cat([seen, length[None]])
-    kinds = len(needed)
-    counts = torch.zeros(columns + 1, kinds, dtype=torch.long, device=start.device)
+        needed, reads = torch.cat([needed, real[None]]), torch.cat([reads, length[None]])
+    offsets = len(needed)
+    counts = torch.zeros(columns + 1, offsets, dtype=torch.long, device=start.device)
     counts = counts.index_add(0, segment, needed.T.long()).flatten()  # of each sentence
-    begin = (counts.cumsum(0) - counts).view(-1, kinds)[segment].T
+    begin = (counts.cumsum(0) - counts).view(-1, offsets)[segment].T
     place = (begin + batch.target_at.position[0]).masked_fill(~needed, size)
-    every = torch.arange(kinds * columns, device=start.device)
-    number = every.new_full((size + 1,), kinds * columns).scatter(0, place.flatten(), every)[:size]
-    free, token = number == kinds * columns, number % columns
-    return Row(
-        number,
-        token,
-        (segment[token] * kinds + number // columns).masked_fill(free, kinds * (columns + 1)),
-        torch.where(free, batch.source_at.segment[0, -1], segment[token]),
-        batch.target_at.position[0, token].masked_fill(free, 0),
-        seen.flatten()[number.clamp(max=kinds * columns - 1)].masked_fill(free, 1),
+    every = torch.arange(offsets * columns, device=start.device)
+    index = every.new_full((size + 1,), offsets * columns).scatter(0, place.flatten(), every)[:size]
+    padding, column = index == offsets * columns, index % columns
+    return QueryRow(
+        index,
+        column,
+        (segment[column] * offsets + index // columns).masked_fill(padding, offsets * (columns + 1)),
+        torch.where(padding, batch.source_at.segment[0, -1], segment[column]),
+        batch.target_at.position[0, column].masked_fill(padding, 0),
+        reads.flatten()[index.clamp(max=offsets * columns - 1)].masked_fill(padding, 1),
         place[-1].clamp(max=size - 1),
     )
 
 
-def weigh_row(logits: Tensor, labels: Tensor, belief: Tensor | None, token: Tensor) -> tuple[Tensor, Tensor]:
-    """`weigh` of some looks of a row; the belief is that of the batch."""
-    return weigh(logits, labels, None if belief is None else belief[:, token])
+def score_queries(logits: Tensor, labels: Tensor, belief: Tensor | None, column: Tensor) -> tuple[Tensor, Tensor]:
+    """`probability_and_argmax` of some queries; `belief` is that of the whole batch."""
+    return probability_and_argmax(logits, labels, None if belief is None else belief[:, column])
 
 
-WeighRow = Callable[[Tensor, Tensor, Tensor | None, Tensor], tuple[Tensor, Tensor]]
+ScoreQueries = Callable[[Tensor, Tensor, Tensor | None, Tensor], tuple[Tensor, Tensor]]
 
 
-def fill_row(
-    model: Translator, batch: Batch, interval: Interval, settings: Search, size: int, weigher: WeighRow = weigh_row
-) -> Table:
-    """`search.fill` of a packed batch by one pass; what nobody asks for stays 0."""
-    reader, believes = Reader(model, batch), settings.target == "belief"
-    row = lay(batch, interval, believes, size)
-    inside = Tokens(row.segment[None], row.position[None])
-    causal = mask(batch, inside, inside.position + 1, inside)
-    cross = mask(batch, Tokens(row.sentence[None], inside.position), row.seen[None], batch.source_at)
-    states = model.decode_embedded(reader.target[:, row.token], reader.sources, causal, cross)
-    belief = reader.sharpen(states[:, row.believed]).log_softmax(-1) if believes else None
-    parts = [
-        weigher(reader.sharpen(some), batch.labels[:, token], belief, token)
-        for some, token in zip(states.chunk(PARTS, 1), row.token.chunk(PARTS), strict=True)
-    ]
+def fill_table_packed(
+    model: Translator, batch: Batch, interval: Interval, settings: Search, size: int, score: ScoreQueries
+) -> PredictionTable:
+    """`fill_table` of a packed batch in one pass; entries that no search queries stay 0."""
+    decoder, has_belief = PathDecoder(model, batch), settings.target == "belief"
+    row = build_row(batch, interval, has_belief, size)
+    tokens = Tokens(row.segment[None], row.position[None])
+    causal = attention_mask(batch, tokens, tokens.position + 1, tokens)
+    cross = attention_mask(batch, Tokens(row.sentence[None], tokens.position), row.reads[None], batch.source_at)
+    states = model.decode_embedded(decoder.embedded[:, row.column], decoder.sources, causal, cross)
+    belief = decoder.logits_of(states[:, row.whole]).log_softmax(-1) if has_belief else None
+    chunks = zip(states.chunk(LOGIT_CHUNKS, 1), row.column.chunk(LOGIT_CHUNKS), strict=True)
+    parts = [score(decoder.logits_of(some), batch.labels[:, column], belief, column) for some, column in chunks]
 
-    def spread(values: list[Tensor]) -> Tensor:
-        looks = (interval.size + believes) * batch.target.shape[1]
+    def to_table(values: list[Tensor]) -> Tensor:
+        entries = (interval.size + has_belief) * batch.target.shape[1]
         flat = torch.cat(values, 1)[0]
-        table = flat.new_zeros(looks + 1).scatter(0, row.number, flat)
-        return table[:looks].view(-1, *batch.target.shape)[: interval.size]
+        table = flat.new_zeros(entries + 1).scatter(0, row.index, flat)
+        return table[:entries].view(-1, *batch.target.shape)[: interval.size]
 
-    return Table(batch, interval, *(spread(list(values)) for values in zip(*parts, strict=True)))
+    return PredictionTable(batch, interval, *(to_table(list(values)) for values in zip(*parts, strict=True)))
 
 
 @torch.no_grad()
-def search_row(
-    model: Translator, batch: Batch, settings: Search, first: Tensor, size: int, weigher: WeighRow = weigh_row
+def search_packed(
+    model: Translator,
+    batch: Batch,
+    settings: Search,
+    first: Tensor,
+    size: int,
+    score: ScoreQueries = score_queries,
 ) -> Tensor:
-    """`search.search` of a packed batch by one pass."""
+    """`search` of a packed batch in one pass."""
     interval = Interval(first, settings.size, settings.slope)
-    return search_in(fill_row(model, batch, interval, settings, size, weigher).look, batch, interval, settings)
+    table = fill_table_packed(model, batch, interval, settings, size, score)
+    return search_interval(table.predict, batch, interval, settings)
 
 
 @torch.no_grad()
-def search_all_row(
-    model: Translator, batch: Batch, settings: Search, size: int, weigher: WeighRow = weigh_row
+def search_all_packed(
+    model: Translator, batch: Batch, settings: Search, size: int, score: ScoreQueries = score_queries
 ) -> Tensor:
-    """`search.search_all` of a packed batch by one pass."""
-    look = fill_row(model, batch, covering(settings), settings, size, weigher).look
-    return torch.stack([search_in(look, batch, interval, settings) for interval in each_interval(settings)])
+    """`search_all` of a packed batch in one pass."""
+    table = fill_table_packed(model, batch, covering_interval(settings), settings, size, score)
+    return torch.stack([search_interval(table.predict, batch, one, settings) for one in intervals_of(settings)])

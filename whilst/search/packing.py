@@ -1,4 +1,4 @@
-"""A padded batch as a packed one of a fixed size, on its own device and without a word from it; and back again."""
+"""Pack a padded batch into one row of a fixed size on its own device, without synchronisation; unpack results."""
 
 import dataclasses
 from dataclasses import dataclass
@@ -8,36 +8,35 @@ from torch import Tensor
 
 from whilst.data.batches import BLOCK, Batch
 from whilst.data.vocabulary import BOS, PAD
-from whilst.model.observations import Looks
+from whilst.model.observations import PathStates
 
 
-def places(position: Tensor, lengths: Tensor, size: int) -> Tensor:
-    """(rows, columns) where in a packed row each token of rows of these lengths (rows) goes; padding to `size`."""
+def packed_positions(position: Tensor, lengths: Tensor, size: int) -> Tensor:
+    """(rows, columns) the place of each token in a packed row; `lengths` (rows). Padding goes to `size`."""
     starts = lengths.cumsum(0) - lengths
     return torch.where(position < lengths[:, None], position + starts[:, None], size)
 
 
 def packed_sizes(tokens: int) -> tuple[int, int]:
-    """Of source and target, for batches of at most so many tokens on either side."""
+    """Row sizes of source and target, for batches of at most `tokens` on either side."""
     size = -(-tokens // BLOCK) * BLOCK
-    return size + BLOCK, size  # some source is free, so that padding has something to look at
+    return size + BLOCK, size  # some source stays free, so that padding can attend to something
 
 
 @dataclass(frozen=True)
 class Packing:
-    source: Tensor  # (rows, source) place in the packed row; of padding: one past its end
+    source: Tensor  # (rows, source) place in the packed row; of padding one past its end
     target: Tensor  # (rows, target)
     source_size: int
     target_size: int
 
     @classmethod
-    def of(cls, batch: Batch, tokens: int) -> "Packing":
-        """For batches of at most so many tokens on either side."""
+    def for_batch(cls, batch: Batch, tokens: int) -> "Packing":
+        """`tokens`: the most that a batch has on either side."""
         source_size, target_size = packed_sizes(tokens)
-        read, written = batch.source_lengths[:, 0], batch.target_lengths[:, 0]
         return cls(
-            places(batch.source_at.position, read, source_size),
-            places(batch.target_at.position, written, target_size),
+            packed_positions(batch.source_at.position, batch.source_lengths[:, 0], source_size),
+            packed_positions(batch.target_at.position, batch.target_lengths[:, 0], target_size),
             source_size,
             target_size,
         )
@@ -50,7 +49,7 @@ class Packing:
         return _pack(values, self.target, self.target_size, padding)
 
     def pack(self, batch: Batch) -> Batch:
-        """The same as data.packed makes."""
+        """The same as `pack_batch` of these sentences."""
         source_at, target_at, padding = batch.source_at, batch.target_at, batch.sentences
         tensors = (
             self.pack_source(batch.source, PAD),
@@ -65,15 +64,15 @@ class Packing:
         )
         return dataclasses.replace(batch.with_tensors(tensors), packed=True)
 
-    def unpack(self, packed: Looks) -> Looks:
-        """(1, size, …) -> (rows, columns, …); padding becomes anything."""
+    def unpack(self, packed: PathStates) -> PathStates:
+        """(1, size, …) -> (rows, columns, …); padding has arbitrary values."""
         source = self.source.clamp(max=self.source_size - 1)
         target = self.target.clamp(max=self.target_size - 1)
-        return Looks(
+        return PathStates(
             packed.encoded[0, source],
             packed.states[0, target],
             packed.words[0, target],
-            None if packed.ahead is None else packed.ahead[0, source],
+            None if packed.lookahead is None else packed.lookahead[0, source],
         )
 
 

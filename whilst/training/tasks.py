@@ -24,22 +24,29 @@ from whilst.model import agent as agents
 from whilst.model.agent import Agent
 from whilst.model.attention import use_small_tiles
 from whilst.model.checkpoint import load_tensors, save_tensors
-from whilst.model.forward import decoded
+from whilst.model.forward import decode_batch
 from whilst.model.monotonic_attention import Delays, hasten
-from whilst.model.observations import Looks, look
+from whilst.model.observations import PathStates, observe
 from whilst.model.reads import Action
 from whilst.model.run_folder import WEIGHTS
 from whilst.model.transformer import Translator
-from whilst.search.agreement import agreeing, find_agreement
-from whilst.search.labels import Finder, Labels, find_labels, find_packed, pays_packed
-from whilst.search.packed_search import WeighRow, count_looks, room, search_all_row, search_row, weigh_row
+from whilst.search.agreement import bounded_agreement, find_agreement_labels
+from whilst.search.labels import Labels, PackedSearch, find_labels, find_labels_packed, worth_packing
+from whilst.search.packed_search import (
+    ScoreQueries,
+    count_queries,
+    row_size,
+    score_queries,
+    search_all_packed,
+    search_packed,
+)
 from whilst.search.packing import Packing
 from whilst.training import losses
 from whilst.training.sampling import Searcher, draw_intervals, draw_reads, of_tokens, search_sentences
 from whilst.training.validate import Validation, validate
 
-FOUND = 1  # another number where search finds other reads than before: those that are kept are not taken then
-Looker = Callable[[Translator, Batch, Tensor], Looks]
+FOUND = 2  # bump when search finds other reads than before, so that cached labels are not used
+Looker = Callable[[Translator, Batch, Tensor], PathStates]
 
 
 def compile_layers(model: Translator) -> None:
@@ -94,7 +101,7 @@ class Translating(Task):
         self.cross_entropy = losses.cross_entropy
         self.agreeing, self.divergence = losses.r_drop, losses.divergence
         self.searcher: Searcher = search_sentences
-        self.weigher: WeighRow = weigh_row
+        self.weigher: ScoreQueries = score_queries
         self.captured: dict[int, CapturedGraph] = {}  # searches, by the size of their rows
         self.haste = torch.ones((), device=self.device)  # of the full weight of latency, see `at`
 
@@ -109,7 +116,7 @@ class Translating(Task):
         self.cross_entropy = torch.compile(losses.cross_entropy, dynamic=False)
         self.agreeing = torch.compile(losses.r_drop, dynamic=False)
         self.divergence = torch.compile(losses.divergence, dynamic=False)
-        self.weigher = torch.compile(weigh_row, dynamic=False)
+        self.weigher = torch.compile(score_queries, dynamic=False)
         self.searcher = self.search_captured
 
     @functools.cached_property
@@ -120,14 +127,14 @@ class Translating(Task):
         """`search_sentences` as a CUDA graph of one row, where batches are packed."""
         if not batch.packed:
             return search_sentences(model, batch, settings, firsts)
-        looks = count_looks(self.split, batch.numbers, firsts[:-1].numpy(), settings.size, settings)
-        size = min((size for size in self.captured if size >= looks), default=room(looks))
+        looks = count_queries(self.split, batch.numbers, firsts[:-1].numpy(), settings.size, settings)
+        size = min((size for size in self.captured if size >= looks), default=row_size(looks))
 
         def work(*tensors: Tensor) -> Tensor:
             given = batch.with_tensors(tensors[:-1])
             # Without the cache, which would keep weights as they were when this was recorded.
             with torch.autocast("cuda", torch.bfloat16, cache_enabled=False):
-                return search_row(model, given, settings, tensors[-1], size, self.weigher)
+                return search_packed(model, given, settings, tensors[-1], size, self.weigher)
 
         inputs = (*batch.tensors(), of_tokens(firsts, batch))
         if size not in self.captured:
@@ -146,9 +153,9 @@ class Translating(Task):
         given = batch.labels, objective.label_smoothing
         # Compiled layers need not know of it where nobody walks.
         walk = Delays(noise=objective.stop_noise) if self.recipe.model.cross == "monotone" else None
-        states = decoded(self.module, batch, drawn, walk)
+        states = decode_batch(self.module, batch, drawn, walk)
         if objective.r_drop:
-            both = states, decoded(self.module, batch, drawn, walk and Delays(noise=walk.noise))
+            both = states, decode_batch(self.module, batch, drawn, walk and Delays(noise=walk.noise))
             loss = self.agreeing(self.module, both, *given, objective.r_drop)
         else:
             loss = self.cross_entropy(self.module, states, *given)
@@ -163,7 +170,7 @@ class Translating(Task):
     def belief(self, batch: Batch) -> Tensor:
         """(rows, target, width) the states of the model as it is used, the whole source read."""
         self.module.eval()
-        states = decoded(self.module, batch, batch.source_lengths)
+        states = decode_batch(self.module, batch, batch.source_lengths)
         self.module.train()
         return states
 
@@ -186,7 +193,7 @@ class Deciding(Task):
     def __post_init__(self) -> None:
         self.looker: Looker = self.look
         self.compiled: Translator | None = None  # a copy for packed batches; the padded ones have many shapes
-        self.weigher: WeighRow = weigh_row
+        self.weigher: ScoreQueries = score_queries
         self.captured: CapturedGraph | None = None
 
     @functools.cached_property
@@ -202,7 +209,7 @@ class Deciding(Task):
         about = self.origin(split)
         path = Path(self.recipe.start) / "labels" / f"{name}.{sha256_lines([json.dumps(about)])[:12]}.safetensors"
         if path.is_file():
-            return Labels.over(split, load_tensors(path, self.device)[0]["reads"])
+            return Labels.from_reads(split, load_tensors(path, self.device)[0]["reads"])
         found = self.find(split)
         save_tensors(path, {"reads": found.reads}, about)
         return found
@@ -228,17 +235,17 @@ class Deciding(Task):
         agent, search = self.recipe.agent, self.recipe.search
         if agent.labels == "search":
             return search
-        return agreeing(search) if agent.agreement == "within" else None
+        return bounded_agreement(search) if agent.agreement == "within" else None
 
     def find(self, split: Split) -> Labels:
         finder, tokens = self.finder, self.recipe.train.batch_tokens
         if finder is None:
-            return find_agreement(self.translator, split, tokens)
-        if self.compiled is None or not pays_packed(split, tokens):
+            return find_agreement_labels(self.translator, split, tokens)
+        if self.compiled is None or not worth_packing(split, tokens):
             return find_labels(self.translator, finder, split, tokens)
-        return find_packed(self.recorded_search(self.compiled, finder), finder, split, tokens, self.device)
+        return find_labels_packed(self.recorded_search(self.compiled, finder), finder, split, tokens, self.device)
 
-    def recorded_search(self, model: Translator, settings: Search) -> Finder:
+    def recorded_search(self, model: Translator, settings: Search) -> PackedSearch:
         """`search_all` as a CUDA graph of one row; who has it holds its memory."""
         recorded: list[CapturedGraph] = []
 
@@ -246,7 +253,7 @@ class Deciding(Task):
             def work(*tensors: Tensor) -> Tensor:
                 given = batch.with_tensors(tensors)
                 with torch.autocast("cuda", torch.bfloat16, cache_enabled=False):
-                    return search_all_row(model, given, settings, size, self.weigher)
+                    return search_all_packed(model, given, settings, size, self.weigher)
 
             if not recorded:
                 recorded.append(CapturedGraph(work, batch.tensors()))
@@ -262,23 +269,23 @@ class Deciding(Task):
         self.compiled = copy.deepcopy(self.translator)
         self.compiled.hasten(shortcuts)
         compile_layers(self.compiled)
-        self.weigher = torch.compile(weigh_row, dynamic=False)
+        self.weigher = torch.compile(score_queries, dynamic=False)
         if "looks" in shortcuts:
             self.looker = self.look_captured
 
-    def look(self, model: Translator, batch: Batch, path: Tensor) -> Looks:
+    def look(self, model: Translator, batch: Batch, path: Tensor) -> PathStates:
         agent = self.recipe.agent
-        return look(model, batch, path, agent.reference == "translation", agent.inputs == "ahead")
+        return observe(model, batch, path, agent.reference == "translation", agent.inputs == "ahead")
 
-    def look_captured(self, model: Translator, batch: Batch, path: Tensor) -> Looks:
+    def look_captured(self, model: Translator, batch: Batch, path: Tensor) -> PathStates:
         """The same as a CUDA graph of one packed shape."""
-        packing = Packing.of(batch, self.recipe.train.batch_tokens)
+        packing = Packing.for_batch(batch, self.recipe.train.batch_tokens)
         whole, compiled = packing.pack(batch), self.compiled or model
 
         def work(*tensors: Tensor) -> Tensor:
             # Without the cache, whose copies of weights do not outlive a recording.
             with torch.no_grad(), torch.autocast("cuda", torch.bfloat16, cache_enabled=False):
-                self.shown = self.look(compiled, whole.with_tensors(tensors[:-1]), tensors[-1]).slim()
+                self.shown = self.look(compiled, whole.with_tensors(tensors[:-1]), tensors[-1]).bfloat16()
             return self.shown.words
 
         inputs = (*whole.tensors(), packing.pack_target(path, 1))
@@ -294,7 +301,7 @@ class Deciding(Task):
         return draw_intervals(self.recipe.latencies, batch, random)[:-1].to(self.device, non_blocking=True)
 
     def lesson(self, batch: Batch, labels: Labels, drawn: Tensor, looker: Looker) -> agents.Lesson:
-        path = labels.of(batch, drawn)
+        path = labels.reads_of(batch, drawn)
         return agents.lesson(batch, path, looker(self.translator, batch, path))
 
     def loss(self, batch: Batch, drawn: Tensor) -> Tensor:

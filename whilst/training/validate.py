@@ -11,7 +11,7 @@ from whilst.data.batches import batches_by_length
 from whilst.data.dataset import Dataset
 from whilst.decoding.batched import translate
 from whilst.evaluation.metrics import paper_bleu
-from whilst.model.forward import decoded
+from whilst.model.forward import decode_batch
 from whilst.model.monotonic_attention import Delays
 from whilst.model.transformer import Translator
 from whilst.policy import Policy
@@ -64,7 +64,7 @@ def validate(model: Translator, recipe: Recipe, dataset: Dataset) -> Validation:
         batch = batch.to(device)
         seen = draw_reads(model, recipe, batch, random)
         walk = Delays(live=True)
-        states = decoded(model, batch, seen, walk)
+        states = decode_batch(model, batch, seen, walk)
         total += cross_entropy(model, states, batch.labels, 0.0)
         if walk.layers:
             total += latency_cost(recipe.objective, batch, walk)
