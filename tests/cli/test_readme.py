@@ -12,6 +12,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from tests.helpers import settings_page
+from whilst import __version__
 from whilst.cli.main import app
 from whilst.data import toy
 
@@ -152,6 +153,19 @@ def test_commands_in_the_documents_exist() -> None:
             assert name != "whilst" or line.split()[1][0] == "-", f"{page.name}: {line}"
             options = set(re.findall(r"(?<= )--[a-z][a-z-]*", line))
             assert options <= known[name], f"{page.name}: {line}"
+
+
+def test_make_targets_in_the_documents_exist() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for page in DOCUMENTS:
+        for target in re.findall(
+            r"(?:^ {4}|`)make ([a-z-]+)", page.read_text(encoding="utf-8"), flags=re.MULTILINE
+        ):
+            assert f"\n{target}:" in makefile, f"{page.name}: make {target}"
+
+
+def test_citation_has_the_version_of_the_package() -> None:
+    assert f"\nversion: {__version__}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
 
 
 def test_links_of_the_documents_lead_somewhere() -> None:
