@@ -6,12 +6,14 @@ import pytest
 
 from tests.cli.test_commands import whilst
 from whilst.core.settings import DEFAULT_MODEL
+from whilst.engine.engine_cache import SHIPPED
+from whilst.engine.export import export
+from whilst.engine.runtime import read_manifest
 from whilst.live import demo
 from whilst.live.loading import BUNDLED
 from whilst.model.run_folder import check_bundle
 
 MARKS = ("READ", "WRITE")
-LARGEST = 25_000_000  # bytes, of what a model adds to the repository
 
 
 def test_the_talk_is_translated(
@@ -35,4 +37,14 @@ def test_live_and_serve_use_it_if_none_is_named() -> None:
 def test_the_model_of_the_package_is_whole_and_small() -> None:
     folder = BUNDLED / DEFAULT_MODEL
     check_bundle(folder)
-    assert sum(path.stat().st_size for path in folder.rglob("*")) < LARGEST
+    engine = sum(path.stat().st_size for path in (folder / SHIPPED).iterdir())
+    assert engine < 22_000_000
+    assert sum(path.stat().st_size for path in folder.rglob("*")) - engine < 25_000_000
+
+
+def test_the_engine_of_the_package_is_made_from_its_weights(tmp_path: Path) -> None:
+    """`whilst export whilst/models/en-vi whilst/models/en-vi/engine --precision int8` makes it."""
+    export(BUNDLED / DEFAULT_MODEL, tmp_path / "engine", ["int8"])
+    made, shipped = (read_manifest(folder) for folder in (tmp_path / "engine", BUNDLED / DEFAULT_MODEL / SHIPPED))
+    assert made["files"] == shipped["files"]
+    assert made["weights"] == shipped["weights"]

@@ -4,7 +4,7 @@ As there, everything heavy is imported inside: a command that only prints its he
 """
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -12,7 +12,9 @@ from whilst.cli.options import Run, Set
 
 
 def export(
-    run: Run, out: Annotated[Path, typer.Argument(help="New folder, or one of an earlier export.", metavar="OUT")]
+    run: Run,
+    out: Annotated[Path, typer.Argument(help="New folder, or one of an earlier export.", metavar="OUT")],
+    precision: Annotated[Literal["fp32", "int8"] | None, typer.Option(help="fp32 or int8. Default: both.")] = None,
 ) -> None:
     """Turn a run into a folder that translates fast on a CPU, without PyTorch: ONNX graphs in fp32 and int8.
 
@@ -20,13 +22,14 @@ def export(
 
         whilst export runs/toy/search engines/toy
 
-        whilst export runs/iwslt15.en-vi engines/en-vi
+        whilst export runs/iwslt15.en-vi engines/en-vi --precision int8
     """
     from whilst.core.console import notes
     from whilst.engine.export import export
+    from whilst.engine.runtime import PRECISIONS
     from whilst.model.run_folder import choose_live
 
-    export(run, out)
+    export(run, out, [precision] if precision else PRECISIONS)
     size = sum(path.stat().st_size for path in out.iterdir()) / 2**20
     notes.print(f"{out}: {size:,.1f} MiB")
     if (tuned := choose_live(run, "medium")[0]) != run:
