@@ -20,7 +20,7 @@ from whilst.data.dataset import Dataset, Split
 from whilst.model.forward import decode_batch
 from whilst.model.monotonic_attention import Delays
 from whilst.model.transformer import Translator
-from whilst.training import trainer
+from whilst.training import loop as loops
 from whilst.training.losses import cross_entropy, latency_cost
 from whilst.training.sampling import RULES
 from whilst.training.stages import make_task
@@ -141,14 +141,14 @@ def test_recorded_updates_are_the_plain_ones(recipe: Recipe, monkeypatch: pytest
     """Also where a shape comes first in the midst of an update, and random numbers were used up."""
     plain = train(recipe, CPU)
     Recorded.made = []
-    monkeypatch.setattr(trainer, "CapturedGraph", Recorded)
-    begin = trainer.Trainer.__init__
+    monkeypatch.setattr(loops, "CapturedGraph", Recorded)
+    begin = loops.Loop.__init__
 
-    def begin_capturing(self: trainer.Trainer, recipe: Recipe, task: Task) -> None:
+    def begin_capturing(self: loops.Loop, recipe: Recipe, task: Task) -> None:
         begin(self, recipe, task)
-        self.capture = True
+        self.use_graphs = True
 
-    monkeypatch.setattr(trainer.Trainer, "__init__", begin_capturing)
+    monkeypatch.setattr(loops.Loop, "__init__", begin_capturing)
     recorded = train(elsewhere(recipe, "recorded"), CPU)
     assert len(Recorded.made) == len(set(Recorded.made)) > 1
     assert_same(tensors(plain), tensors(recorded))
@@ -160,15 +160,15 @@ def test_boxed_and_padded_batches_train_alike(recipe: Recipe, toy_dataset: Datas
     recipe = replace(recipe, model=replace(recipe.model, dropout=0.0), objective=objective)
     found = []
     for layout in ("boxed", "padded"):
-        one = trainer.Trainer(changed(recipe, layout=layout), make_task(recipe, toy_dataset, CPU))
+        one = loops.Loop(changed(recipe, layout=layout), make_task(recipe, toy_dataset, CPU))
         assert one.batches.layout == layout
-        batch = one.make(np.arange(9))
-        loss = one.accumulate(batch, one.draw(batch, 0), torch.tensor(0.01))
-        found.append([loss, *(parameter.grad for parameter in one.model.parameters())])
+        batch = one.make_batch(np.arange(9))
+        loss = one.backward(batch, one.draw(0, batch), torch.tensor(0.01))
+        found.append([loss, *(parameter.grad for parameter in one.state.model.parameters())])
     torch.testing.assert_close(*found, atol=1e-5, rtol=1e-4)
 
 
 def test_other_heads_have_no_boxes(recipe: Recipe, toy_dataset: Dataset) -> None:
     other = changed(short_recipe(recipe.data, Path(recipe.run)), layout="boxed")
     with pytest.raises(UserError, match=r'train.layout: "boxed" is for model.cross = "monotone"'):
-        trainer.Trainer(other, make_task(other, toy_dataset, CPU))
+        loops.Loop(other, make_task(other, toy_dataset, CPU))

@@ -98,7 +98,7 @@ def test_a_run_does_not_go_on_with_another_text(toy_data: Data, tmp_path: Path) 
     whole = bytearray(path.read_bytes())
     whole[-4:-2], whole[-8:-6] = whole[-8:-6], whole[-4:-2]
     path.write_bytes(whole)
-    with pytest.raises(UserError, match=r"began with another text in .*set, which was prepared anew"):
+    with pytest.raises(UserError, match=r"the text in .*set was prepared anew since this run began"):
         train(dataclasses.replace(recipe, train=dataclasses.replace(recipe.train, steps=12)), CPU)
 
 

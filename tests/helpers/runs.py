@@ -124,7 +124,7 @@ def assert_same(left: dict[str, Tensor], right: dict[str, Tensor]) -> None:
 
 
 class Replayed:
-    """Stands for capture.Captured on a CPU: what a CUDA graph would replay is done again."""
+    """Replaces CapturedGraph on a CPU: runs the work again instead of replaying a graph."""
 
     def __init__(self, work: Callable[..., Tensor], inputs: Sequence[Tensor], *_: Any) -> None:
         self.work = work

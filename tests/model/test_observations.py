@@ -24,7 +24,7 @@ from whilst.model.transformer import Translator
 from whilst.search.binary_search import search
 from whilst.search.labels import Labels
 from whilst.search.packing import Packing
-from whilst.training import tasks
+from whilst.training import captured, tasks
 
 MakeSplit = Callable[..., Split]
 FOUR = Search(intervals=((1, 4),), slope="one")
@@ -124,16 +124,17 @@ def test_captured_observations_give_the_same_loss(
     torch.manual_seed(5)
     model = Translator(recipe.model, len(toy_dataset.source), len(toy_dataset.target)).double().eval()
     agent = Agent(settings, recipe.model.width, 1).double()
-    task = tasks.Deciding(recipe, toy_dataset, model, agent, CPU)
+    task = tasks.AgentTask(recipe, toy_dataset, model, agent, CPU)
     split = toy_dataset.split("train")
     task.labels = {"train": Labels(torch.ones(1, len(split.target.tokens)), torch.from_numpy(split.target.offsets))}
-    monkeypatch.setattr(tasks, "CapturedGraph", Replayed)
+    monkeypatch.setattr(captured, "CapturedGraph", Replayed)
     monkeypatch.setattr(PathStates, "bfloat16", lambda states: states)
+    recorded = captured.CapturedObserver(task.observe, model, recipe.train.batch_tokens)
     for chosen in (np.arange(30), np.arange(30, 40)):  # two shapes, one graph
         batch = pad_batch(split, chosen)
-        drawn = torch.zeros(2, len(chosen), dtype=torch.long)
+        drawn = torch.zeros(len(chosen), dtype=torch.long)
         task.labels["train"].store(batch, search(model, batch, FOUR, 1)[None])
         wanted = task.loss(batch, drawn)
-        task.compiled, task.looker = model, task.look_captured
+        task.observer = recorded
         torch.testing.assert_close(task.loss(batch, drawn), wanted)
-        task.looker = task.look
+        task.observer = task.observe

@@ -22,7 +22,7 @@ from whilst.model.transformer import Translator
 from whilst.research.bench import growth, limits, losses
 from whilst.research.bench import train_decode as bench
 from whilst.research.bench.kernels import by_kind
-from whilst.training.tasks import Deciding
+from whilst.training.tasks import AgentTask
 
 SMALL = ["model.width=16", "model.encoder_layers=1", "model.decoder_layers=1", "model.feed_forward=16"]
 
@@ -136,7 +136,9 @@ def test_losses_see_reads_that_are_not_found_alike(toy_data: Data, toy_dataset: 
     recipe = losses.stage_of(whole_recipe(toy_data, tmp_path, Evaluate()), "agent")
     model = Translator(recipe.model, len(toy_dataset.source), len(toy_dataset.target)).eval()
     agent = Agent(recipe.agent, recipe.model.width, recipe.latencies)
-    one, other = (Deciding(dataclasses.replace(recipe, start=""), toy_dataset, model, agent, CPU) for _ in range(2))
+    one, other = (
+        AgentTask(dataclasses.replace(recipe, start=""), toy_dataset, model, agent, CPU) for _ in range(2)
+    )
     assert losses.alike(one, other) == 1
     other.labels["train"].reads[0] += 1
     assert losses.alike(one, other) == 0.5

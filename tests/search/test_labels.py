@@ -21,7 +21,7 @@ from whilst.search import labels as module
 from whilst.search import packed_search
 from whilst.search.binary_search import search
 from whilst.search.labels import Labels, find_labels, worth_packing
-from whilst.training import tasks
+from whilst.training import captured, tasks
 
 
 def test_labels_match_search(model: Translator, random_split: Callable[..., Split]) -> None:
@@ -51,7 +51,7 @@ def test_packed_batches_find_the_same(
     torch.manual_seed(5)
     model = Translator(recipe.model, len(toy_dataset.source), len(toy_dataset.target)).double().eval()
     agent = Agent(recipe.agent, recipe.model.width, 2)
-    task = tasks.Deciding(recipe, toy_dataset, model.requires_grad_(False), agent, CPU)
+    task = tasks.AgentTask(recipe, toy_dataset, model.requires_grad_(False), agent, CPU)
     split = toy_dataset.split("valid")
     recorded: list[Replayed] = []
 
@@ -59,7 +59,7 @@ def test_packed_batches_find_the_same(
         recorded.append(Replayed(work, inputs))
         return recorded[-1]
 
-    monkeypatch.setattr(tasks, "CapturedGraph", record)
+    monkeypatch.setattr(captured, "CapturedGraph", record)
     monkeypatch.setattr(packed_search, "SIZE_MULTIPLE", BLOCK)
     wanted = task.find(split)
     task.compiled = model
@@ -82,15 +82,15 @@ def test_labels_are_stored_for_other_agents(
     model = Translator(recipe.model, len(toy_dataset.source), len(toy_dataset.target)).eval()
     searched = []
 
-    def find(task: tasks.Deciding, split: Split) -> Labels:
+    def find(task: tasks.AgentTask, split: Split) -> Labels:
         searched.append(split)
         return find_labels(task.translator, task.recipe.search, split, 200)
 
-    monkeypatch.setattr(tasks.Deciding, "find", find)
+    monkeypatch.setattr(tasks.AgentTask, "find", find)
 
     def labels(recipe: Recipe) -> dict[str, Labels]:
         agent = Agent(recipe.agent, recipe.model.width, 1)
-        return tasks.Deciding(recipe, toy_dataset, model.requires_grad_(False), agent, CPU).labels
+        return tasks.AgentTask(recipe, toy_dataset, model.requires_grad_(False), agent, CPU).labels
 
     first = labels(recipe)
     again = labels(dataclasses.replace(recipe, agent=dataclasses.replace(recipe.agent, kind="gru")))

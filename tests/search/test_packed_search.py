@@ -11,7 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.helpers.runs import CPU, Replayed, short_recipe
+from tests.helpers.runs import Replayed, short_recipe
 from whilst.core.settings import Data, Search
 from whilst.data.batches import BLOCK, pack_batch
 from whilst.data.dataset import Dataset, Split
@@ -20,7 +20,7 @@ from whilst.model.transformer import Translator
 from whilst.search import packed_search
 from whilst.search.binary_search import Interval, search, search_all
 from whilst.search.packed_search import build_row, count_queries, row_size, search_all_packed, search_packed
-from whilst.training import tasks
+from whilst.training import captured
 from whilst.training.sampling import search_sentences
 
 MakeSplit = Callable[..., Split]
@@ -95,13 +95,13 @@ def test_a_captured_search_finds_the_same(
     recipe = dataclasses.replace(short_recipe(toy_data, tmp_path), search=settings)
     torch.manual_seed(3)
     model = Translator(recipe.model, len(toy_dataset.source), len(toy_dataset.target)).double().eval()
-    task = tasks.Translating(recipe, toy_dataset, model, CPU)
-    monkeypatch.setattr(tasks, "CapturedGraph", Replayed)
+    recorded_search = captured.CapturedSearch(toy_dataset.split("train"))
+    monkeypatch.setattr(captured, "CapturedGraph", Replayed)
     recorded = []
     for count in (10, 9, 30):
         batch = pack_batch(toy_dataset.split("train"), np.arange(count) + count, 4 * BLOCK, 4 * BLOCK)
         firsts = torch.tensor([1, 3])[torch.arange(count + 1) % 2]
-        found = task.search_captured(model, batch, settings, firsts)
+        found = recorded_search(model, batch, settings, firsts)
         assert torch.equal(found, search_sentences(model, batch, settings, firsts))
-        recorded.append(len(task.captured))
+        recorded.append(len(recorded_search.graphs))
     assert recorded == [1, 1, 2]

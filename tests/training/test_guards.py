@@ -15,9 +15,9 @@ from whilst.data.dataset import Dataset, TokenSequences
 from whilst.data.prepare import prepare
 from whilst.evaluation.record import read_record
 from whilst.model.checkpoint import load_run
+from whilst.training.loop import Loop
 from whilst.training.stages import in_order, make_task, stages
 from whilst.training.train import train
-from whilst.training.trainer import Trainer
 from whilst.training.validate import Validation
 
 
@@ -81,7 +81,7 @@ def test_nothing_left_to_do_changes_no_weights(
     run = train(recipe, CPU)
     assert about(run)["best"] == about(run, "model")["validation"], "the state knows of the average"
     before = sha256(run / "model.safetensors")
-    monkeypatch.setattr(Trainer, "consider", lambda *_: pytest.fail("validated again"))
+    monkeypatch.setattr(Loop, "consider", lambda *_: pytest.fail("validated again"))
     train(recipe, CPU)
     assert sha256(run / "model.safetensors") == before
 
@@ -90,12 +90,12 @@ def test_weights_wait_until_nobody_needs_them(toy_data: Data, toy_folder: Path, 
     """Killed after a validation, a run goes on from a state that still speaks of the weights before."""
     assert toy_folder == Path(toy_data.dataset)
     recipe = changed(short_recipe(toy_data, tmp_path), average=1, save_every=100)
-    trainer = Trainer(recipe, make_task(recipe, Dataset.open(toy_folder), CPU))
+    loop = Loop(recipe, make_task(recipe, Dataset.open(toy_folder), CPU))
     for step in (2, 4):
-        trainer.step = step
-        trainer.keep_for_average()
+        loop.state.step = step
+        loop.state.keep_for_mean()
         assert (tmp_path / "weights-2.safetensors").is_file()
-    trainer.save()
+    loop.save()
     assert [path.name for path in tmp_path.glob("weights-*")] == ["weights-4.safetensors"]
 
 

@@ -16,7 +16,7 @@ from whilst.model.forward import decode_batch
 from whilst.model.monotonic_attention import from_soft
 from whilst.model.transformer import Translator
 from whilst.training.stages import make_task
-from whilst.training.tasks import Translating
+from whilst.training.tasks import TranslatorTask
 from whilst.training.train import train
 
 
@@ -66,12 +66,12 @@ def test_what_does_not_fit_is_refused(recipe: Recipe, toy_data: Data, toy_datase
 def test_the_weight_of_latency_rises(recipe: Recipe, toy_dataset: Dataset) -> None:
     def losses(objective: Objective) -> list[float]:
         task = make_task(replace(recipe, objective=objective), toy_dataset, CPU)
-        assert isinstance(task, Translating)
+        assert isinstance(task, TranslatorTask)
         task.module.eval()
         batch = pad_batch(toy_dataset.split("valid"), torch.arange(4).numpy())
         found = []
         for step in (0, 10, 15, 20, 30):
-            task.at(step)
+            task.set_step(step)
             found.append(task.loss(batch, batch.source_lengths).item())
         return found
 

@@ -12,16 +12,16 @@ from torch import nn
 from whilst.core.settings import Train
 from whilst.model.transformer import Translator
 from whilst.training import optim
-from whilst.training.optim import PRESETS, Preset, average_into, choose, learning_rate
+from whilst.training.optim import PRESETS, Preset, learning_rate, preset_of, update_average
 
 
 def test_a_recipe_replaces_parts_of_its_preset() -> None:
-    assert choose(Train(preset="paper")) == PRESETS["paper"]
-    assert choose(Train(preset="fast")) == PRESETS["fast"]
-    chosen = choose(Train(preset="paper", lr=0.5, clip=2.0))
+    assert preset_of(Train(preset="paper")) == PRESETS["paper"]
+    assert preset_of(Train(preset="fast")) == PRESETS["fast"]
+    chosen = preset_of(Train(preset="paper", lr=0.5, clip=2.0))
     assert chosen == Preset(lr=0.5, warmup=4000, weight_decay=1e-4, clip=2.0, schedule="inverse-sqrt")
     # Zero is a value, not an absence.
-    zeros = choose(Train(preset="fast", warmup=0, weight_decay=0.0, clip=0.0))
+    zeros = preset_of(Train(preset="fast", warmup=0, weight_decay=0.0, clip=0.0))
     assert zeros == Preset(lr=1e-3, warmup=0, weight_decay=0.0, clip=0.0, schedule="linear")
 
 
@@ -48,7 +48,7 @@ def test_the_fast_schedule_ends_near_zero() -> None:
     st.integers(1, 100),
 )
 def test_a_schedule_rises_to_its_peak_and_falls(name: str, warmup: int, steps: int) -> None:
-    preset = choose(Train(preset=name, lr=0.1, warmup=warmup))  # type: ignore[arg-type]
+    preset = preset_of(Train(preset=name, lr=0.1, warmup=warmup))  # type: ignore[arg-type]
     rates = [learning_rate(preset, step, steps) for step in range(1, steps + 1)]
     assert all(0 < rate <= 0.1 + 1e-12 and math.isfinite(rate) for rate in rates)
     rising, falling = rates[:warmup], rates[max(warmup - 1, 0) :]
@@ -92,7 +92,7 @@ def test_the_average_follows_its_definition(decay: float, updates: int) -> None:
             model.weight.copy_(torch.rand(2, 2, generator=torch.Generator().manual_seed(seed)))
         expected = decay * expected + (1 - decay) * model.weight.detach()
         kept = model.weight.detach().clone()
-        average_into(averaged, model, decay)
+        update_average(averaged, model, decay)
         assert torch.equal(model.weight, kept)
     torch.testing.assert_close(averaged.weight.detach(), expected)
 
@@ -100,7 +100,7 @@ def test_the_average_follows_its_definition(decay: float, updates: int) -> None:
 def test_without_decay_the_average_is_the_model(model: Translator) -> None:
     """Every weight, and exactly: what is validated with train.ema = 0 is what was trained."""
     other = Translator(model.settings, *(len(e.weight) for e in (model.source_embedding, model.target_embedding)))
-    average_into(other.double(), model, 0.0)
+    update_average(other.double(), model, 0.0)
     for name, tensor in model.state_dict().items():
         assert torch.equal(other.state_dict()[name], tensor), name
 

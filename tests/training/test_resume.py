@@ -66,12 +66,12 @@ def test_interrupted_at_several_places(recipe: Recipe, monkeypatch: pytest.Monke
     for step in (3, 6):
         with monkeypatch.context() as patch:
             patch.setattr("whilst.training.tasks.validate", interrupting)
-            with pytest.raises(UserError, match=f"stopped after step {step}; the same command goes on from there"):
+            with pytest.raises(UserError, match=f"stopped after step {step}; the same command continues"):
                 train(recipe, CPU)
     assert_same_run(train(recipe, CPU), whole)
 
 
-@pytest.mark.parametrize("moment", ["whilst.training.train.finish", "whilst.training.trainer.Trainer.try_average"])
+@pytest.mark.parametrize("moment", ["loop.Loop.finish", "run_state.RunState.mean_weights"])
 def test_cut_off_after_the_last_step(recipe: Recipe, monkeypatch: pytest.MonkeyPatch, moment: str) -> None:
     """All is trained, but the average of checkpoints and the summary are still to come."""
     whole = train(recipe, CPU)
@@ -81,7 +81,7 @@ def test_cut_off_after_the_last_step(recipe: Recipe, monkeypatch: pytest.MonkeyP
         raise MemoryError
 
     with monkeypatch.context() as patch:
-        patch.setattr(moment, fail)
+        patch.setattr(f"whilst.training.{moment}", fail)
         with pytest.raises(MemoryError):
             train(recipe, CPU)
     assert_same_run(train(recipe, CPU), whole)
@@ -114,11 +114,11 @@ def test_control_c_saves_and_the_same_command_goes_on(recipe: Recipe, tmp_path: 
     assert "Traceback" not in said
     step = about(run)["step"]
     assert step >= 3
-    stopped = f"whilst: {run}: stopped after step {step}; the same command goes on from there"
+    stopped = f"whilst: {run}: stopped after step {step}; the same command continues"
     assert said.splitlines()[-1] == stopped
     again = call("train", path, "--device", "cpu", "--set", f"train.steps={step + 2}")
     assert again.returncode == 0, again.stderr
-    assert again.stderr.splitlines()[0].endswith(f"going on from step {step}")
+    assert again.stderr.splitlines()[0].endswith(f"continuing from step {step}")
     assert about(run)["step"] == step + 2
 
 
@@ -173,6 +173,6 @@ def test_killed_at_any_moment_it_ends_with_the_same_bits(recipe: Recipe, tmp_pat
     (run / ".tmpAb12cD").touch()  # what safetensors leaves when it is killed: seldom, so that it is put there
     done = call(*arguments)
     assert done.returncode == 0, done.stderr
-    assert "going on from step" in done.stderr
+    assert "continuing from step" in done.stderr
     assert about(run)["step"] == 40
     assert_same_run(run, whole)

@@ -20,10 +20,10 @@ from whilst.data.vocabulary import PAD
 from whilst.model.checkpoint import load_run
 from whilst.model.forward import decode_batch
 from whilst.model.transformer import Translator
+from whilst.training.loop import Loop
 from whilst.training.losses import cross_entropy
 from whilst.training.stages import make_task
 from whilst.training.train import train
-from whilst.training.trainer import Trainer
 from whilst.training.validate import Validation, validate
 
 
@@ -125,10 +125,10 @@ def test_an_update_is_the_mean_over_all_tokens(
         objective=Objective(name="full"),
         model=dataclasses.replace(recipe.model, dropout=0.0),
     )
-    trainer = Trainer(recipe, make_task(recipe, toy_dataset, CPU))
-    model = trainer.model
+    loop = Loop(recipe, make_task(recipe, toy_dataset, CPU))
+    model = loop.state.model
     assert isinstance(model, Translator)
-    micros, count, place = next(trainer.work())
+    micros, count, place = next(loop.updates())
     assert place == (0, 3)
     total, tokens = torch.zeros(()), 0
     for _, batch in micros:
@@ -136,11 +136,11 @@ def test_an_update_is_the_mean_over_all_tokens(
         total = total + cross_entropy(model, states, batch.labels, 0.1)
         tokens += int((batch.labels != PAD).sum())
     assert count == tokens
-    expected = torch.autograd.grad(total / tokens, list(trainer.model.parameters()))
-    monkeypatch.setattr(trainer.adam, "step", lambda: None)
-    monkeypatch.setattr(trainer.adam, "zero_grad", lambda set_to_none: None)  # noqa: ARG005
-    torch.testing.assert_close(trainer.update(micros, count), total.detach())
-    for parameter, gradient in zip(trainer.model.parameters(), expected, strict=True):
+    expected = torch.autograd.grad(total / tokens, list(loop.state.model.parameters()))
+    monkeypatch.setattr(loop.state.adam, "step", lambda: None)
+    monkeypatch.setattr(loop.state.adam, "zero_grad", lambda set_to_none: None)  # noqa: ARG005
+    torch.testing.assert_close(loop.update(micros, count), total.detach())
+    for parameter, gradient in zip(loop.state.model.parameters(), expected, strict=True):
         torch.testing.assert_close(parameter.grad, gradient)
 
 

@@ -1,8 +1,8 @@
-"""How weights move: two presets of AdamW and its learning rate, and the moving average of the weights."""
+"""Two presets of AdamW and its learning rate, and the moving average of the weights."""
 
 import copy
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -23,21 +23,16 @@ class Preset:
 PRESETS = {
     # Appendix A of the paper.
     "paper": Preset(lr=5e-4, warmup=4000, weight_decay=1e-4, clip=0.0, schedule="inverse-sqrt"),
-    # Large batches and few steps: a higher peak, and a descent to zero in place of a long tail.
+    # For large batches and few steps: a higher peak, then linear decay to zero.
     "fast": Preset(lr=1e-3, warmup=1000, weight_decay=1e-2, clip=1.0, schedule="linear"),
 }
 
 
-def choose(settings: Train) -> Preset:
-    """The preset with whatever the recipe sets in its place."""
-    preset = PRESETS[settings.preset]
-    return Preset(
-        preset.lr if settings.lr is None else settings.lr,
-        preset.warmup if settings.warmup is None else settings.warmup,
-        preset.weight_decay if settings.weight_decay is None else settings.weight_decay,
-        preset.clip if settings.clip is None else settings.clip,
-        preset.schedule,
-    )
+def preset_of(settings: Train) -> Preset:
+    """The preset, with the values that the recipe sets itself."""
+    names = "lr", "warmup", "weight_decay", "clip"
+    given = {name: value for name in names if (value := getattr(settings, name)) is not None}
+    return replace(PRESETS[settings.preset], **given)
 
 
 def learning_rate(preset: Preset, step: int, steps: int) -> float:
@@ -61,28 +56,26 @@ def adam(model: nn.Module, preset: Preset) -> torch.optim.AdamW:
 
 
 def add_gradients(model: nn.Module, loss: Tensor) -> None:
-    """`loss.backward()` where all gradients exist already.
-
-    That adds them one by one, which for many small ones is nothing but launches of kernels; this adds all at once.
-    """
-    found = torch.autograd.grad(loss, list(model.parameters()), allow_unused=True)
-    kept = [(p.grad, new) for p, new in zip(model.parameters(), found, strict=True) if new is not None]
-    sums, parts = [old for old, _ in kept if old is not None], [new for _, new in kept]
-    assert len(sums) == len(parts), "gradients are added to those that are there"
+    """`loss.backward()` where all gradient tensors exist already, as one kernel for all tensors."""
+    parameters = list(model.parameters())
+    gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
+    pairs = [(p.grad, new) for p, new in zip(parameters, gradients, strict=True) if new is not None]
+    sums, parts = [old for old, _ in pairs if old is not None], [new for _, new in pairs]
+    assert len(sums) == len(parts), "every parameter needs a gradient tensor"
     torch._foreach_add_(sums, parts)
 
 
-def duplicate(model: nn.Module) -> nn.Module:
-    """A copy. cuDNN wants the weights of an LSTM in one piece, and a copy has them in several."""
-    made = copy.deepcopy(model)
-    for part in made.modules():
-        if isinstance(part, nn.RNNBase):
-            part.flatten_parameters()
-    return made
+def copy_module(model: nn.Module) -> nn.Module:
+    """A deep copy. It makes the weights of an LSTM contiguous again, as cuDNN wants them."""
+    copied = copy.deepcopy(model)
+    for module in copied.modules():
+        if isinstance(module, nn.RNNBase):
+            module.flatten_parameters()
+    return copied
 
 
 @torch.no_grad()
-def average_into(averaged: nn.Module, model: nn.Module, decay: float) -> None:
+def update_average(averaged: nn.Module, model: nn.Module, decay: float) -> None:
     """averaged <- decay * averaged + (1 - decay) * model, for every weight at once."""
-    mine: list[Tensor] = list(averaged.parameters())
-    torch._foreach_lerp_(mine, list(model.parameters()), 1 - decay)
+    averages: list[Tensor] = list(averaged.parameters())
+    torch._foreach_lerp_(averages, list(model.parameters()), 1 - decay)

@@ -23,7 +23,7 @@ from whilst.model.monotonic_attention import from_soft
 from whilst.model.run_folder import AGENT, SEARCH
 from whilst.model.transformer import Translator
 from whilst.training.distil import translated, with_teacher
-from whilst.training.tasks import Deciding, Task, Translating
+from whilst.training.tasks import AgentTask, Task, TranslatorTask
 
 
 def stages(recipe: Recipe) -> list[Recipe]:
@@ -124,7 +124,7 @@ def make_task(recipe: Recipe, dataset: Dataset, device: torch.device) -> Task:
         if recipe.agent.labels == "translation":
             said = translated(trained, dataset, Path(recipe.run), recipe.evaluate, ("train", "valid"))
             dataset = dataset.with_splits({n: Split(dataset.split(n).source, said[n]) for n in said})
-        return Deciding(recipe, dataset, translator, agent, device)
+        return AgentTask(recipe, dataset, translator, agent, device)
     if recipe.teacher:
         dataset = with_teacher(dataset, Path(recipe.teacher), recipe.evaluate, device)
     model = Translator(recipe.model, len(dataset.source), len(dataset.target)).to(device)
@@ -135,4 +135,4 @@ def make_task(recipe: Recipe, dataset: Dataset, device: torch.device) -> Task:
         dataset.require_units("start", weights.parent)
         tensors = load_tensors(weights, device)[0]
         load_weights(weights, model, from_soft(model, tensors) if recipe.model.cross == "monotone" else tensors)
-    return Translating(recipe, dataset, model, device)
+    return TranslatorTask(recipe, dataset, model, device)

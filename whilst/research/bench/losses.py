@@ -19,9 +19,9 @@ from whilst.data.buckets import Ints
 from whilst.data.dataset import Dataset, Split
 from whilst.evaluation.chart import Curve, Panel, chart
 from whilst.research.bench.train_decode import Stage, load, task_of
+from whilst.training.loop import Loop
 from whilst.training.stages import make_task, stages
-from whilst.training.tasks import Deciding, Task
-from whilst.training.trainer import Trainer
+from whilst.training.tasks import AgentTask, Task
 
 ROWS = 10  # of the table
 SEARCHED = 1000  # sentences whose reads are found both ways
@@ -36,22 +36,22 @@ class Ways:
     alike: float | None = None  # of the reads that an agent learns, the share that both find
 
 
-class Plain(Trainer):
+class Plain(Loop):
     """The same sentences and reads as its parent, but padded, in 32 bits, one operation after the other."""
 
-    def make(self, chosen: Ints) -> Batch:
-        return pad_batch(self.batches.split, chosen)
+    def make_batch(self, rows: Ints) -> Batch:
+        return pad_batch(self.batches.split, rows)
 
-    def precision(self) -> AbstractContextManager[object]:
+    def autocast(self) -> AbstractContextManager[object]:
         return nullcontext()
 
 
-def losses(trainer: Trainer, steps: int, what: str) -> Iterator[float]:
+def losses(loop: Loop, steps: int, what: str) -> Iterator[float]:
     """Of a target token, update by update."""
-    work = trainer.work()
+    work = loop.updates()
     for _ in progress_bar(range(steps), what, "steps"):
         micros, tokens, _ = next(work)
-        yield float(trainer.update(micros, tokens)) / tokens
+        yield float(loop.update(micros, tokens)) / tokens
 
 
 def stage_of(every: Recipe, stage: Stage) -> Recipe:
@@ -66,12 +66,12 @@ def begin(recipe: Recipe, dataset: Dataset, device: torch.device) -> Task:
     if recipe.stages == ("translate",):
         return task_of(recipe, dataset, device)
     task = make_task(dataclasses.replace(recipe, teacher=""), dataset, device)
-    if isinstance(task, Deciding):
+    if isinstance(task, AgentTask):
         task.recipe = dataclasses.replace(recipe, start="")  # reads are found now, not looked up
     return task
 
 
-def alike(simple: Deciding, fast: Deciding) -> float:
+def alike(simple: AgentTask, fast: AgentTask) -> float:
     """How many of the reads of the first sentences both find."""
     split = simple.dataset.split("train")
     count = min(SEARCHED, len(split.source))
@@ -85,15 +85,15 @@ def compare(recipe: Recipe, steps: int, device: torch.device) -> Ways:
     recipe = dataclasses.replace(recipe, model=model, agent=agent)
     dataset = Dataset.open(Path(recipe.data.dataset))
     before = torch.get_float32_matmul_precision()
-    trainer = Trainer(recipe, begin(recipe, dataset, device))
+    loop = Loop(recipe, begin(recipe, dataset, device))
     if recipe.train.compile and device.type == "cuda":
-        trainer.compile()
-    fast = list(losses(trainer, steps, "fast"))
+        loop.compile()
+    fast = list(losses(loop, steps, "fast"))
     torch.set_float32_matmul_precision("highest")
     plain, share = Plain(recipe, begin(recipe, dataset, device)), None
-    if isinstance(plain.task, Deciding) and isinstance(trainer.task, Deciding):
-        plain.task.labels = trainer.task.labels  # what is learnt is compared here, what is found below
-        share = alike(plain.task, trainer.task)
+    if isinstance(plain.task, AgentTask) and isinstance(loop.task, AgentTask):
+        plain.task.labels = loop.task.labels  # what is learnt is compared here, what is found below
+        share = alike(plain.task, loop.task)
     simple = list(losses(plain, steps, "simple"))
     torch.set_float32_matmul_precision(before)
     return Ways(simple, fast, share)

@@ -34,9 +34,9 @@ from whilst.model.run_folder import home
 from whilst.model.transformer import Translator
 from whilst.policy.wait_k import WaitK
 from whilst.research.bench.kernels import profiled, show_kernels
+from whilst.training.loop import Loop
 from whilst.training.stages import make_task, stages
-from whilst.training.tasks import Deciding, Task
-from whilst.training.trainer import Trainer
+from whilst.training.tasks import AgentTask, Task
 
 Figures = dict[str, Any]
 PROFILED = 4  # updates
@@ -108,7 +108,7 @@ def task_of(recipe: Recipe, dataset: Dataset, device: torch.device) -> Task:
     torch.manual_seed(1)
     translator = Translator(recipe.model, len(dataset.source), len(dataset.target)).to(device).eval()
     agent = Agent(recipe.agent, recipe.model.width, recipe.latencies).to(device)
-    return Deciding(recipe, dataset, translator.requires_grad_(False), agent, device)
+    return AgentTask(recipe, dataset, translator.requires_grad_(False), agent, device)
 
 
 def train_bench(
@@ -127,11 +127,11 @@ def train_bench(
         every = load(recipe, overrides, Path(temporary))
         chosen = dataclasses.replace(stages(dataclasses.replace(every, stages=(stage,)))[0], start="")
         dataset = Dataset.open(Path(chosen.data.dataset))
-        trainer = Trainer(chosen, task_of(chosen, dataset, device))
+        loop = Loop(chosen, task_of(chosen, dataset, device))
         began = clock(device)
         if chosen.train.compile and device.type == "cuda":
-            trainer.compile()
-        updates = prefetch(trainer.work())
+            loop.compile()
+        updates = prefetch(loop.updates())
         tokens = sentences = 0
         since = began
         first = 0.0
@@ -139,15 +139,15 @@ def train_bench(
             if step == steps:
                 since, tokens, sentences = clock(device), 0, 0
             micros, count, _ = next(updates)
-            trainer.update(micros, count)
+            loop.update(micros, count)
             if step == 0:
                 first = clock(device) - began
             tokens, sentences = tokens + count, sentences + sum(batch.sentences for _, batch in micros)
         seconds = clock(device) - since
         memory = peak_memory(device)
-        kernels = profiled(lambda: trainer.update(*next(updates)[:2]), PROFILED, device) if with_kernels else []
+        kernels = profiled(lambda: loop.update(*next(updates)[:2]), PROFILED, device) if with_kernels else []
     figures: Figures = {
-        "parameters": trainer.parameters,
+        "parameters": loop.state.parameters,
         "tokens in a batch": chosen.train.batch_tokens,
         "first update (s, compiling)": first,
         "ms an update": 1000 * seconds / steps,

@@ -19,7 +19,7 @@ from whilst.evaluation.tables import NONE, Column, Grid
 from whilst.research.paper.document import Block, Code, Details, Items, Picture, Table, Text
 from whilst.research.paper.provenance import Known, link, maker, policy_of, training
 from whilst.research.paper.shelf import Shelf, text_of
-from whilst.training.optim import choose
+from whilst.training.optim import preset_of
 from whilst.training.stages import stages
 
 COVERING = (ORACLE, "wait-k", "mma")  # the systems of the paper's figure of sufficiency
@@ -208,7 +208,7 @@ def hyperparameters(shelf: Shelf) -> list[Block]:
 def _own(recipe: Recipe) -> dict[str, str]:
     """A recipe in the words of the paper's table."""
     model, train = recipe.model, recipe.train
-    preset = choose(train)
+    preset = preset_of(train)
     sizes = (model.heads, model.width, model.feed_forward)
     parts = ("attention heads", "embed dim", "ffn embed dim")
     own: dict[str, Any] = {"encoder layers": model.encoder_layers, "decoder layers": model.decoder_layers}

@@ -8,7 +8,7 @@ import torch
 from tests.helpers.runs import CPU, Replayed, changed, short_recipe
 from whilst.core.settings import Data
 from whilst.data.dataset import Dataset
-from whilst.training import trainer as trainers
+from whilst.training import loop as loops
 from whilst.training.stages import make_task
 
 
@@ -17,15 +17,15 @@ def test_a_recorded_update_is_an_update(
 ) -> None:
     """Bit by bit: dropout is the same, and gradients are summed over two micro-batches."""
     recipe = changed(short_recipe(toy_data, tmp_path), accumulate=2)
-    monkeypatch.setattr(trainers, "CapturedGraph", Replayed)
+    monkeypatch.setattr(loops, "CapturedGraph", Replayed)
     weights = []
     for record in (False, True):
-        trainer = trainers.Trainer(recipe, make_task(recipe, toy_dataset, CPU))
-        trainer.capture = record
-        updates = trainer.work()
+        loop = loops.Loop(recipe, make_task(recipe, toy_dataset, CPU))
+        loop.use_graphs = record
+        updates = loop.updates()
         for _ in range(3):
             micros, tokens, _ = next(updates)
-            trainer.update(micros, tokens)
-        weights.append(dict(trainer.model.state_dict()))
+            loop.update(micros, tokens)
+        weights.append(dict(loop.state.model.state_dict()))
     for name, tensor in weights[0].items():
         assert torch.equal(tensor, weights[1][name]), name

@@ -1,0 +1,103 @@
+"""What training computes without gradients on a GPU, as CUDA graphs over packed batches: search, lookahead states.
+
+A captured graph must not use autocast's cache of weights, which would keep them as they were when it was captured.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from whilst.core.cuda_graphs import CapturedGraph
+from whilst.core.settings import Search
+from whilst.data.batches import Batch
+from whilst.data.dataset import Split
+from whilst.model.observations import PathStates
+from whilst.model.transformer import Translator
+from whilst.search.labels import PackedSearch
+from whilst.search.packed_search import (
+    ScoreQueries,
+    count_queries,
+    row_size,
+    score_queries,
+    search_all_packed,
+    search_packed,
+)
+from whilst.search.packing import Packing
+from whilst.training.sampling import of_tokens, search_sentences
+
+Observer = Callable[[Translator, Batch, Tensor], PathStates]  # model, batch, reads
+
+
+def compile_layers(model: Translator) -> None:
+    """Compile each layer by itself: all encoder layers share one program, all decoder layers another."""
+    # Each stage has its own shapes. Beyond the limit FlexAttention would run uncompiled and exhaust the memory.
+    torch._dynamo.config.recompile_limit = 128
+    for layer in (*model.encoder, *model.decoder):
+        layer.compile(dynamic=False)
+
+
+class CapturedSearch:
+    """`search_sentences`, with packed batches searched by a CUDA graph for each size of the packed row."""
+
+    def __init__(self, split: Split, score: ScoreQueries = score_queries) -> None:
+        self.split, self.score = split, score
+        self.graphs: dict[int, CapturedGraph] = {}
+
+    def __call__(self, model: Translator, batch: Batch, settings: Search, firsts: Tensor) -> Tensor:
+        if not batch.packed:
+            return search_sentences(model, batch, settings, firsts)
+        queries = count_queries(self.split, batch.numbers, firsts[:-1].numpy(), settings.size, settings)
+        size = min((size for size in self.graphs if size >= queries), default=row_size(queries))
+
+        def work(*tensors: Tensor) -> Tensor:
+            inputs = batch.with_tensors(tensors[:-1])
+            with torch.autocast("cuda", torch.bfloat16, cache_enabled=False):
+                return search_packed(model, inputs, settings, tensors[-1], size, self.score)
+
+        inputs = (*batch.tensors(), of_tokens(firsts, batch))
+        if size not in self.graphs:
+            self.graphs[size] = CapturedGraph(work, inputs, next(iter(self.graphs.values()), None))
+        return self.graphs[size](inputs)
+
+
+def captured_label_search(model: Translator, settings: Search, score: ScoreQueries) -> PackedSearch:
+    """`search_all` of packed batches of one shape; the graph is freed with the function that is returned."""
+    graphs: list[CapturedGraph] = []
+
+    def find(batch: Batch, size: int) -> Tensor:
+        def work(*tensors: Tensor) -> Tensor:
+            inputs = batch.with_tensors(tensors)
+            with torch.autocast("cuda", torch.bfloat16, cache_enabled=False):
+                return search_all_packed(model, inputs, settings, size, score)
+
+        if not graphs:
+            graphs.append(CapturedGraph(work, batch.tensors()))
+        return graphs[0](batch.tensors())
+
+    return find
+
+
+class CapturedObserver:
+    """`observer` on a padded batch, with a graph for the packed form of at most `tokens` tokens on a side."""
+
+    def __init__(self, observer: Observer, compiled: Translator, tokens: int) -> None:
+        self.observer, self.compiled, self.tokens = observer, compiled, tokens
+        self.graph: CapturedGraph | None = None
+        self.observed: PathStates  # the tensors that the graph fills
+
+    def __call__(self, model: Translator, batch: Batch, reads: Tensor) -> PathStates:  # noqa: ARG002
+        packing = Packing.for_batch(batch, self.tokens)
+        packed = packing.pack(batch)
+
+        def work(*tensors: Tensor) -> Tensor:
+            with torch.no_grad(), torch.autocast("cuda", torch.bfloat16, cache_enabled=False):
+                self.observed = self.observer(
+                    self.compiled, packed.with_tensors(tensors[:-1]), tensors[-1]
+                ).bfloat16()
+            return self.observed.words
+
+        inputs = (*packed.tensors(), packing.pack_target(reads, 1))
+        self.graph = self.graph or CapturedGraph(work, inputs)
+        self.graph(inputs)
+        return packing.unpack(self.observed)

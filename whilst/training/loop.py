@@ -1,0 +1,304 @@
+"""The training loop: batches in, weights out. It knows no model: a task computes the loss.
+
+All random numbers of an update follow from (seed, update, micro-batch). So a resumed run ends with the same weights
+as one that was never interrupted, and several processes do what one would.
+"""
+
+import math
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from whilst.core.console import log, notes, progress_bar
+from whilst.core.cuda_graphs import CapturedGraph
+from whilst.core.distributed import Processes
+from whilst.core.errors import UserError
+from whilst.core.settings import Recipe
+from whilst.core.signals import handle_signals
+from whilst.data.batches import Batch, Batches, prefetch
+from whilst.data.buckets import Ints
+from whilst.training import optim
+from whilst.training.run_state import Position, RunState
+from whilst.training.tasks import Task
+from whilst.training.validate import Validation
+
+MicroBatches = list[tuple[int, Batch]]  # with their index in the update
+
+
+class Loop:
+    """Trains the module of a task: `run` is the loop, `update` one step of the optimiser."""
+
+    def __init__(self, recipe: Recipe, task: Task) -> None:
+        self.task, self.settings, self.device = task, recipe.train, task.device
+        self.processes = Processes.join(self.device)
+        if self.settings.accumulate % self.processes.count:
+            section = {"translate": "", "search": "search.", "agent": "agent."}[recipe.stages[0]]
+            raise UserError(
+                f"{section}train.accumulate: {self.settings.accumulate} micro-batches cannot be shared evenly by"
+                f" {self.processes.count} processes; choose a multiple"
+            )
+        self.batches = self.make_batches()
+        self.state = RunState(recipe, task.module, task.dataset)
+        self.use_graphs = False  # whether forward and backward pass are one CUDA graph
+        self.graphs: dict[torch.Size, CapturedGraph] = {}  # by the shape of the source
+
+    def make_batches(self) -> Batches:
+        """The training text in the layout of the recipe."""
+        layout, task, on_gpu = self.settings.layout, self.task, self.device.type == "cuda"
+        if layout == "packed" and not (on_gpu and task.packs):
+            raise UserError('train.layout: "packed" is for translators on a GPU; write "auto"')
+        if layout == "boxed" and not task.boxes:
+            raise UserError('train.layout: "boxed" is for model.cross = "monotone"; write "auto"')
+        pack = layout == "packed" or (layout == "auto" and on_gpu)
+        box = layout == "boxed" or (pack and task.boxes)
+        train = task.dataset.split("train")
+        return Batches(train, self.settings.batch_tokens, self.settings.seed, pack and task.packs, box)
+
+    def run(self) -> None:
+        """Train up to the last step, until patience runs out, or until Ctrl-C."""
+        self.start()
+        settings, state = self.settings, self.state
+        first_step, halted = state.step, False
+        stop = state.step >= settings.steps or state.out_of_patience
+        updates, meter = prefetch(self.updates()), Meter(self.device)
+        with (
+            interrupts() as interrupted,
+            progress_bar(range(0), "training", "steps", settings.steps, state.step) as progress,
+        ):
+            while not stop:
+                micro_batches, tokens, state.position = next(updates)
+                meter.add(self.update(micro_batches, tokens), tokens)
+                progress.update()
+                is_last = state.step == settings.steps
+                is_logged = is_last or state.step % settings.log_every == 0
+                if is_logged:
+                    progress.set_postfix_str(self.log_loss(meter))
+                if is_last or state.step % settings.validate_every == 0:
+                    with meter.paused():
+                        stop = self.validate()
+                # All processes stop at the same step. On a GPU, ask only where the host waits for it anyway.
+                if is_logged or self.processes.count == 1 or self.device.type == "cpu":
+                    halted = self.processes.any_rank(interrupted(), self.device)
+                stop = stop or halted or state.step >= settings.steps
+                if stop or state.step % settings.save_every == 0:
+                    with meter.paused():
+                        self.save()
+        if halted:
+            raise UserError(f"{state.folder}: stopped after step {state.step}; the same command continues")
+        if self.processes.first:
+            self.finish(meter, state.step > first_step)
+        self.processes.broadcast(True, self.device)  # no process continues before the weights are final
+
+    def update(self, micro_batches: MicroBatches, tokens: int) -> Tensor:
+        """One step of the optimiser; `tokens` counts those of all processes. Returns this process's summed loss."""
+        state = self.state
+        state.model.train()
+        self.task.set_step(state.step)
+        total = torch.zeros((), device=self.device)
+        # Divided by the tokens of all processes, the summed gradients are their mean. (The agent makes about two
+        # decisions for each token, but Adam does not depend on the scale.)
+        scale = torch.full((), 1 / tokens, device=self.device)
+        for index, batch in micro_batches:
+            total += self.add_gradient(index, batch.to(self.device), scale)
+        self.processes.sum_gradients(state.model)
+        if state.optimiser.clip:
+            torch.nn.utils.clip_grad_norm_(state.model.parameters(), state.optimiser.clip)
+        state.step += 1
+        for group in state.adam.param_groups:
+            group["lr"] = optim.learning_rate(state.optimiser, state.step, self.settings.steps)
+        state.adam.step()
+        state.adam.zero_grad(set_to_none=not self.use_graphs)
+        # The average begins with a short memory, so that it soon forgets the random weights.
+        decay = min(self.settings.ema, (1 + state.step) / (10 + state.step)) if self.settings.ema else 0.0
+        optim.update_average(state.averaged, state.model, decay)
+        return total
+
+    def add_gradient(self, index: int, batch: Batch, scale: Tensor) -> Tensor:
+        """Add the gradient of `scale` times the loss of a micro-batch; returns its summed loss."""
+        drawn = self.draw(index, batch)
+        if not self.use_graphs:
+            return self.backward(batch, drawn, scale)
+        shape = batch.source.shape
+        if shape not in self.graphs:
+            self.graphs[shape] = self.capture(batch, drawn, scale)
+            drawn = self.draw(index, batch)  # capturing consumed random numbers
+        return self.graphs[shape]((*batch.tensors(), drawn, scale))
+
+    def draw(self, index: int, batch: Batch) -> Tensor:
+        """What is random about a micro-batch, such as its reads. Also seeds the dropout of what follows."""
+        entropy = np.random.SeedSequence([self.settings.seed, self.state.step, index]).generate_state(1, np.uint64)
+        seed = int(entropy[0] >> 1)
+        torch.manual_seed(seed)
+        with self.autocast():
+            return self.task.draw(batch, torch.Generator().manual_seed(seed))
+
+    def backward(self, batch: Batch, drawn: Tensor, scale: Tensor) -> Tensor:
+        with self.autocast():
+            loss = self.task.loss(batch, drawn)
+        if self.use_graphs:
+            optim.add_gradients(self.state.model, loss * scale)
+        else:
+            (loss * scale).backward()  # type: ignore[no-untyped-call]
+        return loss.detach()
+
+    def capture(self, batch: Batch, drawn: Tensor, scale: Tensor) -> CapturedGraph:
+        """`backward` as a CUDA graph. It adds to the gradient tensors that exist when it is captured."""
+        for parameter in self.state.model.parameters():
+            parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+        gradients = [parameter.grad for parameter in self.state.model.parameters() if parameter.grad is not None]
+        before = [gradient.clone() for gradient in gradients]  # of earlier micro-batches
+
+        def work(*tensors: Tensor) -> Tensor:
+            return self.backward(batch.with_tensors(tensors[:-2]), *tensors[-2:])
+
+        graph = CapturedGraph(work, (*batch.tensors(), drawn, scale), next(iter(self.graphs.values()), None))
+        torch._foreach_copy_(gradients, before)
+        return graph
+
+    def autocast(self) -> AbstractContextManager[object]:
+        return torch.autocast("cuda", torch.bfloat16) if self.device.type == "cuda" else nullcontext()
+
+    def updates(self) -> Iterator[tuple[MicroBatches, int, Position]]:
+        """For each update: this process's micro-batches, the target tokens of all processes, the next position."""
+        upcoming = self.batches.iterate(*self.state.position)
+        while True:
+            group: list[Ints] = []
+            for _ in range(self.settings.accumulate):
+                epoch, number, rows = next(upcoming)
+                group.append(rows)
+            tokens = sum(int(self.batches.split.target.lengths[rows].sum()) for rows in group)
+            own = range(self.processes.rank, len(group), self.processes.count)
+            yield [(index, self.make_batch(group[index])) for index in own], tokens, (epoch, number + 1)
+
+    def make_batch(self, rows: Ints) -> Batch:
+        batch = self.batches.make(rows)
+        return batch.pin() if self.device.type == "cuda" else batch
+
+    # Before, between and after the updates.
+
+    def compile(self) -> None:
+        torch.set_float32_matmul_precision("high")
+        self.task.compile()
+        self.use_graphs = self.batches.pack or self.batches.boxed
+
+    def start(self) -> None:
+        state, settings = self.state, self.settings
+        if settings.compile and self.device.type == "cuda":
+            self.compile()
+        if not self.processes.first:
+            return
+        if settings.tensorboard:
+            state.open_tensorboard()
+        notes.print(
+            f"{state.folder}: {state.parameters / 1e6:.1f} M parameters, {self.device},"
+            f" {self.batches.layout} batches of {settings.batch_tokens} tokens,"
+            f" {settings.steps} steps" + (f", continuing from step {state.step}" if state.step else "")
+        )
+
+    def log_loss(self, meter: "Meter") -> str:
+        """Record loss and learning rate; returns them for the progress bar."""
+        loss, tokens_per_second = meter.take(self.processes)
+        if self.processes.first:
+            self.state.log({"train/loss": loss, "train/lr": self.state.adam.param_groups[0]["lr"]})
+            self.state.plot("train/tokens_per_second", tokens_per_second)
+        return f"loss {loss:.3f}, {tokens_per_second:,.0f} tokens/s"
+
+    def validate(self) -> bool:
+        """Validate the averaged weights; whether to stop, since they have not improved for too long."""
+        if self.processes.first:
+            self.state.keep_for_mean()
+            self.consider(self.state.averaged)
+        return self.processes.broadcast(self.state.out_of_patience, self.device)
+
+    def consider(self, weights: nn.Module) -> None:
+        """Validate weights, and keep them if they are the best so far."""
+        found = self.task.validate(weights)
+        is_best = self.state.keep_if_best(weights, found)
+        figures = {f"valid/{name}": value for name, value in found.figures.items()}
+        self.state.log({"valid/loss": found.loss, "valid/bleu": found.bleu} | figures)
+        log(describe(self.state.step, found, is_best))
+        if math.isnan(found.loss):
+            notes.print("the loss is not a number: training has diverged; start again with a smaller train.lr")
+
+    def save(self) -> None:
+        if self.processes.first:
+            self.state.save()
+
+    def finish(self, meter: "Meter", trained: bool) -> None:
+        """Validate the mean of the last weights, and write the summary."""
+        state = self.state
+        seconds, rate = meter.total()
+        # Only once: a later stage or run compares the checksum of the weights that it began with.
+        if trained or not state.summary.is_file():  # without a summary, the run was killed just before it
+            if (mean := state.mean_weights()) is not None:
+                notes.print(f"average of {len(state.recent)} checkpoints:")
+                self.consider(mean)
+                state.save()
+            state.write_summary(self.device, seconds, rate)
+        state.close_tensorboard()
+        notes.print(
+            f"{state.folder}: {state.step} steps"
+            + (f", {seconds:.0f} s, {rate:,.0f} target tokens/s" if trained else ", nothing left to do")
+        )
+
+
+class Meter:
+    """The loss since it was last logged, and the speed of training without validation and saving."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.loss, self.tokens = torch.zeros((), device=device), 0
+        self.since = time.perf_counter()
+        self.all_tokens, self.all_seconds = 0, 0.0
+
+    def add(self, loss: Tensor, tokens: int) -> None:
+        self.loss += loss
+        self.tokens += tokens
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        began = time.perf_counter()
+        yield
+        self.since += time.perf_counter() - began
+
+    def take(self, processes: Processes) -> tuple[float, float]:
+        """Mean loss of a token and tokens per second since the last call."""
+        loss, tokens = processes.sum(self.loss).item() / self.tokens, self.tokens  # waits for the GPU
+        seconds = time.perf_counter() - self.since
+        self.all_tokens, self.all_seconds = self.all_tokens + tokens, self.all_seconds + seconds
+        self.loss, self.tokens, self.since = torch.zeros_like(self.loss), 0, time.perf_counter()
+        return loss, tokens / seconds
+
+    def total(self) -> tuple[float, float]:
+        """Seconds of all updates, and tokens per second."""
+        seconds, tokens = self.all_seconds, self.all_tokens
+        if self.tokens:
+            seconds, tokens = seconds + time.perf_counter() - self.since, tokens + self.tokens
+        return seconds, tokens / seconds if seconds else 0.0
+
+
+def describe(step: int, found: Validation, is_best: bool) -> str:
+    """A validation as one line."""
+    bleu = "" if found.bleu is None else f"  BLEU {found.bleu:.2f}"
+    figures = "".join(f"  {name} {value:.3f}" for name, value in found.figures.items())
+    best = "  best so far" if is_best and not math.isnan(found.loss) else ""
+    return f"step {step:>6}  loss {found.loss:.4f}{bleu}{figures}{best}"
+
+
+@contextmanager
+def interrupts() -> Iterator[Callable[[], bool]]:
+    """Whether Ctrl-C was pressed, to stop after the current step. A second Ctrl-C raises KeyboardInterrupt."""
+    pressed = False
+
+    def handler(number: int, frame: object) -> None:  # noqa: ARG001
+        nonlocal pressed
+        if pressed:
+            raise KeyboardInterrupt
+        pressed = True
+
+    with handle_signals((signal.SIGINT,), handler):
+        yield lambda: pressed
