@@ -1,6 +1,6 @@
 # Needs Python 3.11 or later and make; everything else goes into .venv. The targets:
 #
-#   make demo    a short talk, translated into Vietnamese whilst it is spoken (CPU, a minute)
+#   make demo    a short talk, translated into Vietnamese whilst it is spoken (CPU, a minute; no PyTorch)
 #   make toy     toy corpus, translator, search, agent, quality/latency curve, sentences word by word (CPU, 5 minutes)
 #   make test    ruff, mypy and the tests, without the slow ones (5 minutes)
 #   make test-all  every test; also scores every kept trace again (CI runs this)
@@ -18,10 +18,11 @@ PYTHON ?= python3
 TORCH ?= torch==2.13.0
 
 VENV := .venv
-PINS := requirements/base.txt requirements/dev.txt
+PINS := requirements/base.txt requirements/train.txt requirements/dev.txt
 SIMULEVAL_PINS := $(wildcard requirements/simuleval.txt)
 # A virtual environment cannot be moved, so the folder counts as well as the pins.
 HASH := $(shell (cat $(PINS) pyproject.toml; echo "$(CURDIR) $(TORCH)") | cksum | cut -d' ' -f1)
+LIGHT := $(VENV)/.light-$(HASH)
 READY := $(VENV)/.ready-$(HASH)
 DOCS := $(VENV)/docs
 # Compiling all of torch takes longer than compiling what is imported, when it is.
@@ -35,7 +36,7 @@ PYTEST := OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -n 2
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
 
-demo: $(READY)
+demo: $(LIGHT)
 	@$(VENV)/bin/whilst demo
 
 toy: $(READY)
@@ -61,14 +62,18 @@ clean:
 	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find whilst tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# The stamp comes last, so an interrupted set-up starts again from nothing.
-$(READY): | python
+# The light install is made from nothing, the rest goes on top. Stamps come last, so an interrupted step is repeated.
+$(LIGHT): | python
 	@echo "whilst: making $(VENV) with $$($(PYTHON) --version)"
 	@rm -rf $(VENV)
 	@$(PYTHON) -m venv $(VENV)
-	@echo "whilst: installing $(TORCH) and $$(cat $(PINS) | grep -c ==) pinned packages (a minute or two)"
-	@$(PIP) "$(TORCH)" -r requirements/base.txt -r requirements/dev.txt
+	@$(PIP) -r requirements/base.txt
 	@$(PIP) --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(READY): $(LIGHT)
+	@echo "whilst: installing $(TORCH) and $$(cat $(PINS) | grep -c ==) pinned packages (a minute or two)"
+	@$(PIP) "$(TORCH)" $(PINS:%=-r %)
 	@touch $@
 	@echo "whilst: ready; later runs use $(VENV) as it is"
 
