@@ -16,7 +16,7 @@ from whilst.data import toy
 from whilst.data.dataset import Dataset, Split, TokenSequences
 from whilst.data.prepare import prepare
 from whilst.data.vocabulary import EOS
-from whilst.model.monotonic_attention import Monotone
+from whilst.model.monotonic_attention import MonotonicHeads
 from whilst.model.transformer import Translator
 
 UNITS = 17, 13  # source and target units of the tiny models
@@ -65,10 +65,10 @@ def model(tiny: Model) -> Translator:
     return make_model(tiny)
 
 
-def crosses(model: Translator) -> list[Monotone]:
+def crosses(model: Translator) -> list[MonotonicHeads]:
     """The cross-attention of a model with monotone heads."""
     found = [layer.get_submodule("cross") for layer in model.decoder]
-    return [cross for cross in found if isinstance(cross, Monotone)]
+    return [cross for cross in found if isinstance(cross, MonotonicHeads)]
 
 
 @pytest.fixture(scope="session")

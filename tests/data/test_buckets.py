@@ -18,7 +18,7 @@ from whilst.data.batches import Batch, Batches, pad_batch
 from whilst.data.buckets import LENGTH_MULTIPLE, MAX_BUCKETS, Buckets, bucket_lengths
 from whilst.data.dataset import Dataset, Split
 from whilst.model.forward import decode_batch
-from whilst.model.monotonic_attention import Delays
+from whilst.model.monotonic_attention import MonotonicPass
 from whilst.model.transformer import Translator
 from whilst.training import loop as loops
 from whilst.training.losses import cross_entropy, latency_cost
@@ -78,7 +78,7 @@ def test_an_epoch_has_few_shapes(boxes: Batches) -> None:
 
 def loss_and_gradients(model: Translator, objective: Objective, batch: Batch) -> tuple[Tensor, list[Tensor]]:
     seen = RULES[objective.name](objective, batch, torch.Generator().manual_seed(1))
-    walk = Delays() if objective.name == "mma" else None
+    walk = MonotonicPass() if objective.name == "mma" else None
     loss = cross_entropy(model, decode_batch(model, batch, seen, walk), batch.labels, 0.1)
     if walk is not None:
         loss = loss + latency_cost(objective, batch, walk)

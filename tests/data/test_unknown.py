@@ -19,7 +19,7 @@ from whilst.evaluation.identity import policy_name
 from whilst.live.eager import steps_of, text_of
 from whilst.live.evaluate_export import whole_lines
 from whilst.live.session import Session, Word
-from whilst.model.checkpoint import Trained
+from whilst.model.checkpoint import LoadedRun
 from whilst.model.transformer import Translator
 from whilst.policy import policy
 
@@ -29,12 +29,12 @@ WORDS = ["a", "b", "Anna", "Bert", "Cleo"]
 X, Y = (TARGET.vocabulary.id(unit) for unit in "xy")
 
 
-def run(unknown: str = "copy", seed: int = 1) -> Trained:
+def run(unknown: str = "copy", seed: int = 1) -> LoadedRun:
     torch.manual_seed(seed)
     evaluate = Evaluate(unknown=unknown)  # type: ignore[arg-type]
     recipe = Recipe(data=Data(source="src", target="tgt"), model=MODEL, evaluate=evaluate)
     model = Translator(MODEL, len(SOURCE), len(TARGET)).eval()
-    return Trained(Path("run"), recipe, SOURCE, TARGET, model, {})
+    return LoadedRun(Path("run"), recipe, SOURCE, TARGET, model, {})
 
 
 def written(source: str, units: list[int], reads: list[int], unknown: str = "copy") -> str:

@@ -27,7 +27,7 @@ from whilst.evaluation.identity import pair_name, policy_name, system_name
 from whilst.evaluation.metrics import score
 from whilst.evaluation.record import read_record, rescore
 from whilst.evaluation.trace import Sentence, find_problem, read_trace
-from whilst.model.checkpoint import Trained, load_run, save_tensors, write_run
+from whilst.model.checkpoint import LoadedRun, load_run, save_tensors, write_run
 from whilst.model.transformer import Translator
 from whilst.policy import policy
 from whilst.training.train import train
@@ -48,13 +48,13 @@ def language(kind: str) -> Language:
 
 
 @pytest.fixture(scope="module")
-def sides(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Trained]:
+def sides(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], LoadedRun]:
     """A Trained of any two kinds of units; its model plays no part."""
     languages = {kind: language(kind) for kind in KINDS}
     folder = tmp_path_factory.mktemp("none")
     recipe = dataclasses.replace(short_recipe(Data(), Path("none")), evaluate=Evaluate(unknown="keep"))
     model = Translator(recipe.model, 5, 5)
-    return lambda source, target: Trained(folder, recipe, languages[source], languages[target], model, {})
+    return lambda source, target: LoadedRun(folder, recipe, languages[source], languages[target], model, {})
 
 
 def word_ends(units: list[str], kind: str) -> list[int]:
@@ -93,7 +93,7 @@ def test_a_word_of_bpe_is_whole_with_its_last_unit() -> None:
     merges = [("l", "o"), ("e", "r</w>")]
     side = Language("x", BPESegmenter(merges), Vocabulary(["lo", "w", "er</w>", "w</w>"]))
     recipe = short_recipe(Data(), Path("none"))
-    trained = Trained(Path("none"), recipe, side, side, Translator(recipe.model, 8, 8), {})
+    trained = LoadedRun(Path("none"), recipe, side, side, Translator(recipe.model, 8, 8), {})
     # The source "lower low" is lo w er</w> lo w</w> and the end mark: 6 units, 2 words.
     assert side.encode(["lower", "low"]) == (spell(side, "lo", "w", "er</w>", "lo", "w</w>"), [1, 1, 1, 2, 2])
     output = Output(
@@ -115,7 +115,7 @@ def test_a_word_of_bpe_is_whole_with_its_last_unit() -> None:
     )
 
 
-def test_a_word_of_pieces_is_whole_when_the_next_begins(sides: Callable[[str, str], Trained]) -> None:
+def test_a_word_of_pieces_is_whole_when_the_next_begins(sides: Callable[[str, str], LoadedRun]) -> None:
     trained = sides("word", "sentencepiece")
     new, low = (trained.target.encode([word])[0] for word in ("new", "low"))
     units = [*new, *low]
@@ -130,7 +130,7 @@ def test_a_word_of_pieces_is_whole_when_the_next_begins(sides: Callable[[str, st
 def test_a_translation_cut_off_has_no_end_mark() -> None:
     side = Language("x", BPESegmenter([]), Vocabulary(["a", "b</w>"]))
     recipe = short_recipe(Data(), Path("none"))
-    trained = Trained(Path("none"), recipe, side, side, Translator(recipe.model, 6, 6), {})
+    trained = LoadedRun(Path("none"), recipe, side, side, Translator(recipe.model, 6, 6), {})
     output = Output(units=spell(side, "a", "b</w>", "a"), reads=[1, 1, 2], times=[1.0, 2.0, 3.0])
     found = checked(to_sentence(0, "ab ab", "ab", output, trained))
     assert (found.prediction, found.delays, found.elapsed) == ("ab a", (1, 1), (2.0, 3.0))
@@ -148,7 +148,7 @@ def test_a_translation_cut_off_has_no_end_mark() -> None:
     st.data(),
 )
 def test_any_output_becomes_the_trace_of_its_definition(
-    sides: Callable[[str, str], Trained], from_: str, to: str, words: list[str], data: st.DataObject
+    sides: Callable[[str, str], LoadedRun], from_: str, to: str, words: list[str], data: st.DataObject
 ) -> None:
     trained = sides(from_, to)
     vocabulary = trained.target.vocabulary
@@ -178,7 +178,7 @@ def test_any_output_becomes_the_trace_of_its_definition(
 @pytest.fixture(scope="module", params=KINDS)
 def run(
     request: pytest.FixtureRequest, toy_data: Data, tiny: Model, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Trained, Dataset]:
+) -> tuple[LoadedRun, Dataset]:
     """An untrained model on the toy corpus in each kind of units."""
     units: Literal["word", "bpe", "sentencepiece"] = request.param
     folder = tmp_path_factory.mktemp(units)
@@ -192,7 +192,7 @@ def run(
     return load_run(folder / "run", CPU), dataset
 
 
-def test_an_evaluation_can_be_read_and_scored_again(run: tuple[Trained, Dataset], tmp_path: Path) -> None:
+def test_an_evaluation_can_be_read_and_scored_again(run: tuple[LoadedRun, Dataset], tmp_path: Path) -> None:
     trained, dataset = run
     settings = Evaluate(batch=7, max_ratio=1.0, max_extra=3)
     record = evaluate(trained, dataset, policy("wait-2"), settings, tmp_path, with_text=True)()
@@ -216,7 +216,7 @@ def test_an_evaluation_can_be_read_and_scored_again(run: tuple[Trained, Dataset]
     assert record.settings["evaluate"]["batch"] == 7
 
 
-def test_other_processes_write_the_same(run: tuple[Trained, Dataset], tmp_path: Path) -> None:
+def test_other_processes_write_the_same(run: tuple[LoadedRun, Dataset], tmp_path: Path) -> None:
     """As on a machine with a GPU, where the next policy is decoded meanwhile."""
     trained, dataset = run
     settings = Evaluate(max_ratio=1.0, max_extra=3)
@@ -243,7 +243,7 @@ def test_what_was_decoded_is_written_before_a_mistake_ends_it(tmp_path: Path) ->
     assert (tmp_path / "written").is_dir()
 
 
-def test_without_text_the_trace_has_none(run: tuple[Trained, Dataset], tmp_path: Path) -> None:
+def test_without_text_the_trace_has_none(run: tuple[LoadedRun, Dataset], tmp_path: Path) -> None:
     trained, dataset = run
     settings = Evaluate(split="valid", max_ratio=1.0, max_extra=3)
     record = evaluate(trained, dataset, policy("full"), settings, tmp_path, with_text=False)()
@@ -252,7 +252,7 @@ def test_without_text_the_trace_has_none(run: tuple[Trained, Dataset], tmp_path:
     assert record.scores.bleu is not None
 
 
-def test_lines_become_the_units_of_the_dataset(run: tuple[Trained, Dataset]) -> None:
+def test_lines_become_the_units_of_the_dataset(run: tuple[LoadedRun, Dataset]) -> None:
     trained, dataset = run
     split = dataset.split("test")
     sources = [split.source[place].tolist() for place in range(20)]
@@ -264,7 +264,7 @@ def test_lines_become_the_units_of_the_dataset(run: tuple[Trained, Dataset]) -> 
         translate_lines(trained, ["a"], policy("wait-3"), Evaluate(beam=2))
 
 
-def test_names_in_reports(sides: Callable[[str, str], Trained]) -> None:
+def test_names_in_reports(sides: Callable[[str, str], LoadedRun]) -> None:
     trained = sides("word", "word")
     assert (system_name(trained.recipe, parse("full")), pair_name(trained.recipe)) == (
         "multi-path",
@@ -308,7 +308,7 @@ def test_half_precision_is_for_gpus(toy_data: Data, toy_dataset: Dataset, tiny: 
     assert not (tmp_path / "history.jsonl").exists(), "it says so before it trains"
 
 
-def test_another_threshold_or_beam_has_another_name(run: tuple[Trained, Dataset], tmp_path: Path) -> None:
+def test_another_threshold_or_beam_has_another_name(run: tuple[LoadedRun, Dataset], tmp_path: Path) -> None:
     trained, dataset = run
     assert policy_name(parse("agent-1"), Evaluate()) == "agent-1"
     assert policy_name(parse("agent-1"), Evaluate(threshold=0.4)) == "agent-1.threshold-0.4"

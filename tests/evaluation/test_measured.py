@@ -19,7 +19,7 @@ from whilst.evaluation import record as scoring
 from whilst.evaluation.identity import policy_name
 from whilst.evaluation.record import Record, read_record, write_record
 from whilst.evaluation.trace import read_trace
-from whilst.model.checkpoint import Trained, load_tensors, save_tensors
+from whilst.model.checkpoint import LoadedRun, load_tensors, save_tensors
 from whilst.policy import Policy
 from whilst.training.train import train
 
@@ -50,7 +50,7 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     real = evaluate.evaluate
 
     def watched(
-        trained: Trained, dataset: Dataset, one: Policy, how: Evaluate, folder: Path, text: bool
+        trained: LoadedRun, dataset: Dataset, one: Policy, how: Evaluate, folder: Path, text: bool
     ) -> Callable[[], Record]:
         names.append(policy_name(one.spec, how))
         return real(trained, dataset, one, how, folder, text)

@@ -22,8 +22,8 @@ from whilst.evaluation.identity import origin
 from whilst.evaluation.metrics import Scores
 from whilst.evaluation.record import read_records, record_path, rescore
 from whilst.evaluation.translate import translate_text
-from whilst.model.checkpoint import Trained
-from whilst.model.run_folder import began_with, how_to_evaluate, pace_in, read_recipe
+from whilst.model.checkpoint import LoadedRun
+from whilst.model.run_folder import base_objective, evaluation_settings, length_ratio_of, read_recipe
 from whilst.training.train import train
 from whilst.training.validate import Validation
 
@@ -62,13 +62,13 @@ def test_the_diagonals_pace_is_that_of_the_training_text(whole: Recipe, toy_data
     paces = [length_ratio(read_manifest(Path(data.dataset))) for data in (toy_data, other)]
     assert paces[0] != paces[1]
     run = Path(whole.run)
-    assert pace_in(run, dataclasses.replace(whole, data=other)) == paces[0]
+    assert length_ratio_of(run, dataclasses.replace(whole, data=other)) == paces[0]
     moved = dataclasses.replace(whole, data=dataclasses.replace(toy_data, dataset=str(tmp_path / "gone")))
     (tmp_path / "run").mkdir()
     table = json.loads((run / "recipe.json").read_text())
     table["recipe"]["data"]["dataset"] = moved.data.dataset
     (tmp_path / "run" / "recipe.json").write_text(json.dumps(table))
-    assert pace_in(tmp_path / "run", whole) == paces[0], "it may have moved"
+    assert length_ratio_of(tmp_path / "run", whole) == paces[0], "it may have moved"
 
 
 def test_a_run_remembers_what_it_began_with(toy_data: Data, tmp_path: Path) -> None:
@@ -82,8 +82,8 @@ def test_a_run_remembers_what_it_began_with(toy_data: Data, tmp_path: Path) -> N
     after = ask(made, "agent-1", tmp_path / "after")
     assert (after.system, after.origin["began_with"]) == ("bs-simt (from full-sentence)", "full")
     recipe = read_recipe(tuned)
-    assert began_with(recipe) == ""
-    assert began_with(dataclasses.replace(recipe, start="another"), tuned) == "", "that of another start"
+    assert base_objective(recipe) == ""
+    assert base_objective(dataclasses.replace(recipe, start="another"), tuned) == "", "that of another start"
 
 
 def test_a_run_does_not_go_on_with_another_text(toy_data: Data, tmp_path: Path) -> None:
@@ -128,13 +128,13 @@ def test_all_commands_take_the_agents_word_for_how_to_evaluate(
     table = json.loads(path.read_text())
     table["recipe"]["evaluate"]["threshold"] = 0.9
     path.write_text(json.dumps(table))
-    assert how_to_evaluate(run / "search").threshold == 0.9
-    assert how_to_evaluate(run).threshold == 0.5
+    assert evaluation_settings(run / "search").threshold == 0.9
+    assert evaluation_settings(run).threshold == 0.5
     for named, wanted in (("agent-1", 0.9), ("agent-1.threshold-0.2", 0.2)):
         (asked,) = find_asked(run, [named], loader([], "cpu"))[1]
         assert asked.settings.threshold == wanted
 
-    def tell(name: PolicySpec, trained: Trained, settings: Evaluate, split: object) -> None:
+    def tell(name: PolicySpec, trained: LoadedRun, settings: Evaluate, split: object) -> None:
         raise UserError(f"{name} at {settings.threshold} of {trained.path.name}{split or ''}")
 
     monkeypatch.setattr("whilst.evaluation.translate.choose", tell)

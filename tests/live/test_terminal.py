@@ -30,7 +30,7 @@ from whilst.live.session import SentenceEnd, Session, Word
 from whilst.live.terminal import DeferredInterrupt, LiveOptions, LiveTranslation, run_live
 from whilst.model.agent import Agent
 from whilst.model.checkpoint import load_run, save_tensors, write_run
-from whilst.model.run_folder import AGENT, SEARCH, choose_live
+from whilst.model.run_folder import AGENT, SEARCH, choose_policy
 from whilst.model.transformer import Translator
 from whilst.policy import policy
 
@@ -202,14 +202,14 @@ def test_show_prints_every_action(run: Path, lines: list[str]) -> None:
 
 
 def test_latencies(run: Path, toy_dataset: Dataset, tmp_path: Path) -> None:
-    found = [choose_live(run, latency) for latency in ("low", "medium", "high")]
+    found = [choose_policy(run, latency) for latency in ("low", "medium", "high")]
     assert found == [(run / SEARCH, PolicySpec.parse(name), "") for name in ("agent-1", "agent-2", "agent-4")]
-    assert choose_live(run, "wait-4") == (run, PolicySpec("wait", "4"), "")
-    assert choose_live(run, "agent-2") == (run / SEARCH, PolicySpec("agent", "2"), "")
+    assert choose_policy(run, "wait-4") == (run, PolicySpec("wait", "4"), "")
+    assert choose_policy(run, "agent-2") == (run / SEARCH, PolicySpec("agent", "2"), "")
     plain = tmp_path / "plain"
     write_model(plain, load_run(run, CPU).recipe, toy_dataset)
     for latency, name in (("low", "wait-1"), ("medium", "wait-3"), ("high", "wait-5")):
-        assert choose_live(plain, latency) == (
+        assert choose_policy(plain, latency) == (
             plain,
             PolicySpec.parse(name),
             f"this run has no agent: {latency} is {name}",

@@ -1,4 +1,4 @@
-"""Checkpoints: whole or absent, exact to the bit, and a clear line for files that are something else."""
+"""Checkpoints: complete or absent, bit-exact, and clear errors for wrong files."""
 
 import json
 import os
@@ -28,8 +28,8 @@ from whilst.training.optim import PRESETS
 CPU = torch.device("cpu")
 
 
-def complaint(call: Callable[[], object], path: Path) -> str:
-    """The one line that a call complains with; it must begin with the file's or folder's name."""
+def error_of(call: Callable[[], object], path: Path) -> str:
+    """The message of the call's UserError: one line that begins with the file's or folder's name."""
     with pytest.raises(UserError) as caught:
         call()
     message = str(caught.value)
@@ -57,7 +57,7 @@ def step(model: nn.Module, adam: torch.optim.AdamW, seed: int | None = None) -> 
 
 
 def moments(parts: dict[str, nn.Module], adam: torch.optim.AdamW) -> dict[str, Tensor]:
-    """All that an update depends on, by the name of the weight it belongs to."""
+    """All that an update depends on, by the name of the weight."""
     found = {f"{part}.{name}": t for part, module in parts.items() for name, t in module.state_dict().items()}
     for name, parameter in parts["model"].named_parameters():
         found |= {f"{name}.{key}": value for key, value in adam.state[parameter].items()}
@@ -71,8 +71,8 @@ def assert_same(left: dict[str, Tensor], right: dict[str, Tensor]) -> None:
         assert torch.equal(tensor, right[name]), name
 
 
-def test_a_state_comes_back_to_the_bit_again_and_again(tiny: Model, tmp_path: Path) -> None:
-    """Twice, too: a state that was loaded and saved again is still the same state."""
+def test_a_state_is_restored_bit_exactly(tiny: Model, tmp_path: Path) -> None:
+    """Also when it is loaded, saved and loaded again."""
     parts, adam = trained(tiny, updates=3, seed=1)
     path = tmp_path / "last.safetensors"
     save_state(path, parts, adam, {"step": 3, "place": (1, 2)})
@@ -128,7 +128,7 @@ def test_tensors_that_share_memory_or_lie_across_it(tmp_path: Path) -> None:
     assert about == {}
 
 
-# Files that are not what they should be.
+# Wrong or damaged files.
 
 
 def test_damaged_states(tiny: Model, tmp_path: Path) -> None:
@@ -138,21 +138,21 @@ def test_damaged_states(tiny: Model, tmp_path: Path) -> None:
     whole = path.read_bytes()
     for bad in (b"", b"garbage", whole[: len(whole) // 2], whole[:-1], b"\xff" * 100):
         path.write_bytes(bad)
-        assert "cannot be read" in complaint(lambda: load_state(path, parts, adam), path)
+        assert "cannot be read" in error_of(lambda: load_state(path, parts, adam), path)
     path.unlink()
-    complaint(lambda: load_state(path, parts, adam), path)
+    error_of(lambda: load_state(path, parts, adam), path)
 
 
 def test_states_of_something_else(tiny: Model, tmp_path: Path) -> None:
     parts, adam = trained(tiny, updates=1, seed=1)
     path = tmp_path / "last.safetensors"
     save_file({"weight": torch.ones(2)}, path)  # of another program
-    assert "other" in complaint(lambda: load_state(path, parts, adam), path)
+    assert "other" in error_of(lambda: load_state(path, parts, adam), path)
     larger: dict[str, nn.Module] = {name: Translator(tiny, 18, 13) for name in parts}
     save_state(path, larger, optim.adam(larger["model"], PRESETS["fast"]), {"step": 1})
-    assert "other" in complaint(lambda: load_state(path, parts, adam), path)
+    assert "other" in error_of(lambda: load_state(path, parts, adam), path)
     save_file({}, path, {"about": "{not json"})
-    assert "cannot be read" in complaint(lambda: load_tensors(path, CPU), path)
+    assert "cannot be read" in error_of(lambda: load_tensors(path, CPU), path)
 
 
 # A run folder.
@@ -170,7 +170,7 @@ def run(toy_dataset: Dataset, tiny: Model, tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_run_folder_is_enough_wherever_it_lies(run: Path, toy_dataset: Dataset, tmp_path: Path) -> None:
+def test_a_run_folder_can_be_moved(run: Path, toy_dataset: Dataset, tmp_path: Path) -> None:
     before = load_run(run, CPU)
     moved = tmp_path / "moved" / "here"
     shutil.copytree(run, moved)
@@ -191,30 +191,30 @@ def test_a_run_folder_is_enough_wherever_it_lies(run: Path, toy_dataset: Dataset
     assert after.checksum == sha256(moved / "model.safetensors")
 
 
-def test_a_recipe_comes_back(run: Path, tiny: Model) -> None:
+def test_a_recipe_is_restored(run: Path, tiny: Model) -> None:
     assert read_recipe(run) == Recipe(run="elsewhere", model=tiny)
 
 
-def test_folders_that_are_no_runs(run: Path, tmp_path: Path) -> None:
-    assert "not a run folder" in complaint(lambda: load_run(tmp_path / "absent", CPU), tmp_path / "absent")
-    assert "not a run folder" in complaint(lambda: load_run(tmp_path, CPU), tmp_path)
+def test_folders_without_a_run(run: Path, tmp_path: Path) -> None:
+    assert "not a run folder" in error_of(lambda: load_run(tmp_path / "absent", CPU), tmp_path / "absent")
+    assert "not a run folder" in error_of(lambda: load_run(tmp_path, CPU), tmp_path)
     (run / "model.safetensors").unlink()
-    assert "no model.safetensors yet" in complaint(lambda: load_run(run, CPU), run)
+    assert "no model.safetensors yet" in error_of(lambda: load_run(run, CPU), run)
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"format": 1}', '{"format": 1, "recipe": []}'])
 def test_recipes_that_are_damaged(run: Path, content: str) -> None:
     (run / "recipe.json").write_text(content, encoding="utf-8")
-    complaint(lambda: load_run(run, CPU), run)
+    error_of(lambda: load_run(run, CPU), run)
 
 
 def test_recipes_of_another_version(run: Path) -> None:
     record = read_json(run / "recipe.json")
     write_json(run / "recipe.json", record | {"format": 99})
-    assert "another version" in complaint(lambda: load_run(run, CPU), run)
+    assert "another version" in error_of(lambda: load_run(run, CPU), run)
     record["recipe"]["train"]["speed"] = 3
     write_json(run / "recipe.json", record)
-    assert "unknown setting 'train.speed'" in complaint(lambda: load_run(run, CPU), run)
+    assert "unknown setting 'train.speed'" in error_of(lambda: load_run(run, CPU), run)
 
 
 @pytest.mark.parametrize("content", [None, "", "[]", "{}", '{"name": "x", "segmenter": "morse", "units": []}'])
@@ -223,18 +223,18 @@ def test_languages_that_are_damaged(run: Path, content: str | None) -> None:
         (run / "source.json").unlink()
     else:
         (run / "source.json").write_text(content, encoding="utf-8")
-    complaint(lambda: load_run(run, CPU), run)
+    error_of(lambda: load_run(run, CPU), run)
 
 
 def test_weights_of_another_model(run: Path, tiny: Model) -> None:
     weights = run / "model.safetensors"
     save_tensors(weights, dict(Translator(tiny, 5, 5).state_dict()), {})
-    assert "other" in complaint(lambda: load_run(run, CPU), weights)
+    assert "other" in error_of(lambda: load_run(run, CPU), weights)
     weights.write_bytes(b"no weights at all")
-    assert "cannot be read" in complaint(lambda: load_run(run, CPU), weights)
+    assert "cannot be read" in error_of(lambda: load_run(run, CPU), weights)
 
 
-def test_a_run_written_twice_is_the_same(run: Path, toy_dataset: Dataset) -> None:
+def test_writing_a_run_again_changes_nothing(run: Path, toy_dataset: Dataset) -> None:
     before = {path.name: path.read_bytes() for path in run.iterdir()}
     write_run(run, read_recipe(run), toy_dataset.source, toy_dataset.target)
     assert {path.name: path.read_bytes() for path in run.iterdir()} == before

@@ -1,4 +1,4 @@
-"""Monotone heads: fast alignments are the literal ones, no energy breaks them, all ways to decode agree."""
+"""Monotonic heads: alignments match the formulas for any energies, and all ways of decoding agree."""
 
 import itertools
 import math
@@ -29,8 +29,8 @@ from whilst.evaluation.tables import point_label
 from whilst.model.attention import dense_mask
 from whilst.model.checkpoint import load_run
 from whilst.model.forward import cross_mask, decode_batch
-from whilst.model.monotonic_alignment import alignment, lookback
-from whilst.model.monotonic_attention import Delays, latency
+from whilst.model.monotonic_alignment import expected_alignment, infinite_lookback
+from whilst.model.monotonic_attention import MonotonicPass, expected_latency
 from whilst.model.transformer import Translator
 from whilst.policy import policy
 from whilst.training.losses import cross_entropy, latency_cost
@@ -42,15 +42,15 @@ def draw(*shape: int, seed: int = 1, scale: float = 2.0) -> Tensor:
     return scale * torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def chances(energy: Tensor, length: int) -> Tensor:
-    """(target, source) of one head: the last token of the source always stops it."""
+def p_choose(energy: Tensor, length: int) -> Tensor:
+    """(target, source) of one head, which always stops at the last token of the source."""
     p = energy.sigmoid().clone()
     p[:, length - 1] = 1
     return p[:, :length]
 
 
 def literal_alignment(p: Tensor) -> Tensor:
-    """The recurrence as it is written: sum over where the token before stopped, product of what was passed."""
+    """The recurrence as published: a sum over the previous position of a product over the tokens passed."""
     found = torch.zeros_like(p)
     for i, j in itertools.product(range(p.shape[0]), range(p.shape[1])):
         for k in range(j + 1):
@@ -60,7 +60,7 @@ def literal_alignment(p: Tensor) -> Tensor:
 
 
 def enumerated_alignment(p: Tensor) -> Tensor:
-    """From every way that there is to stop: (target) places that never go back."""
+    """From all non-decreasing sequences of stopping positions."""
     found = torch.zeros_like(p)
     total = 0.0
     for stops in itertools.combinations_with_replacement(range(p.shape[1]), p.shape[0]):
@@ -82,32 +82,32 @@ def literal_lookback(energy: Tensor, aligned: Tensor) -> Tensor:
 
 
 def visible(lengths: list[int], target: int, source: int) -> Tensor:
-    """(rows, 1, target, source) as training makes it."""
+    """(rows, 1, target, source) mask as in training."""
     return (torch.arange(source) < torch.tensor(lengths)[:, None])[:, None, None].expand(-1, 1, target, -1)
 
 
 @pytest.mark.parametrize("target", [1, 2, 3, 5, 8, 11])
-def test_alignments_are_the_literal_ones(target: int) -> None:
+def test_expected_alignment_is_the_recurrence(target: int) -> None:
     energy, lengths = draw(3, 2, target, 7, seed=target), [7, 4, 1]
-    found = alignment(energy, visible(lengths, target, 7))
+    found = expected_alignment(energy, visible(lengths, target, 7))
     for row, head in itertools.product(range(3), range(2)):
-        p = chances(energy[row, head], lengths[row])
+        p = p_choose(energy[row, head], lengths[row])
         torch.testing.assert_close(found[row, head, :, : lengths[row]], literal_alignment(p))
         assert not found[row, head, :, lengths[row] :].any()
     torch.testing.assert_close(found.sum(-1), torch.ones_like(found[..., 0]))
 
 
-def test_alignments_are_those_of_all_ways_to_walk() -> None:
+def test_expected_alignment_matches_enumeration() -> None:
     energy = draw(1, 1, 4, 5)
-    found = alignment(energy, visible([5], 4, 5))[0, 0]
-    torch.testing.assert_close(found, enumerated_alignment(chances(energy[0, 0], 5)))
+    found = expected_alignment(energy, visible([5], 4, 5))[0, 0]
+    torch.testing.assert_close(found, enumerated_alignment(p_choose(energy[0, 0], 5)))
 
 
-def test_attention_is_the_literal_one() -> None:
+def test_expected_attention_is_the_formula() -> None:
     stop, attend, lengths = draw(3, 2, 6, 7), draw(3, 2, 6, 7, seed=2), [7, 4, 1]
-    seen = visible(lengths, 6, 7)
-    aligned = alignment(stop, seen)
-    found = lookback(attend, aligned, seen)
+    mask = visible(lengths, 6, 7)
+    aligned = expected_alignment(stop, mask)
+    found = infinite_lookback(attend, aligned, mask)
     for row, head in itertools.product(range(3), range(2)):
         wanted = literal_lookback(attend[row, head, :, : lengths[row]], aligned[row, head, :, : lengths[row]])
         torch.testing.assert_close(found[row, head, :, : lengths[row]], wanted)
@@ -115,25 +115,27 @@ def test_attention_is_the_literal_one() -> None:
 
 
 def test_gradients_are_right() -> None:
-    seen = visible([4, 2], 3, 4)
+    mask = visible([4, 2], 3, 4)
     stop, attend = draw(2, 1, 3, 4).requires_grad_(), draw(2, 1, 3, 4, seed=2).requires_grad_()
-    assert torch.autograd.gradcheck(lambda a, b: lookback(b, alignment(a, seen), seen), (stop, attend))
+    assert torch.autograd.gradcheck(
+        lambda a, b: infinite_lookback(b, expected_alignment(a, mask), mask), (stop, attend)
+    )
 
 
 @pytest.mark.parametrize("scale", [1.0, 30.0, 3000.0])
 @pytest.mark.parametrize("kind", [torch.bfloat16, torch.float32])
-def test_no_energy_is_too_large(kind: torch.dtype, scale: float) -> None:
-    """Long sentences and chances of nearly 0 and 1: still distributions, close to double precision, and finite."""
+def test_large_energies_are_stable(kind: torch.dtype, scale: float) -> None:
+    """Long sentences and probabilities near 0 and 1: distributions close to double precision, finite gradients."""
     stop, attend = (draw(2, 2, 60, 90, seed=seed, scale=scale).to(kind).requires_grad_() for seed in (3, 4))
-    seen = visible([90, 31], 60, 90)
+    mask = visible([90, 31], 60, 90)
     with torch.autocast("cpu", torch.bfloat16):
-        aligned = alignment(stop, seen)
-        weights = lookback(attend, aligned, seen)
+        aligned = expected_alignment(stop, mask)
+        weights = infinite_lookback(attend, aligned, mask)
     assert aligned.dtype == weights.dtype == torch.float32
-    # The logarithms of attention are as large as its energies, and as exact.
+    # The logarithms of attention are as large as its energies, and as imprecise.
     for found, error in ((aligned, 1e-5), (weights, 1e-3)):
         torch.testing.assert_close(found.sum(-1), torch.ones_like(found[..., 0]), atol=error, rtol=0)
-    exact = alignment(stop.detach().double(), seen)
+    exact = expected_alignment(stop.detach().double(), mask)
     torch.testing.assert_close(aligned.double(), exact, atol=1e-5, rtol=0)
     gradients = torch.autograd.grad(weights.square().sum() + aligned.square().sum(), (stop, attend))
     assert all(bool(gradient.isfinite().all()) for gradient in gradients)
@@ -145,13 +147,13 @@ def test_latency_is_differentiable_average_lagging() -> None:
     lengths, real = (torch.tensor([[n] * 6]) for n in (6, 4)), torch.tensor([[True] * 4 + [False] * 2])
     reads = torch.tensor([[[*late, 9.0, 9.0]], [[*early, 9.0, 9.0]]])
     # Ten thousand tokens apart, the softmax leaves the late head alone.
-    far = Delays([reads[:1], reads[1:] - 10_000])
+    far = [reads[:1], reads[1:] - 10_000]
     source_lengths, target_lengths = lengths
-    found = latency(far, source_lengths, target_lengths, real, 0.5)
+    found = expected_latency(far, source_lengths, target_lengths, real, 0.5)
     assert float(found) == pytest.approx(0.5 * differentiable_average_lagging([2, 3, 3, 6], 6))
 
 
-def test_late_heads_weigh_more() -> None:
+def test_late_heads_have_more_weight() -> None:
     """The average, written out: heads that are near each other all count, by the exponential of their delays."""
     heads = [[2.0, 2.5, 4.0], [1.0, 3.5, 3.0], [1.5, 1.5, 5.0]]
     lag, total = 0.0, 0.0
@@ -160,33 +162,33 @@ def test_late_heads_weigh_more() -> None:
         mean = sum(share * head[i] for share, head in zip(shares, heads, strict=True)) / sum(shares)
         lag = max(lag, mean - i * 5 / 3) if i else mean
         total += lag / 3
-    delays = Delays([torch.tensor([heads[:2]]), torch.tensor([heads[2:]])])
+    delays = [torch.tensor([heads[:2]]), torch.tensor([heads[2:]])]
     lengths = [torch.full((1, 3), count) for count in (5, 3)]
-    found = latency(delays, lengths[0], lengths[1], torch.ones(1, 3, dtype=torch.bool), 1.0)
+    found = expected_latency(delays, lengths[0], lengths[1], torch.ones(1, 3, dtype=torch.bool), 1.0)
     assert float(found) == pytest.approx(total)
 
 
 # The model.
 
 
-def test_it_decides_the_same_every_way(monotone: Translator, sources: list[list[int]]) -> None:
+def test_all_ways_of_decoding_agree(monotone: Translator, sources: list[list[int]]) -> None:
     chosen = policy("mma")
     batched, alone, live = three_ways(monotone, sources, chosen)
     assert batched == alone == live
     assert batched == essence([translate_recomputed(monotone, source, chosen, LIMITS) for source in sources])
     waits = [g[i + 1] - g[i] for _, g in batched for i in range(len(g) - 1)]
-    assert len(set(waits)) > 2, "heads that always do the same show nothing"
+    assert len(set(waits)) > 2, "waits should vary"
 
 
 @pytest.mark.parametrize("name", ["wait-2", "full"])
-def test_other_policies_cap_what_heads_may_see(monotone: Translator, sources: list[list[int]], name: str) -> None:
+def test_other_policies_limit_what_heads_see(monotone: Translator, sources: list[list[int]], name: str) -> None:
     batched, alone, live = three_ways(monotone, sources, policy(name))
     assert batched == alone == live
     assert batched == essence([translate_recomputed(monotone, source, policy(name), LIMITS) for source in sources])
 
 
-def test_heads_that_are_sure_make_one_walk(monotone: Translator) -> None:
-    """When every chance is 0 or 1, the expected attention of training is that of live translation."""
+def test_certain_heads_train_as_they_decode(monotone: Translator) -> None:
+    """When every probability is 0 or 1, the expected attention is that of live translation."""
     model = Translator(monotone.settings, 17, 13).double().eval()
     model.load_state_dict(monotone.state_dict())
     with torch.no_grad():
@@ -194,21 +196,21 @@ def test_heads_that_are_sure_make_one_walk(monotone: Translator) -> None:
             width = model.settings.width
             cross.query.weight[width:] *= 1e4
             cross.query.bias[width:] *= 1e4
-    assert_live(model, Delays())
+    assert_live(model, MonotonicPass())
 
 
-def test_validation_follows_one_walk_as_live_translation_does(monotone: Translator) -> None:
-    assert_live(monotone, Delays(live=True))
+def test_validation_stops_as_live_translation_does(monotone: Translator) -> None:
+    assert_live(monotone, MonotonicPass(hard=True))
 
 
-def assert_live(model: Translator, walk: Delays) -> None:
+def assert_live(model: Translator, monotonic: MonotonicPass) -> None:
     source, target, reads = [5, 9, 4, 12, 7, EOS], [6, 4, 11], [6, 6, 6, 6]
     at, to = (Tokens(torch.zeros(1, n, dtype=torch.long), torch.arange(n)[None]) for n in (6, 4))
     encoded = model.encode(torch.tensor([source]), at.position, dense_mask(at, at.position + 1, at))
     causal, across = dense_mask(to, to.position + 1, to), dense_mask(to, torch.tensor([reads]), at)
-    states = model.decode(torch.tensor([[BOS, *target]]), to.position, encoded, causal, across, walk)
+    states = model.decode(torch.tensor([[BOS, *target]]), to.position, encoded, causal, across, monotonic)
     torch.testing.assert_close(model.logits(states)[0, -1], masked_logits(model, source, target, reads))
-    delays = torch.cat(walk.layers)
+    delays = torch.cat(monotonic.delays)
     torch.testing.assert_close(delays, delays.round())
     assert bool((delays.diff(dim=-1) >= 0).all())
     assert len(set(delays.flatten().tolist())) > 1
@@ -219,12 +221,12 @@ def test_a_batch_is_its_sentences(monotone: Translator, split: Split) -> None:
     objective = Objective(name="mma", latency_average=0.3)
 
     def loss(numbers: list[int]) -> float:
-        batch, walk = pad_batch(split, np.array(numbers)), Delays()
+        batch, monotonic = pad_batch(split, np.array(numbers)), MonotonicPass()
         seen = RULES["mma"](objective, batch, torch.Generator())
-        assert torch.equal(seen, batch.source_lengths), "heads decide for themselves how much they see"
-        states = decode_batch(monotone, batch, seen, walk)
+        assert torch.equal(seen, batch.source_lengths), "mma sees the whole source"
+        states = decode_batch(monotone, batch, seen, monotonic)
         total = cross_entropy(monotone, states, batch.labels, 0.1)
-        return (total + latency_cost(objective, batch, walk)).item()
+        return (total + latency_cost(objective, batch, monotonic)).item()
 
     assert loss([3, 1, 4, 5]) == pytest.approx(sum(loss([n]) for n in (3, 1, 4, 5)))
 
@@ -237,7 +239,7 @@ def test_packed_batches_are_refused(monotone: Translator, split: Split) -> None:
         cross(states, cross.keys_values(states), cross_mask(batch, batch.source_lengths), None)
 
 
-def test_a_model_without_such_heads_cannot(model: Translator) -> None:
+def test_a_model_without_monotonic_heads_is_refused(model: Translator) -> None:
     with pytest.raises(UserError, match="policy mma: this model has no monotone heads"):
         translate_batch(model, [[5, EOS]], policy("mma"), LIMITS)
     with pytest.raises(UserError, match="policy mma-3: mma takes no argument"):
@@ -258,12 +260,12 @@ def recipe(toy_data: Data, toy_folder: Path, tmp_path: Path) -> Recipe:
 
 @torch.inference_mode()
 def mean_delay(run: Path, dataset: Dataset) -> float:
-    batch, walk = pad_batch(dataset.split("valid"), np.arange(20)), Delays()
-    decode_batch(load_run(run, CPU).model, batch, batch.source_lengths, walk)
-    return float(torch.cat(walk.layers).mean())
+    batch, monotonic = pad_batch(dataset.split("valid"), np.arange(20)), MonotonicPass()
+    decode_batch(load_run(run, CPU).model, batch, batch.source_lengths, monotonic)
+    return float(torch.cat(monotonic.delays).mean())
 
 
-def test_the_weight_of_latency_makes_heads_hurry(recipe: Recipe, toy_dataset: Dataset) -> None:
+def test_a_latency_weight_reduces_delays(recipe: Recipe, toy_dataset: Dataset) -> None:
     found = []
     for weight in (0.0, 3.0):
         changes = {"steps": 40, "validate_every": 40, "validate_bleu": False, "keep": "loss"}
@@ -273,8 +275,8 @@ def test_the_weight_of_latency_makes_heads_hurry(recipe: Recipe, toy_dataset: Da
     assert found[1] < found[0] - 1
 
 
-def test_a_run_that_was_stopped_ends_with_the_same_weights(recipe: Recipe) -> None:
-    """The noise of the energies follows from the step too. (The schedule does not know which step is the last.)"""
+def test_a_resumed_run_ends_with_the_same_weights(recipe: Recipe) -> None:
+    """The noise of the energies depends on the step. (The learning rate does not depend on the last step.)"""
     recipe = changed(recipe, preset="paper", validate_every=4)
     whole, parts = (elsewhere(recipe, name) for name in ("whole", "parts"))
     train(whole, CPU)
@@ -283,7 +285,7 @@ def test_a_run_that_was_stopped_ends_with_the_same_weights(recipe: Recipe) -> No
     assert_same(tensors(Path(whole.run), "last"), tensors(Path(parts.run), "last"))
 
 
-def test_it_is_evaluated_under_its_name(recipe: Recipe) -> None:
+def test_records_name_the_system_mma(recipe: Recipe) -> None:
     records = evaluate_run(train(recipe, CPU), [], None, False, [], "cpu")
     assert [(record.system, record.policy) for record in records] == [("mma", "mma"), ("mma (wait)", "wait-3")]
     table = read_json(Path(recipe.run) / "evaluations" / "test.mma.heads.json")
@@ -292,7 +294,7 @@ def test_it_is_evaluated_under_its_name(recipe: Recipe) -> None:
 
 
 @pytest.mark.parametrize("stage", ["search", "agent"])
-def test_nothing_else_is_learnt_from_its_heads(recipe: Recipe, stage: Literal["search", "agent"]) -> None:
+def test_search_and_agent_are_refused(recipe: Recipe, stage: Literal["search", "agent"]) -> None:
     with pytest.raises(UserError, match=r"^stages: .* has no"):
         replace(recipe, stages=("translate", stage))
     with pytest.raises(UserError, match=r"^train.layout: .* padded"):

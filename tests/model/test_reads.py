@@ -1,4 +1,4 @@
-"""The algebra of reads: what every policy's g must keep, against the obvious loops."""
+"""Operations on reads, compared with plain loops."""
 
 import torch
 from hypothesis import given
@@ -16,7 +16,7 @@ def policies(draw: st.DrawFn) -> list[int]:
     return sorted(draw(st.lists(st.integers(1, 30), max_size=30)))
 
 
-def obvious_wait_k(k: int, source: int, target: int) -> list[int]:
+def wait_k_loop(k: int, source: int, target: int) -> list[int]:
     """Read k tokens, then write and read in turn, until nothing is left to read."""
     seen, out = min(k, source), []
     for _ in range(target):
@@ -36,15 +36,15 @@ def test_actions_and_back(path: list[int]) -> None:
 
 @given(st.lists(st.sampled_from(Action), max_size=60))
 def test_reads_and_back(actions: list[Action]) -> None:
-    """Whatever follows the last WRITE leaves no mark; all before it comes back."""
+    """READs after the last WRITE are lost."""
     last = max((i + 1 for i, action in enumerate(actions) if action is Action.WRITE), default=0)
     assert reads.to_actions(reads.from_actions(actions)) == actions[:last]
 
 
 @given(lengths, lengths, lengths)
-def test_wait_k_is_the_obvious_loop(k: int, source: int, target: int) -> None:
+def test_wait_k_matches_a_loop(k: int, source: int, target: int) -> None:
     found = reads.wait_k(k, torch.arange(target), torch.full((target,), source)).tolist()
-    assert found == obvious_wait_k(k, source, target)
+    assert found == wait_k_loop(k, source, target)
     assert found == sorted(found)
     assert all(1 <= g <= source for g in found)
     if k >= source:
@@ -55,18 +55,18 @@ def test_wait_k_is_the_obvious_loop(k: int, source: int, target: int) -> None:
 def test_wait_k_takes_a_k_and_a_length_for_each_sentence(rows: list[tuple[int, int]], target: int) -> None:
     k, source = torch.tensor(rows).T[..., None]
     found = reads.wait_k(k, torch.arange(target)[None], source)
-    assert found.tolist() == [obvious_wait_k(k, source, target) for k, source in rows]
+    assert found.tolist() == [wait_k_loop(k, source, target) for k, source in rows]
 
 
 @given(lengths)
-def test_draw_k_gives_every_k_the_same_chance(longest: int) -> None:
+def test_draw_k_is_uniform(longest: int) -> None:
     random = torch.arange(longest * 8) / (longest * 8)  # an even grid of [0, 1)
     k = reads.draw_k(torch.tensor(longest), random + 1e-6)
     assert torch.bincount(k, minlength=longest + 1).tolist() == [0] + [8] * longest
 
 
 @given(st.lists(lengths, min_size=1, max_size=10))
-def test_draw_k_stays_in_bounds_at_the_very_ends(rows: list[int]) -> None:
+def test_draw_k_stays_in_bounds(rows: list[int]) -> None:
     longest = torch.tensor(rows)
     below_one = torch.nextafter(torch.tensor(1.0), torch.tensor(0.0))
     assert reads.draw_k(longest, torch.zeros(len(rows))).tolist() == [1] * len(rows)
@@ -74,6 +74,6 @@ def test_draw_k_stays_in_bounds_at_the_very_ends(rows: list[int]) -> None:
 
 
 @given(st.lists(st.lists(lengths, min_size=8, max_size=8), min_size=1, max_size=4))
-def test_monotone_is_the_smallest_rising_path_that_gives_what_is_needed(needs: list[list[int]]) -> None:
+def test_monotone_is_the_cumulative_maximum(needs: list[list[int]]) -> None:
     found = reads.monotone(torch.tensor(needs)).tolist()
     assert found == [[max(row[: i + 1]) for i in range(len(row))] for row in needs]

@@ -16,7 +16,7 @@ from whilst.data.dataset import Dataset, Split, length_ratio, read_manifest
 from whilst.decoding.batched import translate, translate_batch
 from whilst.evaluation.evaluate import choose
 from whilst.evaluation.identity import system_name
-from whilst.model.checkpoint import Trained
+from whilst.model.checkpoint import LoadedRun
 from whilst.model.transformer import Translator
 from whilst.policy import View
 from whilst.policy.diagonal import Diagonal
@@ -55,7 +55,7 @@ def test_the_run_finds_its_pace(toy_dataset: Dataset, toy_data: Data, tiny: Mode
     assert pace == (len(split.source.tokens), len(split.target.tokens))
     model = Translator(tiny, len(toy_dataset.source), len(toy_dataset.target)).to(CPU)
     recipe = Recipe(model=tiny, data=toy_data)
-    trained = Trained(Path("run"), recipe, toy_dataset.source, toy_dataset.target, model, {})
+    trained = LoadedRun(Path("run"), recipe, toy_dataset.source, toy_dataset.target, model, {})
     chosen = choose(PolicySpec.parse("diagonal-4"), trained, Evaluate(), None)
     assert chosen == Diagonal(4, pace)
     assert chosen.name == "diagonal-4"

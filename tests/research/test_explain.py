@@ -14,7 +14,7 @@ from whilst.data.vocabulary import EOS
 from whilst.decoding.batched import translate_batch
 from whilst.decoding.forced import walk_along
 from whilst.decoding.reference import masked_logits
-from whilst.model.checkpoint import Trained
+from whilst.model.checkpoint import LoadedRun
 from whilst.model.transformer import Translator
 from whilst.policy.wait_k import WaitK
 from whilst.research.explain import explain
@@ -22,13 +22,13 @@ from whilst.research.landscape import draw, print_landscape
 
 
 @pytest.fixture(scope="module")
-def trained(toy_dataset: Dataset) -> Trained:
+def trained(toy_dataset: Dataset) -> LoadedRun:
     """An untrained model of the toy languages: what it says does not matter here."""
     torch.manual_seed(1)
     settings = Model(width=16, heads=2, encoder_layers=1, decoder_layers=1, feed_forward=16)
     recipe = Recipe(model=settings, search=Search(intervals=((1, 4), (2, 5)), slope="one"))
     model = Translator(settings, len(toy_dataset.source), len(toy_dataset.target)).to(CPU).eval()
-    return Trained(Path("run"), recipe, toy_dataset.source, toy_dataset.target, model, {})
+    return LoadedRun(Path("run"), recipe, toy_dataset.source, toy_dataset.target, model, {})
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def pair(toy_dataset: Dataset) -> tuple[str, str]:
     return sources[0], targets[0]
 
 
-def test_chances_are_those_of_the_slow_way(trained: Trained, pair: tuple[str, str]) -> None:
+def test_chances_are_those_of_the_slow_way(trained: LoadedRun, pair: tuple[str, str]) -> None:
     found = explain(trained, *pair, first=2)
     source = [*trained.source.encode(pair[0].split())[0], EOS]
     target = [*trained.target.encode(pair[1].split())[0], EOS]
@@ -52,13 +52,13 @@ def test_chances_are_those_of_the_slow_way(trained: Trained, pair: tuple[str, st
     assert found.agent is None
 
 
-def test_without_a_target_it_is_what_the_model_says(trained: Trained, pair: tuple[str, str]) -> None:
+def test_without_a_target_it_is_what_the_model_says(trained: LoadedRun, pair: tuple[str, str]) -> None:
     found = explain(trained, pair[0], None, 1)
     assert found.target[-1] == "</s>"
     assert np.all((found.chances >= 0) & (found.chances <= 1))
 
 
-def test_walking_along_its_own_translation_is_decoding(trained: Trained, pair: tuple[str, str]) -> None:
+def test_walking_along_its_own_translation_is_decoding(trained: LoadedRun, pair: tuple[str, str]) -> None:
     source = [*trained.source.encode(pair[0].split())[0], EOS]
     for k in (1, 3):
         output = translate_batch(trained.model, [source], WaitK(k), Limits(1.0, 0))[0]
@@ -66,7 +66,7 @@ def test_walking_along_its_own_translation_is_decoding(trained: Trained, pair: t
 
 
 def test_picture_and_terminal(
-    trained: Trained, pair: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    trained: LoadedRun, pair: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = explain(trained, *pair, first=1)
     for name in ("one.png", "one.svg"):
@@ -78,7 +78,7 @@ def test_picture_and_terminal(
     assert all("●" in line for line in lines)
 
 
-def test_mistakes(trained: Trained) -> None:
+def test_mistakes(trained: LoadedRun) -> None:
     with pytest.raises(UserError, match="source sentence is empty"):
         explain(trained, "  ", None, 1)
     with pytest.raises(UserError, match="this run knows 1, 2"):

@@ -17,7 +17,7 @@ from whilst.data.vocabulary import EOS
 from whilst.decoding.forced import walk_along
 from whilst.evaluation.evaluate import choose
 from whilst.evaluation.metrics import average_lagging
-from whilst.model.checkpoint import Trained, load_run, load_tensors, save_tensors
+from whilst.model.checkpoint import LoadedRun, load_run, load_tensors, save_tensors
 from whilst.model.transformer import Translator
 from whilst.policy import patient
 from whilst.policy.patient import Patient
@@ -102,7 +102,7 @@ def files(toy_dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Fil
     return tuple(write(folder, name, "".join(f"{x}\n" for x in lines)) for name, lines in sides.items())  # type: ignore[return-value]
 
 
-def by_hand(trained: Trained, files: Files, name: str, possible: bool) -> tuple[float, float]:
+def by_hand(trained: LoadedRun, files: Files, name: str, possible: bool) -> tuple[float, float]:
     """Sentence by sentence; here a word is a unit."""
     met = total = 0
     lags = []

@@ -20,7 +20,7 @@ from whilst.decoding.batched import translate
 from whilst.evaluation.evaluate import choose, evaluate_run
 from whilst.evaluation.report import change_of
 from whilst.model.checkpoint import load_run
-from whilst.model.run_folder import home
+from whilst.model.run_folder import model_folder
 from whilst.model.transformer import Translator, likeliest
 from whilst.policy.full import Full
 from whilst.research.explain import explain
@@ -146,11 +146,11 @@ def test_the_translation_based_agent_has_its_own_folder(tmp_path: Path) -> None:
     for name in ("model.safetensors", "search/model.safetensors", "search/agent/model.safetensors"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
-    assert home(tmp_path, PolicySpec.parse("agent-translation")) == tmp_path / "search"
+    assert model_folder(tmp_path, PolicySpec.parse("agent-translation")) == tmp_path / "search"
     (tmp_path / "agent").mkdir()
     (tmp_path / "agent/model.safetensors").touch()
-    assert home(tmp_path, PolicySpec.parse("agent-translation")) == tmp_path
-    assert home(tmp_path, PolicySpec.parse("agent-1")) == tmp_path / "search"
+    assert model_folder(tmp_path, PolicySpec.parse("agent-translation")) == tmp_path
+    assert model_folder(tmp_path, PolicySpec.parse("agent-1")) == tmp_path / "search"
 
 
 def test_translations_are_made_once(

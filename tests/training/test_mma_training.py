@@ -13,7 +13,7 @@ from whilst.core.settings import Data, Model, Objective, Recipe
 from whilst.data.batches import pad_batch
 from whilst.data.dataset import Dataset, Split
 from whilst.model.forward import decode_batch
-from whilst.model.monotonic_attention import from_soft
+from whilst.model.monotonic_attention import weights_from_soft_attention
 from whilst.model.transformer import Translator
 from whilst.training.stages import make_task
 from whilst.training.tasks import TranslatorTask
@@ -30,7 +30,7 @@ def recipe(toy_data: Data, toy_folder: Path, tmp_path: Path) -> Recipe:
 def test_heads_attend_as_they_did_before(tiny: Model, model: Translator, split: Split) -> None:
     """Of heads that read everything before they stop, nothing else is left: the old model."""
     made = make_model(replace(tiny, cross="monotone"), seed=5)
-    made.load_state_dict(from_soft(made, dict(model.state_dict())))
+    made.load_state_dict(weights_from_soft_attention(made, dict(model.state_dict())))
     for cross in crosses(made):
         assert bool(cross.query.weight[tiny.width :].any()), "where to stop begins with weights of its own"
         cross.bias.data.fill_(-1e6)
@@ -41,7 +41,7 @@ def test_heads_attend_as_they_did_before(tiny: Model, model: Translator, split: 
 
 def test_weights_of_monotone_heads_stay_as_they_are(monotone: Translator) -> None:
     weights = dict(monotone.state_dict())
-    assert_same(from_soft(make_model(monotone.settings, seed=5), weights), weights)
+    assert_same(weights_from_soft_attention(make_model(monotone.settings, seed=5), weights), weights)
 
 
 def test_a_run_may_start_from_a_translator_without_such_heads(recipe: Recipe, toy_data: Data) -> None:
@@ -59,7 +59,7 @@ def test_a_run_may_start_from_a_translator_without_such_heads(recipe: Recipe, to
 def test_what_does_not_fit_is_refused(recipe: Recipe, toy_data: Data, toy_dataset: Dataset) -> None:
     other = short_recipe(toy_data, Path(recipe.run))
     before = train(elsewhere(replace(other, model=replace(other.model, width=16)), "before"), CPU)
-    with pytest.raises(UserError, match="some other model"):
+    with pytest.raises(UserError, match="weights of another model"):
         make_task(replace(recipe, start=str(before)), toy_dataset, CPU)
 
 

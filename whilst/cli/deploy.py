@@ -27,12 +27,12 @@ def export(
     from whilst.core.console import notes
     from whilst.engine.export import export
     from whilst.engine.runtime import PRECISIONS
-    from whilst.model.run_folder import choose_live
+    from whilst.model.run_folder import choose_policy
 
     export(run, out, [precision] if precision else PRECISIONS)
     size = sum(path.stat().st_size for path in out.iterdir()) / 2**20
     notes.print(f"{out}: {size:,.1f} MiB")
-    if (tuned := choose_live(run, "medium")[0]) != run:
+    if (tuned := choose_policy(run, "medium")[0]) != run:
         notes.print(f"without an agent, which is that of {tuned}: export this one for low, medium and high")
 
 

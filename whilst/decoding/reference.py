@@ -10,7 +10,7 @@ from whilst.data.vocabulary import BOS, EOS
 from whilst.decoding.loop import Output
 from whilst.model.attention import Mask, dense_mask
 from whilst.model.layers import DecoderLayer, look_back
-from whilst.model.monotonic_attention import Monotone
+from whilst.model.monotonic_attention import MonotonicHeads
 from whilst.model.transformer import Translator, likeliest
 from whilst.policy import Policy, View
 
@@ -59,7 +59,7 @@ def walked(
     stopped = True
     for layer in model.decoder:
         assert isinstance(layer, DecoderLayer)
-        assert isinstance(layer.cross, Monotone)
+        assert isinstance(layer.cross, MonotonicHeads)
         states = look_back(layer.attention, layer.attention_sublayer, states, causal, None, None)
         around = layer.cross_sublayer
         keys, values = layer.cross.keys_values(encoded)

@@ -24,14 +24,14 @@ from whilst.engine.runtime import export_obstacle
 from whilst.evaluation.evaluate import choose, to_sentence, translate_lines
 from whilst.evaluation.metrics import score
 from whilst.evaluation.trace import Sentence
-from whilst.model.checkpoint import Trained, load_run, load_tensors, save_tensors, write_recipe, write_run
+from whilst.model.checkpoint import LoadedRun, load_run, load_tensors, save_tensors, write_recipe, write_run
 from whilst.model.run_folder import (
     AGENT,
     BUNDLE,
     BUNDLE_FORMAT,
     WEIGHTS,
     check_bundle,
-    choose_live,
+    choose_policy,
     has_agent,
     read_recipe,
 )
@@ -43,7 +43,7 @@ CARD, NEW_CARD = "README.md", "README.new.md"
 
 def bundle(run: Path, out: Path) -> tuple[int, str | None]:
     """Size in bytes, and how bundle and run differ on the test set (see `compare`)."""
-    home, policy, _ = choose_live(run, "medium")
+    home, policy, _ = choose_policy(run, "medium")
     trained = load_run(home, CPU)
     with replacing(out, BUNDLE) as folder:
         write_half_precision(trained, folder, out.name)
@@ -83,7 +83,7 @@ def portable(recipe: Recipe, name: str) -> Recipe:
     return dataclasses.replace(recipe, run=name, start="", teacher=teacher, data=data)
 
 
-def write_half_precision(trained: Trained, folder: Path, name: str) -> None:
+def write_half_precision(trained: LoadedRun, folder: Path, name: str) -> None:
     """Write everything that makes it a run."""
     write_run(folder, portable(trained.recipe, name), trained.source, trained.target)
     halve(trained.path / WEIGHTS, folder / WEIGHTS)
@@ -104,7 +104,7 @@ def halve(source: Path, target: Path) -> None:
     target.chmod(0o644)  # safetensors makes files that only their owner can read
 
 
-def compare(trained: Trained, made: Trained, policy: PolicySpec) -> str | None:
+def compare(trained: LoadedRun, made: LoadedRun, policy: PolicySpec) -> str | None:
     """How run and bundle differ on the test set; None if it is not here."""
     settings = trained.recipe.evaluate
     try:
@@ -112,7 +112,7 @@ def compare(trained: Trained, made: Trained, policy: PolicySpec) -> str | None:
     except UserError:
         return None
 
-    def translate(model: Trained) -> list[Sentence]:
+    def translate(model: LoadedRun) -> list[Sentence]:
         outputs = translate_lines(model, sources, choose(policy, model, settings, None), settings)
         rows = zip(sources, references, outputs, strict=True)
         return [to_sentence(index, *row, model) for index, row in enumerate(rows)]
@@ -125,7 +125,7 @@ def compare(trained: Trained, made: Trained, policy: PolicySpec) -> str | None:
     return f"{share}, {quality}, AL {old.al:.2f} -> {new.al:.2f}"
 
 
-def model_card(made: Trained, name: str, compared: str | None) -> str:
+def model_card(made: LoadedRun, name: str, compared: str | None) -> str:
     data, model = made.recipe.data, made.recipe.model
     modules = filter(None, (made.model, made.agent))
     count = sum(parameter.numel() for module in modules for parameter in module.parameters())

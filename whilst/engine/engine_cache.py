@@ -15,7 +15,7 @@ from pathlib import Path
 from whilst.core.errors import UserError
 from whilst.core.files import sha256
 from whilst.engine.runtime import FORMAT, Exported, is_export, load_exported
-from whilst.model.run_folder import AGENT, WEIGHTS, has_agent, weights_of
+from whilst.model.run_folder import AGENT, WEIGHTS, has_agent, weights_path
 
 SHIPPED = "engine"  # folder of the export in a bundle
 STALE = 24 * 3600  # seconds; an unfinished entry of this age was left by a killed process
@@ -32,7 +32,7 @@ def cache_folder() -> Path:
 
 def key(run: Path) -> str:
     """Checksum of everything that an export is made from."""
-    files = [run / "recipe.json", weights_of(run), *sorted(run.glob("source.*")), *sorted(run.glob("target.*"))]
+    files = [run / "recipe.json", weights_path(run), *sorted(run.glob("source.*")), *sorted(run.glob("target.*"))]
     files += [run / AGENT / "recipe.json", run / AGENT / WEIGHTS] if has_agent(run) else []
     sums = [f"{path.relative_to(run)} {sha256(path)}" for path in files]
     return hashlib.sha256("\n".join([f"format {FORMAT}", *sums]).encode()).hexdigest()[:32]

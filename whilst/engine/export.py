@@ -42,8 +42,8 @@ from whilst.engine.runtime import (
     load_graph,
 )
 from whilst.model.agent import Agent
-from whilst.model.checkpoint import Trained, load_run
-from whilst.model.run_folder import BUNDLE, pace_in
+from whilst.model.checkpoint import LoadedRun, load_run
+from whilst.model.run_folder import BUNDLE, length_ratio_of
 from whilst.model.transformer import Translator
 
 
@@ -112,9 +112,9 @@ def make_engine(model: Translator, agent: Agent | None, precision: str, threads:
     return Engine(sizes_of(model, agent), make_tables(model), loaded)
 
 
-def length_ratio(trained: Trained) -> tuple[int, int] | None:
+def length_ratio(trained: LoadedRun) -> tuple[int, int] | None:
     try:
-        return pace_in(trained.path, trained.recipe)
+        return length_ratio_of(trained.path, trained.recipe)
     except UserError:  # the dataset is not here, and only diagonal-K needs it
         return None
 
@@ -126,7 +126,7 @@ def as_half(table: Floats) -> NDArray[np.floating]:
     return half if (half == table).all() else table
 
 
-def write_engine(trained: Trained, folder: Path, precisions: Sequence[str] = PRECISIONS) -> None:
+def write_engine(trained: LoadedRun, folder: Path, precisions: Sequence[str] = PRECISIONS) -> None:
     """Fill an existing folder."""
     model, agent = trained.model, trained.agent
     for precision in precisions:
@@ -149,14 +149,14 @@ def write_engine(trained: Trained, folder: Path, precisions: Sequence[str] = PRE
     write_json(folder / MANIFEST, manifest)
 
 
-def load_exportable(run: Path) -> Trained:
+def load_exportable(run: Path) -> LoadedRun:
     trained = load_run(run, torch.device("cpu"))
     if obstacle := export_obstacle(trained.recipe.model):
         raise UserError(f"{run}: {obstacle}")
     return trained
 
 
-def export_in_memory(trained: Trained, precision: str, threads: int = 1) -> Exported:
+def export_in_memory(trained: LoadedRun, precision: str, threads: int = 1) -> Exported:
     """What loading an export of this precision would return."""
     engine = make_engine(trained.model, trained.agent, precision, threads)
     languages, agents = (trained.source, trained.target), list(trained.agents)

@@ -27,8 +27,8 @@ from whilst.decoding.monotonic_heads import find_heads, heads_table, write_heads
 from whilst.evaluation.identity import agent_checksum, origin, pair_name, policy_name, settings_table, system_name
 from whilst.evaluation.record import Record, record_path, require_same_runs, require_same_text, write_up
 from whilst.evaluation.trace import Sentence
-from whilst.model.checkpoint import Trained, load_run
-from whilst.model.run_folder import SEARCH, has_agent, home, overridden, pace_in
+from whilst.model.checkpoint import LoadedRun, load_run
+from whilst.model.run_folder import SEARCH, has_agent, length_ratio_of, model_folder, override_after_training
 from whilst.policy import Policy, make_policy
 from whilst.policy.agent import Learnt
 from whilst.policy.diagonal import Diagonal
@@ -41,7 +41,7 @@ NO_BEAM = "evaluate.beam: a beam takes words back, so it is for full only, not {
 NO_AGENT = 'policy {}: {} has no agent; train one with stages = [… "agent"]'
 
 
-def words_with_times(source: Sequence[str], output: Output, trained: Trained) -> Iterator[tuple[str, int, float]]:
+def words_with_times(source: Sequence[str], output: Output, trained: LoadedRun) -> Iterator[tuple[str, int, float]]:
     """The words of a translation, each with the reads and the time at which it was whole."""
     buffer = trained.target.word_buffer(trained.recipe.evaluate.copies)
     waiting = deque(trained.source.unknown_words(source))
@@ -56,7 +56,7 @@ def words_with_times(source: Sequence[str], output: Output, trained: Trained) ->
         yield word, output.reads[-1], output.times[-1]
 
 
-def to_sentence(index: int, source: str, reference: str, output: Output, trained: Trained) -> Sentence:
+def to_sentence(index: int, source: str, reference: str, output: Output, trained: LoadedRun) -> Sentence:
     """What happened in one sentence, in words and in units."""
     words = source.split()
     units, word_of_unit = trained.source.encode(words)
@@ -75,12 +75,12 @@ def to_sentence(index: int, source: str, reference: str, output: Output, trained
     )
 
 
-def to_units(trained: Trained, lines: Sequence[str]) -> list[list[int]]:
+def to_units(trained: LoadedRun, lines: Sequence[str]) -> list[list[int]]:
     """Cleaned lines as the model reads them."""
     return [[*trained.source.encode(line.split())[0], EOS] for line in lines]
 
 
-def translate_lines(trained: Trained, lines: Sequence[str], policy: Policy, settings: Evaluate) -> list[Output]:
+def translate_lines(trained: LoadedRun, lines: Sequence[str], policy: Policy, settings: Evaluate) -> list[Output]:
     """Translate cleaned lines; beam search where the settings ask for it."""
     limits = settings.limits
     sources = to_units(trained, lines)
@@ -95,7 +95,7 @@ def translate_lines(trained: Trained, lines: Sequence[str], policy: Policy, sett
 
 
 def evaluate(
-    trained: Trained,
+    trained: LoadedRun,
     dataset: Dataset,
     chosen: Policy,
     settings: Evaluate,
@@ -142,7 +142,7 @@ def trace_path(folder: Path, policy: PolicySpec, settings: Evaluate) -> Path:
 
 
 def choose(
-    policy: PolicySpec, trained: Trained, settings: Evaluate, split: Split | None, output: nn.Module | None = None
+    policy: PolicySpec, trained: LoadedRun, settings: Evaluate, split: Split | None, output: nn.Module | None = None
 ) -> Policy:
     """The policy of a run. `output` makes logits, if not the model itself."""
     chosen = _choose(policy, trained, settings, split)
@@ -151,12 +151,12 @@ def choose(
     return Patient(chosen, output or trained.model.logits)
 
 
-def _choose(policy: PolicySpec, trained: Trained, settings: Evaluate, split: Split | None) -> Policy:
+def _choose(policy: PolicySpec, trained: LoadedRun, settings: Evaluate, split: Split | None) -> Policy:
     kind = policy.kind
     if kind == "mma" and trained.recipe.model.cross != "monotone":
         raise UserError(NO_HEADS)
     if kind == "diagonal":
-        return Diagonal(policy.count, pace_in(trained.path, trained.recipe))
+        return Diagonal(policy.count, length_ratio_of(trained.path, trained.recipe))
     if kind not in ("agent", "oracle"):
         return make_policy(policy)
     if kind == "oracle" and settings.precision != "single":
@@ -169,13 +169,13 @@ def _choose(policy: PolicySpec, trained: Trained, settings: Evaluate, split: Spl
     if trained.agent is None:
         raise UserError(NO_AGENT.format(policy.name, trained.path))
     reads = values_with(trained.recipe.search, Role.READS)
-    if trained.taught is not None and reads != values_with(trained.taught, Role.READS):
+    if trained.agent_search is not None and reads != values_with(trained.agent_search, Role.READS):
         raise UserError(f"--set search.…: the agent of {trained.path} has learnt by other settings; leave them")
     threshold = settings.threshold if policy.threshold is None else policy.threshold
     return Learnt(policy, trained.agent, trained.model, policy.index_in(trained.agents), threshold)
 
 
-def oracle_reads(trained: Trained, split: Split, number: int) -> list[list[int]]:
+def oracle_reads(trained: LoadedRun, split: Split, number: int) -> list[list[int]]:
     """The reads that search finds for each pair of a split, in its order."""
     settings = trained.recipe.search
     one = dataclasses.replace(settings, intervals=(settings.intervals[number],))
@@ -183,9 +183,9 @@ def oracle_reads(trained: Trained, split: Split, number: int) -> list[list[int]]
     return [reads[begin:end] for begin, end in itertools.pairwise(split.target.offsets.tolist())]
 
 
-def with_settings(trained: Trained, overrides: list[str]) -> Trained:
+def with_settings(trained: LoadedRun, overrides: list[str]) -> LoadedRun:
     """The run with some settings changed, of those that can still be changed after training."""
-    return dataclasses.replace(trained, recipe=overridden(trained.recipe, overrides, trained.path))
+    return dataclasses.replace(trained, recipe=override_after_training(trained.recipe, overrides, trained.path))
 
 
 def check_precision(settings: Evaluate, device: torch.device) -> None:
@@ -215,11 +215,11 @@ def check_evaluation(recipe: Recipe, dataset: Dataset, device: torch.device) -> 
             policy.index_in(oracle_policies(recipe.search.intervals))
         if kind == "agent" and "agent" in recipe.stages:
             policy.index_in(agent_policies(recipe.search.intervals, recipe.agent.labels))
-        elif kind == "agent" and not has_agent(home(Path(recipe.run), policy)):
+        elif kind == "agent" and not has_agent(model_folder(Path(recipe.run), policy)):
             raise UserError(NO_AGENT.format(policy.name, recipe.run))
 
 
-def with_precision(trained: Trained, settings: Evaluate) -> Trained:
+def with_precision(trained: LoadedRun, settings: Evaluate) -> LoadedRun:
     """The run with model and agent in the precision that is wanted; single stays what it is."""
     check_precision(settings, trained.model.target_embedding.weight.device)
     if settings.precision == "half":
@@ -228,10 +228,10 @@ def with_precision(trained: Trained, settings: Evaluate) -> Trained:
     return trained
 
 
-def loader(overrides: list[str], device: str, settings: Evaluate | None = None) -> Callable[[Path], Trained]:
+def loader(overrides: list[str], device: str, settings: Evaluate | None = None) -> Callable[[Path], LoadedRun]:
     """Loads run folders, each of them once: several policies share a model. `settings` instead of the run's own."""
 
-    def load(folder: Path) -> Trained:
+    def load(folder: Path) -> LoadedRun:
         trained = load_run(folder, pick_device(device))
         if settings is not None:
             trained = dataclasses.replace(trained, recipe=dataclasses.replace(trained.recipe, evaluate=settings))
@@ -245,11 +245,11 @@ class Asked:
     """A policy, the model that it is for, and how to evaluate it."""
 
     policy: PolicySpec  # without a threshold, which is in the settings
-    trained: Trained
+    trained: LoadedRun
     settings: Evaluate
 
 
-def find_asked(run: Path, policies: Sequence[str], load: Callable[[Path], Trained]) -> tuple[Recipe, list[Asked]]:
+def find_asked(run: Path, policies: Sequence[str], load: Callable[[Path], LoadedRun]) -> tuple[Recipe, list[Asked]]:
     """A run's recipe and the policies, or those of that recipe if none is named."""
     # Of a run whose translator is another's there is only the fine-tuned one.
     run = run if (run / "recipe.json").is_file() or not (run / SEARCH).is_dir() else run / SEARCH
@@ -257,7 +257,7 @@ def find_asked(run: Path, policies: Sequence[str], load: Callable[[Path], Traine
     asked: dict[PolicySpec, Asked] = {}  # one that is named twice, once
     for named in policies or recipe.evaluate.policies:
         policy = PolicySpec.parse(named)
-        trained = load(home(run, policy))  # whose recipe says at which probability its agent WRITEs
+        trained = load(model_folder(run, policy))  # whose recipe says at which probability its agent WRITEs
         usual = trained.recipe.evaluate.threshold
         policy = policy.with_default_threshold(usual)
         settings = dataclasses.replace(

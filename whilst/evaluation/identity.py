@@ -11,8 +11,8 @@ from whilst.core.files import read_json, sha256
 from whilst.core.policy_spec import AGENT_TRANSLATION, PolicySpec
 from whilst.core.settings import Data, Evaluate, Recipe
 from whilst.data.dataset import Dataset
-from whilst.model.checkpoint import Trained
-from whilst.model.run_folder import AGENT, WEIGHTS, began_with
+from whilst.model.checkpoint import LoadedRun
+from whilst.model.run_folder import AGENT, WEIGHTS, base_objective
 
 NAMELESS = "n/a"  # the one point of a system that has no other, as the paper calls it
 THRESHOLD = re.compile(r"threshold-(\d*\.?\d+)\.?")  # in the name of a record's policy
@@ -36,7 +36,7 @@ def bare(system: str) -> str:
     return re.sub(r" \([^)]*\)", "", system)
 
 
-def agent_checksum(trained: Trained, policy: PolicySpec) -> str:
+def agent_checksum(trained: LoadedRun, policy: PolicySpec) -> str:
     """Of the agent's weights if it decides under this policy; else empty."""
     return sha256(trained.path / AGENT / WEIGHTS) if policy.kind == "agent" else ""
 
@@ -46,7 +46,7 @@ def origin(run: Path, recipe: Recipe) -> dict[str, str]:
     summaries = (run / "summary.json", run / AGENT / "summary.json")  # a copy of a translator has but its agent's
     summary: Any = next((read_json(path) for path in summaries if path.is_file()), None)
     summary = summary if isinstance(summary, dict) else {}
-    found = {"dataset_sha256": str(summary.get("dataset_sha256", "")), "began_with": began_with(recipe, run)}
+    found = {"dataset_sha256": str(summary.get("dataset_sha256", "")), "began_with": base_objective(recipe, run)}
     return {name: value for name, value in found.items() if value}
 
 
@@ -97,7 +97,7 @@ def _searching(recipe: Recipe, run: Path | None) -> str:
         return f"bs-simt ({recipe.objective.name})"  # not fine-tuned on its reads
     if not recipe.start:
         return "bs-simt (from scratch)"
-    if (base := began_with(recipe, run)) in ("", "multi-path"):
+    if (base := base_objective(recipe, run)) in ("", "multi-path"):
         return "bs-simt"
     return f"bs-simt (from {'full-sentence' if base == 'full' else base})"
 

@@ -12,14 +12,14 @@ from whilst.core.policy_spec import PolicySpec
 from whilst.data.text import cleaner, read_lines, split_lines
 from whilst.decoding.loop import Output
 from whilst.evaluation.evaluate import choose, translate_lines, with_precision, with_settings, words_with_times
-from whilst.model.checkpoint import Trained, load_run
-from whilst.model.run_folder import home
+from whilst.model.checkpoint import LoadedRun, load_run
+from whilst.model.run_folder import model_folder
 
 
 def translate_text(
     run: Path, file: Path | None, policy: PolicySpec, show: bool, overrides: list[str], device: str
 ) -> None:
-    trained = with_settings(load_run(home(run, policy), pick_device(device)), overrides)
+    trained = with_settings(load_run(model_folder(run, policy), pick_device(device)), overrides)
     recipe = with_precision(trained, trained.recipe.evaluate).recipe
     chosen = choose(policy, trained, recipe.evaluate, None)
     clean = cleaner(recipe.data, recipe.data.source)
@@ -36,11 +36,11 @@ def translate_text(
             console.print(walk(trained, line, done[number], width), soft_wrap=True)
 
 
-def text_of(trained: Trained, line: str, output: Output) -> str:
+def text_of(trained: LoadedRun, line: str, output: Output) -> str:
     return " ".join(word for word, _, _ in words_with_times(line.split(), output, trained))
 
 
-def walk(trained: Trained, line: str, output: Output, width: int) -> Text:
+def walk(trained: LoadedRun, line: str, output: Output, width: int) -> Text:
     """One sentence as it happened: under each source word, what was written before the next was read."""
     words = line.split()
     _, word_of_unit = trained.source.encode(words)

@@ -15,7 +15,7 @@ from whilst.core.policy_spec import PolicySpec
 from whilst.data.vocabulary import BOS
 from whilst.evaluation.evaluate import choose, with_settings
 from whilst.live.session import MAX_UNITS, Backend, TextPipeline
-from whilst.model.checkpoint import Trained, load_run
+from whilst.model.checkpoint import LoadedRun, load_run
 from whilst.model.transformer import Translator, likeliest
 from whilst.policy import Policy, View
 
@@ -81,16 +81,16 @@ def load(
     name: PolicySpec,
     overrides: Sequence[str] = (),
     device: str = "auto",
-) -> tuple[Trained, Policy]:
+) -> tuple[LoadedRun, Policy]:
     """A run's model, and its policy of this name; with settings changed as `--set` does."""
     trained = with_settings(load_run(folder, pick_device(device)), list(overrides))
     return trained, choose(name, trained, trained.recipe.evaluate, None)
 
 
-def text_of(trained: Trained, longest: int = MAX_UNITS, by_lines: bool = False) -> TextPipeline:
+def text_of(trained: LoadedRun, longest: int = MAX_UNITS, by_lines: bool = False) -> TextPipeline:
     """The words and sentences of a run."""
     return TextPipeline.of(trained.recipe, trained.source, trained.target, longest, by_lines)
 
 
-def steps_of(trained: Trained, policy: Policy, text: TextPipeline) -> Eager:
+def steps_of(trained: LoadedRun, policy: Policy, text: TextPipeline) -> Eager:
     return Eager(trained.model, policy, text.max_units, text.max_target_units(text.max_units))

@@ -20,7 +20,7 @@ from whilst.evaluation.record import Record, require_same_runs, require_same_tex
 from whilst.evaluation.trace import Sentence
 from whilst.live.loading import Opened, Wanted, open_exported
 from whilst.live.session import Backend, Session, TextPipeline, Word
-from whilst.model.run_folder import overridden
+from whilst.model.run_folder import override_after_training
 
 
 @dataclass
@@ -105,7 +105,9 @@ def evaluate_exported(
 ) -> list[Record]:
     """Evaluate what `whilst export` made; its own recipe says what is not given."""
     exported = load_exported(folder, precision)
-    recipe = overridden(exported.recipe, overrides, folder, "search")  # there are no oracles of another one
+    recipe = override_after_training(
+        exported.recipe, overrides, folder, "search"
+    )  # there are no oracles of another one
     dataset = Dataset.open(Path(recipe.data.dataset))
     dataset.require_languages("data.dataset", folder, recipe.data)
     asked = []  # all of them first: a mistyped name must not cost the time of those before it
@@ -113,7 +115,7 @@ def evaluate_exported(
         threshold = policy.with_default_threshold(recipe.evaluate.threshold).threshold
         sets = overrides if threshold is None else [*overrides, f"evaluate.threshold={threshold}"]
         opened = open_exported(exported, Wanted(str(folder), policy.name, "onnx", precision, tuple(sets), device))
-        asked.append((opened, overridden(exported.recipe, sets, folder)))
+        asked.append((opened, override_after_training(exported.recipe, sets, folder)))
     place, split = out or folder / "evaluations", recipe.evaluate.split
     named = [f"{policy_name(opened.policy, one.evaluate)}.{exported.precision}" for opened, one in asked]
     traces = [place / f"{split}.{name}.jsonl.xz" for name in named]

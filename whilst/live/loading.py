@@ -16,12 +16,12 @@ from whilst.live.engine_steps import OnEngine, Rule, rule
 from whilst.live.session import MAX_UNITS, Backend, TextPipeline
 from whilst.model.run_folder import (
     BUNDLE,
-    agents_of,
+    agent_policies_of,
     check_bundle,
-    choose_live,
-    how_to_evaluate,
-    overridden,
-    pace_in,
+    choose_policy,
+    evaluation_settings,
+    length_ratio_of,
+    override_after_training,
     read_recipe,
 )
 
@@ -89,7 +89,7 @@ def open_model(wanted: Wanted, say: Callable[[str], None]) -> Opened:
         return open_exported(load_exported(folder, wanted.precision), wanted)
     if (folder / BUNDLE).is_file():
         check_bundle(folder)
-    home, policy, about = choose_live(folder, wanted.latency)
+    home, policy, about = choose_policy(folder, wanted.latency)
     if not _takes_engine(wanted, home, policy):
         return _eager(wanted, home, policy, about)
     rule_in(home, policy, wanted.overrides)  # what is wrong with it must not wait until the engine is made
@@ -109,9 +109,11 @@ def _takes_engine(wanted: Wanted, home: Path, policy: PolicySpec) -> bool:
 
 def rule_in(run: Path, policy: PolicySpec, overrides: Sequence[str]) -> Rule:
     """The policy of this name in a run folder."""
-    recipe = overridden(replace(read_recipe(run), evaluate=how_to_evaluate(run)), list(overrides), run)
-    pace = pace_in(run, recipe) if policy.kind == "diagonal" else None
-    return rule(policy, agents_of(run), recipe.evaluate, pace)
+    recipe = override_after_training(
+        replace(read_recipe(run), evaluate=evaluation_settings(run)), list(overrides), run
+    )
+    pace = length_ratio_of(run, recipe) if policy.kind == "diagonal" else None
+    return rule(policy, agent_policies_of(run), recipe.evaluate, pace)
 
 
 def open_exported(exported: Exported, wanted: Wanted, run: Path | None = None) -> Opened:
@@ -120,7 +122,7 @@ def open_exported(exported: Exported, wanted: Wanted, run: Path | None = None) -
         policy, about = for_latency(wanted.latency, exported.agents)
     else:
         policy, about = parse_live(wanted.latency), ""
-    recipe = overridden(exported.recipe, list(wanted.overrides), exported.path)
+    recipe = override_after_training(exported.recipe, list(wanted.overrides), exported.path)
     text = TextPipeline.of(recipe, exported.source, exported.target, wanted.longest, wanted.by_lines)
     if run is None:
         chosen = rule(policy, exported.agents, recipe.evaluate, exported.length_ratio)

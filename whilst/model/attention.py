@@ -140,6 +140,19 @@ def project(linear: nn.Module, states: Tensor, norm: nn.LayerNorm | None) -> Ten
     return F.linear(states, linear.weight * norm.weight, linear.bias + shift)
 
 
+def split_heads(states: Tensor, heads: int) -> Tensor:
+    """(rows, tokens, width) -> (rows, heads, tokens, width / heads)."""
+    return states.view(*states.shape[:-1], heads, -1).transpose(1, 2)
+
+
+def init_projections(width: int, *projections: nn.Linear) -> None:
+    """Glorot initialisation of square matrices, of which a projection may have several."""
+    for linear in projections:
+        bound = (3 / width) ** 0.5
+        nn.init.uniform_(linear.weight, -bound, bound)
+        nn.init.zeros_(linear.bias)
+
+
 class Heads(nn.Module):
     """Multi-head attention. Keys and values are computed apart from queries so that a cache can hold them."""
 
@@ -149,19 +162,11 @@ class Heads(nn.Module):
         self.query = nn.Linear(width, width)
         self.key_value = nn.Linear(width, 2 * width)
         self.out = nn.Linear(width, width)
-        for linear in (self.query, self.key_value, self.out):
-            # Glorot's bound for a square matrix; key_value is two of them.
-            bound = (3 / width) ** 0.5
-            nn.init.uniform_(linear.weight, -bound, bound)
-            nn.init.zeros_(linear.bias)
-
-    def split(self, states: Tensor) -> Tensor:
-        """(rows, tokens, width) -> (rows, heads, tokens, width / heads)."""
-        return states.view(*states.shape[:-1], self.heads, -1).transpose(1, 2)
+        init_projections(width, self.query, self.key_value, self.out)
 
     def keys_values(self, states: Tensor, norm: nn.LayerNorm | None = None) -> tuple[Tensor, Tensor]:
         key, value = project(self.key_value, states, norm).chunk(2, dim=-1)
-        return self.split(key), self.split(value)
+        return split_heads(key, self.heads), split_heads(value, self.heads)
 
     def forward(
         self,
@@ -171,6 +176,6 @@ class Heads(nn.Module):
         norm: nn.LayerNorm | None = None,
     ) -> Tensor:
         """`norm`: see `project`; for the queries only."""
-        query = self.split(project(self.query, states, norm))
+        query = split_heads(project(self.query, states, norm), self.heads)
         mixed: Tensor = self.out(attend(query, *keys_values, mask))
         return mixed

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from whilst.model.monotonic_attention import Stops
+from whilst.model.monotonic_attention import HeadPositions
 
 KeysValues = tuple[Tensor, Tensor]  # each (rows, heads, capacity, width / heads); monotone keys are twice as wide
 
@@ -69,7 +69,7 @@ class Cache:
     decoded: Tensor  # (rows, width) decoder state of the last token written, zeros before the first
     read: Tensor  # (rows) source tokens encoded
     written: Tensor  # (rows) target tokens decoded
-    heads: list[Stops]  # of the decoder layers, if their heads are monotone
+    heads: list[HeadPositions]  # of the decoder layers, if their heads are monotone
     # Bounds that no row's `read` and `written` exceed, known without asking the device.
     read_end: int = 0
     written_end: int = 0

@@ -1,12 +1,12 @@
-"""What a run folder holds, and how it is written so that it can be cut off at any moment.
+"""Read and write a run folder, so that training can be killed at any moment.
 
 recipe.json            every setting of the run
-source.*, target.*     the two languages, so that the folder translates by itself
-model.safetensors      the best weights so far (those that are used), with their validation figures
-last.safetensors       weights, averages and moments, to go on from
-weights-N.safetensors  validated weights that wait for their average (train.average)
+source.*, target.*     the two languages: the folder needs no dataset to translate
+model.safetensors      the best weights so far, which are used, with their validation figures
+last.safetensors       weights, averages and moments, to resume from
+weights-N.safetensors  validated weights to be averaged at the end (train.average)
 history.jsonl          training and validation figures by step
-labels/                the reads that search finds with these weights, for agents
+labels/                reads found by search with these weights, for agents
 """
 
 import functools
@@ -29,7 +29,16 @@ from whilst.core.policy_spec import PolicySpec, agent_policies
 from whilst.core.settings import Recipe, Search
 from whilst.data.vocabulary import Language
 from whilst.model.agent import Agent
-from whilst.model.run_folder import AGENT, BEGAN, FORMAT, WEIGHTS, began_with, has_agent, read_recipe, weights_of
+from whilst.model.run_folder import (
+    AGENT,
+    BASE_OBJECTIVE,
+    FORMAT,
+    WEIGHTS,
+    base_objective,
+    has_agent,
+    read_recipe,
+    weights_path,
+)
 from whilst.model.transformer import Translator
 
 
@@ -38,8 +47,8 @@ def save_tensors(path: Path, tensors: dict[str, Tensor], about: dict[str, Any]) 
     try:
         with writing(path) as temporary:
             save_file(whole, temporary, {"about": json.dumps(about)})
-    except SafetensorError as error:  # which is how it tells of a full disk
-        raise UserError(f"{path}: cannot be written ({error}); what was there stays") from None
+    except SafetensorError as error:  # such as a full disk
+        raise UserError(f"{path}: cannot be written ({error}); the old file stays") from None
 
 
 def load_tensors(path: Path, device: torch.device) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -53,21 +62,21 @@ def load_tensors(path: Path, device: torch.device) -> tuple[dict[str, Tensor], d
 
 
 def load_weights(path: Path, module: nn.Module, tensors: dict[str, Tensor]) -> None:
-    """Give a module the weights that were read from `path`."""
+    """Load weights that were read from `path` into a module."""
     try:
         module.load_state_dict(tensors)
     except RuntimeError as error:
-        raise UserError(f"{path}: holds the weights of some other model ({_first_difference(error)})") from None
+        raise UserError(f"{path}: holds the weights of another model ({_first_difference(error)})") from None
 
 
 def _first_difference(error: RuntimeError) -> str:
-    """Of torch's account of all that does not fit, the first item: a headline comes before it."""
+    """The first item of torch's list of differences, which has a headline."""
     detail = str(error).splitlines()[1].strip()
     return detail if len(detail) < 200 else detail[:200] + "…"
 
 
 def save_state(path: Path, parts: Mapping[str, nn.Module], adam: torch.optim.AdamW, about: dict[str, Any]) -> None:
-    """Everything that training goes on from."""
+    """Everything that training resumes from."""
     tensors = {f"{part}.{name}": t for part, module in parts.items() for name, t in module.state_dict().items()}
     for number, state in adam.state_dict()["state"].items():
         tensors |= {f"adam.{number}.{name}": value for name, value in state.items()}
@@ -90,8 +99,8 @@ def load_state(path: Path, parts: Mapping[str, nn.Module], adam: torch.optim.Ada
 
 
 @dataclass(frozen=True)
-class Trained:
-    """A trained model and all that it takes to use it."""
+class LoadedRun:
+    """A trained model and what is needed to use it."""
 
     path: Path
     recipe: Recipe
@@ -100,18 +109,17 @@ class Trained:
     model: Translator
     about: dict[str, Any]  # step and validation figures of the weights
     agent: Agent | None = None
-    agents: tuple[PolicySpec, ...] = ()  # the policies of its agent, in the order of its latencies
-    taught: Search | None = None  # the search that its agent has learnt, if it has learnt one
+    agents: tuple[PolicySpec, ...] = ()  # of its agent, in the order of its latencies
+    agent_search: Search | None = None  # the search that its agent learnt from, if any
 
     @functools.cached_property
     def checksum(self) -> str:
         return sha256(self.path / WEIGHTS)
 
-    def require_parts(self) -> None:
-        """For whoever asks what a part of the source tells it."""
+    def require_causal_encoder(self) -> None:
+        """Refuse a model that cannot translate from a part of the source."""
         if self.model.bidirectional:
-            why = "its encoder needs the whole source, so it has nothing to say about a part of it"
-            raise UserError(f"{self.path}: {why}")
+            raise UserError(f"{self.path}: its encoder is bidirectional, so it needs the whole source")
 
 
 def write_run(folder: Path, recipe: Recipe, source: Language, target: Language) -> None:
@@ -121,57 +129,54 @@ def write_run(folder: Path, recipe: Recipe, source: Language, target: Language) 
 
 
 def write_recipe(folder: Path, recipe: Recipe) -> None:
-    base = began_with(recipe) or began_with(recipe, folder)  # it may have been there when the run began
-    about = {BEGAN: base} if base else {}
+    base = base_objective(recipe) or base_objective(recipe, folder)  # recorded when the run began
+    about = {BASE_OBJECTIVE: base} if base else {}
     write_json(folder / "recipe.json", {"format": FORMAT, "recipe": to_table(recipe), **about})
 
 
-def load_run(folder: Path, device: torch.device) -> Trained:
+def load_run(folder: Path, device: torch.device) -> LoadedRun:
     """The best model of a run, ready to translate, with its agent if it has one."""
     trained = load_translator(folder, device)
     return with_agent(trained, device) if has_agent(folder) else trained
 
 
-def load_translator(folder: Path, device: torch.device) -> Trained:
-    """Without its agent: for whoever makes a new one, or needs none."""
+def load_translator(folder: Path, device: torch.device) -> LoadedRun:
+    """A run without its agent."""
     recipe = read_recipe(folder)
     if recipe.stages == ("agent",) and folder.name == AGENT:
         raise UserError(f"{folder}: is an agent; name its translator, {folder.parent}")
-    weights = weights_of(folder)
+    weights = weights_path(folder)
     source, target = Language.load(folder, "source"), Language.load(folder, "target")
     model = Translator(recipe.model, len(source.vocabulary), len(target.vocabulary))
     tensors, about = load_tensors(weights, torch.device("cpu"))
     load_weights(weights, model, tensors)
-    return Trained(folder, recipe, source, target, model.to(device).eval(), about)
+    return LoadedRun(folder, recipe, source, target, model.to(device).eval(), about)
 
 
-def with_agent(trained: Trained, device: torch.device) -> Trained:
-    """With the agent that was trained for this run, and what it has learnt: it may have come later.
-
-    How to evaluate is said by the recipe that came last, and it need not be the translator's.
-    """
+def with_agent(trained: LoadedRun, device: torch.device) -> LoadedRun:
+    """With the agent that was trained for this run. Its recipe may be newer, so its evaluation settings count."""
     folder = trained.path / AGENT
     recipe, weights = read_recipe(folder), folder / WEIGHTS
     agent = Agent(recipe.agent, recipe.model.width, recipe.latencies)
     tensors, about = load_tensors(weights, torch.device("cpu"))
     start = about.get("start")
-    if start is not None and start != trained.checksum:  # a checksum takes time: only where there is one to compare
+    if start is not None and start != trained.checksum:  # the checksum takes time: only if needed
         raise UserError(
             f"{folder}: was trained for other weights of {trained.path}, which have changed since;"
             " train the agent anew, or delete its folder"
         )
     load_weights(weights, agent, tensors)
-    taught = recipe.search if recipe.agent.labels == "search" or recipe.agent.bounded else None
-    search = taught or trained.recipe.search
+    agent_search = recipe.search if recipe.agent.labels == "search" or recipe.agent.bounded else None
+    search = agent_search or trained.recipe.search
     both = replace(trained.recipe, search=search, agent=recipe.agent, evaluate=recipe.evaluate)
     names = tuple(agent_policies(recipe.search.intervals, recipe.agent.labels))
-    return replace(trained, recipe=both, agent=agent.to(device).eval(), agents=names, taught=taught)
+    return replace(trained, recipe=both, agent=agent.to(device).eval(), agents=names, agent_search=agent_search)
 
 
 def copy_run(folder: Path, to: Path) -> None:
-    """Give another folder all that it takes to translate with this run's model."""
+    """Copy to another folder what is needed to translate with this run's model."""
     for path in (folder / "recipe.json", *folder.glob("source.*"), *folder.glob("target.*")):
         with writing(to / path.name) as temporary:
             shutil.copyfile(path, temporary)
-    with writing(to / "model.safetensors") as temporary:  # last: whoever finds it finds the others
+    with writing(to / "model.safetensors") as temporary:  # last: if it exists, so do the others
         shutil.copyfile(folder / "model.safetensors", temporary)

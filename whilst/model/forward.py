@@ -5,7 +5,7 @@ from torch import Tensor
 
 from whilst.data.batches import Batch, Tokens
 from whilst.model.attention import Mask, block_mask, dense_mask
-from whilst.model.monotonic_attention import Delays
+from whilst.model.monotonic_attention import MonotonicPass
 from whilst.model.transformer import Translator
 
 
@@ -37,8 +37,8 @@ def cross_mask(batch: Batch, path: Tensor) -> Mask:
     return attention_mask(batch, batch.target_at, path, batch.source_at)
 
 
-def decode_batch(model: Translator, batch: Batch, path: Tensor, walk: Delays | None = None) -> Tensor:
+def decode_batch(model: Translator, batch: Batch, path: Tensor, monotonic: MonotonicPass | None = None) -> Tensor:
     """(rows, target, width) decoder states under these reads."""
     source = encode_batch(model, batch)
     positions = batch.target_at.position
-    return model.decode(batch.target, positions, source, causal_mask(batch), cross_mask(batch, path), walk)
+    return model.decode(batch.target, positions, source, causal_mask(batch), cross_mask(batch, path), monotonic)

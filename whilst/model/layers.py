@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from whilst.core.settings import Model
 from whilst.model.attention import Heads, Mask, project
 from whilst.model.cache import KeysValues, Slot
-from whilst.model.monotonic_attention import Delays, Monotone, Stops
+from whilst.model.monotonic_attention import HeadPositions, MonotonicHeads, MonotonicPass
 
 LOTS = 1 << 16
 
@@ -102,7 +102,7 @@ class DecoderLayer(nn.Module):
         super().__init__()
         self.attention = Heads(settings.width, settings.heads)
         self.attention_sublayer = Sublayer(settings)
-        kind = Monotone if settings.cross == "monotone" else Heads
+        kind = MonotonicHeads if settings.cross == "monotone" else Heads
         self.cross = kind(settings.width, settings.heads)
         self.cross_sublayer = Sublayer(settings)
         self.feed_forward = FeedForward(settings.width, settings.feed_forward, settings.dropout)
@@ -115,7 +115,7 @@ class DecoderLayer(nn.Module):
         source: Tensor | KeysValues,
         mask: Mask,
         cross_mask: Mask,
-        walk: Delays | None = None,
+        walk: MonotonicPass | None = None,
         lots: Tensor | None = None,
     ) -> Tensor:
         """`source`: encoder states, or the keys and values that are made of them."""
@@ -129,7 +129,7 @@ class DecoderLayer(nn.Module):
         mask: Mask,
         cross_mask: Mask,
         cache: Slot | None = None,
-        walk: Delays | Stops | None = None,
+        walk: MonotonicPass | HeadPositions | None = None,
         lots: Tensor | None = None,
     ) -> Tensor:
         """The layer when the source's keys and values are there already; `walk` is for monotone heads only."""
@@ -137,7 +137,7 @@ class DecoderLayer(nn.Module):
         states = look_back(self.attention, self.attention_sublayer, states, mask, cache, back)
         around = self.cross_sublayer
         inputs, norm = around.before(states)
-        if isinstance(self.cross, Monotone):
+        if isinstance(self.cross, MonotonicHeads):
             states = around.after(states, self.cross(inputs, source, cross_mask, walk), across)
         else:
             states = around.after(states, self.cross(inputs, source, cross_mask, norm), across)

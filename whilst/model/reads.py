@@ -1,8 +1,8 @@
-"""The algebra of g: how many source tokens are visible when each target token is written.
+"""Operations on reads g: how many source tokens are visible when each target token is written.
 
-`reads` is an integer tensor with one entry for each target token. It is non-decreasing along a sentence and
-lies in [1, J], where J counts the source's end mark. Nothing here knows of models or layouts: positions and
-lengths come as tensors that broadcast, so (batch, target) and packed (1, tokens) are the same to it.
+`reads` is an integer tensor with one entry for each target token. It is non-decreasing along a sentence and lies in
+[1, J], where J counts eos. Positions and lengths are tensors that broadcast, of shape (batch, target) or packed
+(1, tokens).
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ class Action(IntEnum):
 
 
 def full(source_lengths: Tensor) -> Tensor:
-    """Everything is read before anything is written."""
+    """g_i = J."""
     return source_lengths
 
 
@@ -33,12 +33,12 @@ def draw_k(longest: Tensor, random: Tensor) -> Tensor:
 
 
 def monotone(needs: Tensor) -> Tensor:
-    """The smallest non-decreasing reads (along the last dimension) that give every token what it needs."""
+    """The smallest non-decreasing reads (along the last dimension) that are not below `needs`."""
     return needs.cummax(dim=-1).values
 
 
 def to_actions(reads: Sequence[int]) -> list[Action]:
-    """Spell out one sentence's reads: token i (from 1) is the WRITE at step g_i + i, all else is READ."""
+    """The actions of one sentence: token i (from 1) is the WRITE at step g_i + i, all other steps are READs."""
     actions: list[Action] = []
     read = 0
     for needed in reads:
@@ -48,7 +48,7 @@ def to_actions(reads: Sequence[int]) -> list[Action]:
 
 
 def from_actions(actions: Sequence[Action]) -> list[int]:
-    """The reads that these actions amount to; READs after the last WRITE leave no mark."""
+    """The inverse of `to_actions`; READs after the last WRITE are lost."""
     reads, read = [], 0
     for action in actions:
         if action is Action.READ:

@@ -1,4 +1,4 @@
-"""What can be known of a run folder without its weights: settings, what else lies in it, which policies it has."""
+"""What a run folder contains, without loading weights: its settings, models and policies."""
 
 from pathlib import Path
 
@@ -18,11 +18,11 @@ from whilst.data.dataset import MANIFEST, length_ratio, read_manifest
 
 FORMAT = 1
 WEIGHTS = "model.safetensors"
-SEARCH = "search"  # folder of the fine-tuned translator in that of the one that it comes from
-BUNDLE = "bundle.json"  # what a bundle (bundle.py) says about itself
+SEARCH = "search"  # sub-folder of the fine-tuned translator
+BUNDLE = "bundle.json"  # manifest of a bundle (engine/bundle.py)
 BUNDLE_FORMAT = 1
-BEGAN = "began_with"
-AGENT = "agent"  # folder of the agent in that of its translator
+BASE_OBJECTIVE = "began_with"  # key in recipe.json
+AGENT = "agent"  # sub-folder of the agent
 
 
 def read_recipe(folder: Path) -> Recipe:
@@ -39,20 +39,20 @@ def read_recipe(folder: Path) -> Recipe:
         raise UserError(f"{folder}: recipe.json: {error}") from None
 
 
-def began_with(recipe: Recipe, folder: Path | None = None) -> str:
-    """The objective of the model that a run started from; nothing where there is none, or it is not known.
+def base_objective(recipe: Recipe, folder: Path | None = None) -> str:
+    """The objective of the model that a run started from; "" if there is none or it is not known.
 
-    A run folder says it, since what it started from may be gone, or lie elsewhere from here.
+    recipe.json of a run records it, since the folder that it started from may have been moved or deleted.
     """
     if folder is not None and (folder / "recipe.json").is_file():
         table = read_json(folder / "recipe.json")
-        if table.get(BEGAN) and table["recipe"]["start"] == recipe.start:
-            return str(table[BEGAN])
+        if table.get(BASE_OBJECTIVE) and table["recipe"]["start"] == recipe.start:
+            return str(table[BASE_OBJECTIVE])
     start = Path(recipe.start)
     return read_recipe(start).objective.name if recipe.start and (start / "recipe.json").is_file() else ""
 
 
-def weights_of(folder: Path) -> Path:
+def weights_path(folder: Path) -> Path:
     """The file with the best weights of a run."""
     weights = folder / WEIGHTS
     if not weights.is_file():
@@ -60,7 +60,7 @@ def weights_of(folder: Path) -> Path:
     return weights
 
 
-def overridden(recipe: Recipe, overrides: list[str], folder: Path, *fixed: str) -> Recipe:
+def override_after_training(recipe: Recipe, overrides: list[str], folder: Path, *fixed: str) -> Recipe:
     """Apply overrides to a trained run. Sections that decide its weights, and those in `fixed`, cannot change."""
     changed = override(recipe, overrides)
     for section in (*values_with(recipe, Role.FIXED), *fixed):
@@ -73,52 +73,52 @@ def has_agent(folder: Path) -> bool:
     return (folder / AGENT / WEIGHTS).is_file()
 
 
-def how_to_evaluate(folder: Path) -> Evaluate:
-    """As the recipe says that came last: the agent's, if there is one."""
+def evaluation_settings(folder: Path) -> Evaluate:
+    """Those of the agent's recipe if there is an agent, since it is the newer one."""
     return read_recipe(folder / AGENT if has_agent(folder) else folder).evaluate
 
 
-def agents_of(folder: Path) -> list[PolicySpec]:
-    """The policies of a run's agent, in the order of its latencies; none without one."""
+def agent_policies_of(folder: Path) -> list[PolicySpec]:
+    """The policies of a run's agent, in the order of its latencies; none without an agent."""
     if not has_agent(folder):
         return []
-    recipe = read_recipe(folder / AGENT)  # what the agent has learnt: it may have come later than its translator
+    recipe = read_recipe(folder / AGENT)  # may be newer than the translator's
     return agent_policies(recipe.search.intervals, recipe.agent.labels)
 
 
-def home(run: Path, policy: PolicySpec) -> Path:
+def model_folder(run: Path, policy: PolicySpec) -> Path:
     """The folder whose model a policy is for: agents and oracles belong to the fine-tuned one, if there is one."""
     tuned = run / SEARCH
     if policy.name == AGENT_TRANSLATION.name and has_agent(run):
-        return run  # it needs no search
+        return run  # it needs no fine-tuned model
     return tuned if policy.kind in ("agent", "oracle") and (tuned / WEIGHTS).is_file() else run
 
 
-def choose_live(run: Path, latency: str) -> tuple[Path, PolicySpec, str]:
+def choose_policy(run: Path, latency: str) -> tuple[Path, PolicySpec, str]:
     """For a latency or a policy's name: the folder with the model, the policy, and a note for the user or ""."""
     if latency not in LATENCIES:
         policy = parse_live(latency)
-        return home(run, policy), policy, ""
+        return model_folder(run, policy), policy, ""
     if read_recipe(run).model.cross == "monotone":
         return run, PolicySpec("mma"), "the heads of this run decide: it has one latency, mma"
-    folder = next((folder for folder in (home(run, PolicySpec("agent")), run) if has_agent(folder)), run)
-    return folder, *for_latency(latency, agents_of(folder))
+    folder = next((folder for folder in (model_folder(run, PolicySpec("agent")), run) if has_agent(folder)), run)
+    return folder, *for_latency(latency, agent_policies_of(folder))
 
 
-def pace_in(folder: Path, recipe: Recipe) -> tuple[int, int]:
-    """J and I of the training data, which diagonal-K keeps: a bundle says them, else the dataset must be there.
+def length_ratio_of(folder: Path, recipe: Recipe) -> tuple[int, int]:
+    """J and I of the training data, which diagonal-K uses: from a bundle's manifest, else from the dataset.
 
-    It may have moved (`--set data.dataset=…`); but where it is not gone, one to be evaluated on is another.
+    Of the dataset in the run's own recipe if it still exists: `recipe` may name another one to evaluate on.
     """
-    said = read_json(folder / BUNDLE)["pace"] if (folder / BUNDLE).is_file() else None
-    if said is not None:
-        return int(said[0]), int(said[1])
+    lengths = read_json(folder / BUNDLE)["pace"] if (folder / BUNDLE).is_file() else None
+    if lengths is not None:
+        return int(lengths[0]), int(lengths[1])
     own = Path(read_recipe(folder).data.dataset) if (folder / "recipe.json").is_file() else Path()
     return length_ratio(read_manifest(own if (own / MANIFEST).is_file() else Path(recipe.data.dataset)))
 
 
 def check_bundle(folder: Path) -> None:
-    """A bundle comes from elsewhere: are its files those that it speaks of?"""
+    """Compare a bundle's files with the checksums in its manifest."""
     about = read_json(folder / BUNDLE)
     if not isinstance(about, dict) or about.get("format") != BUNDLE_FORMAT or not about.keys() >= {"pace", "files"}:
         raise UserError(f"{folder}: {BUNDLE} is damaged or of another version of whilst; get or make it again")

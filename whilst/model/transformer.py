@@ -18,7 +18,7 @@ from whilst.data.vocabulary import EOS, PAD
 from whilst.model.attention import Mask, dense_mask
 from whilst.model.cache import Cache, KeysValues, Slot, held, lazy_zeros, numbers
 from whilst.model.layers import DecoderLayer, EncoderLayer, Sublayer
-from whilst.model.monotonic_attention import Delays, Stops
+from whilst.model.monotonic_attention import HeadPositions, MonotonicPass
 
 WIDTH = 64  # many logits at once are computed for a multiple of so many units
 
@@ -96,7 +96,7 @@ class Translator(nn.Module):
         encoded: Tensor,
         mask: Mask,
         cross: Mask,
-        walk: Delays | None = None,
+        walk: MonotonicPass | None = None,
     ) -> Tensor:
         """(rows, target) -> (rows, target, width); `cross` is the mask that `reads` makes.
 
@@ -111,7 +111,7 @@ class Translator(nn.Module):
         sources: Sequence[Tensor | KeysValues],
         mask: Mask,
         cross: Mask,
-        walk: Delays | None = None,
+        walk: MonotonicPass | None = None,
     ) -> Tensor:
         """The same when the target is embedded already; and for each layer the source, or keys and values of it."""
         for layer, source in zip(self.decoder, sources, strict=True):
@@ -179,7 +179,10 @@ class Translator(nn.Module):
             weight.new_zeros(rows, self.settings.width),
             counts,
             counts.clone(),
-            [Stops.first(rows, heads, weight.device) for _ in range(self.settings.decoder_layers * monotone)],
+            [
+                HeadPositions.initial(rows, heads, weight.device)
+                for _ in range(self.settings.decoder_layers * monotone)
+            ],
         )
 
     def read(self, cache: Cache, tokens: Tensor, counts: Tensor) -> None:
@@ -242,7 +245,7 @@ class Translator(nn.Module):
         mask = additive(beside(place, end), states)
         cross = visible(place, reads, cache.read_end)
         cross = cross if cache.heads else additive(cross, states)
-        walks: Sequence[Stops | None] = cache.heads or [None] * len(self.decoder)
+        walks: Sequence[HeadPositions | None] = cache.heads or [None] * len(self.decoder)
         keys, values = cache.decoder
         at = numbers(cache.rows, place)[:, None]
         for number, (layer, encoded, walk) in enumerate(zip(self.decoder, cache.source, walks, strict=True)):

@@ -103,7 +103,7 @@ def analyse_run(
 ) -> Analysis:
     """Analyse a run on a split of its dataset; write analysis.json, .png and .svg."""
     trained = load_run(run, pick_device(device))
-    trained.require_parts()
+    trained.require_causal_encoder()
     name = split or trained.recipe.evaluate.split
     shares = [number / points for number in range(1, points + 1)]
     dataset = Dataset.open(Path(trained.recipe.data.dataset))

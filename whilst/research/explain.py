@@ -16,7 +16,7 @@ from whilst.data.vocabulary import EOS
 from whilst.decoding.batched import translate_batch
 from whilst.decoding.forced import walk_along
 from whilst.evaluation.evaluate import choose
-from whilst.model.checkpoint import Trained
+from whilst.model.checkpoint import LoadedRun
 from whilst.model.transformer import Translator
 from whilst.policy.full import Full
 from whilst.search.agreement import bounded_agreement
@@ -36,9 +36,9 @@ class Explanation:
     agent: list[int] | None  # where the agent would WRITE each token; None without one
 
 
-def explain(trained: Trained, source: str, target: str | None, first: int) -> Explanation:
+def explain(trained: LoadedRun, source: str, target: str | None, first: int) -> Explanation:
     """Look at a sentence with the search interval that begins with `first` reads."""
-    trained.require_parts()
+    trained.require_causal_encoder()
     data = trained.recipe.data
     words = cleaner(data, data.source)(source).split()
     if not words:

@@ -27,7 +27,7 @@ from whilst.evaluation.identity import pair_name, point_name, policy_name, syste
 from whilst.evaluation.lines import Line
 from whilst.evaluation.metrics import average_lagging
 from whilst.evaluation.tables import SYSTEM, Column, Grid
-from whilst.model.checkpoint import Trained
+from whilst.model.checkpoint import LoadedRun
 from whilst.research.alignment import encode, farthest, needs, read_alignment, sufficient
 
 FIXED = "wait-", "diagonal-"  # policies that ask no model
@@ -68,7 +68,7 @@ class Encoded:
     needs: list[list[tuple[int, int]]]  # of each sentence: first unit of an aligned word, and the reads it needs
 
     @classmethod
-    def of(cls, text: Aligned, trained: Trained) -> "Encoded":
+    def of(cls, text: Aligned, trained: LoadedRun) -> "Encoded":
         data = trained.recipe.data
         clean = cleaner(data, data.source), cleaner(data, data.target)
         made = cls([], [], [])
@@ -114,7 +114,7 @@ class Led:
     """One policy of one run, before it is measured."""
 
     run: Path
-    trained: Trained
+    trained: LoadedRun
     policy: PolicySpec
     settings: Evaluate
 

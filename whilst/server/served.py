@@ -19,7 +19,7 @@ from whilst.live.eager import require_live, steps_of, text_of
 from whilst.live.loading import Opened, Wanted, open_exported, resolve
 from whilst.live.session import TextPipeline
 from whilst.model.checkpoint import load_run
-from whilst.model.run_folder import BUNDLE, check_bundle, choose_live
+from whilst.model.run_folder import BUNDLE, check_bundle, choose_policy
 from whilst.policy import Policy
 from whilst.server.packed import PRECISIONS, can_pack, pack
 from whilst.server.pool import Batched, Pool, Single
@@ -81,7 +81,7 @@ def serve_model(model: str, overrides: Sequence[str], how: How) -> Served:
 def on_torch(folder: Path, overrides: Sequence[str], how: How) -> Served:
     """All policies share the model that low, medium and high are for."""
     torch.set_num_threads(how.threads)  # of the whole process, so not where PyTorch does no steps
-    home = choose_live(folder, "medium")[0]
+    home = choose_policy(folder, "medium")[0]
     trained = with_settings(load_run(home, pick_device(how.device)), list(overrides))
     model, output = trained.model, None
     require_live(model)  # now: pools are made when clients may come already
@@ -108,12 +108,12 @@ def on_torch(folder: Path, overrides: Sequence[str], how: How) -> Served:
         ),
         "single": lambda places: Single(lambda name: steps_of(trained, policy(name), text), places),
     }
-    latencies = {latency: str(choose_live(folder, latency)[1]) for latency in LATENCIES}
+    latencies = {latency: str(choose_policy(folder, latency)[1]) for latency in LATENCIES}
     return served(trained.recipe.data, text, latencies, policy, pools[how.engine], weights)
 
 
 def on_engine(folder: Path, overrides: Sequence[str], how: How, is_export: bool) -> Served:
-    run = None if is_export else choose_live(folder, "medium")[0]
+    run = None if is_export else choose_policy(folder, "medium")[0]
     if run is None:
         exported = load_exported(folder, how.weights, how.threads)
     else:

@@ -11,7 +11,7 @@ from whilst.core.files import read_json, write_json
 from whilst.core.settings import Evaluate
 from whilst.data.dataset import Dataset, Split, TokenSequences
 from whilst.decoding.batched import translate
-from whilst.model.checkpoint import Trained, load_translator
+from whilst.model.checkpoint import LoadedRun, load_translator
 from whilst.model.transformer import Translator
 from whilst.policy.full import Full
 
@@ -19,7 +19,7 @@ FOLDER = "translations"  # in a run folder
 
 
 def translated(
-    trained: Trained, dataset: Dataset, folder: Path, settings: Evaluate, names: Sequence[str]
+    trained: LoadedRun, dataset: Dataset, folder: Path, settings: Evaluate, names: Sequence[str]
 ) -> dict[str, TokenSequences]:
     """The model's translations of the sources of these splits, the whole source read.
 

@@ -6,7 +6,7 @@ from torch import Tensor
 from whilst.core.settings import Objective
 from whilst.data.batches import Batch
 from whilst.data.vocabulary import PAD
-from whilst.model.monotonic_attention import Delays, latency
+from whilst.model.monotonic_attention import MonotonicPass, expected_latency
 from whilst.model.transformer import Translator
 
 
@@ -39,8 +39,8 @@ def divergence(model: Translator, states: Tensor, belief: Tensor, labels: Tensor
     return ((p.exp() * (p - q)).sum(-1) * (labels.flatten() != PAD)).sum()
 
 
-def latency_cost(objective: Objective, batch: Batch, delays: Delays) -> Tensor:
+def latency_cost(objective: Objective, batch: Batch, delays: MonotonicPass) -> Tensor:
     """The weighted latency of monotonic heads (MMA)."""
-    return latency(
-        delays, batch.source_lengths, batch.target_lengths, batch.labels != PAD, objective.latency_average
+    return expected_latency(
+        delays.delays, batch.source_lengths, batch.target_lengths, batch.labels != PAD, objective.latency_average
     )

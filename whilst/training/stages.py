@@ -19,7 +19,7 @@ from whilst.core.settings import Recipe
 from whilst.data.dataset import Dataset, Split
 from whilst.model.agent import Agent
 from whilst.model.checkpoint import load_tensors, load_translator, load_weights
-from whilst.model.monotonic_attention import from_soft
+from whilst.model.monotonic_attention import weights_from_soft_attention
 from whilst.model.run_folder import AGENT, SEARCH
 from whilst.model.transformer import Translator
 from whilst.training.distil import translated, with_teacher
@@ -134,5 +134,9 @@ def make_task(recipe: Recipe, dataset: Dataset, device: torch.device) -> Task:
             raise UserError(f"{recipe.start}: no model.safetensors there to start from; train that run first")
         dataset.require_units("start", weights.parent)
         tensors = load_tensors(weights, device)[0]
-        load_weights(weights, model, from_soft(model, tensors) if recipe.model.cross == "monotone" else tensors)
+        load_weights(
+            weights,
+            model,
+            weights_from_soft_attention(model, tensors) if recipe.model.cross == "monotone" else tensors,
+        )
     return TranslatorTask(recipe, dataset, model, device)

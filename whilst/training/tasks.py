@@ -23,7 +23,7 @@ from whilst.model.agent import Agent
 from whilst.model.attention import use_small_tiles
 from whilst.model.checkpoint import load_tensors, save_tensors
 from whilst.model.forward import decode_batch
-from whilst.model.monotonic_attention import Delays, hasten
+from whilst.model.monotonic_attention import MonotonicPass, use_triton_kernels
 from whilst.model.observations import PathStates, observe
 from whilst.model.reads import Action
 from whilst.model.run_folder import WEIGHTS
@@ -91,7 +91,7 @@ class TranslatorTask(Task):
 
     def compile(self) -> None:
         if self.boxes:
-            hasten(self.module)
+            use_triton_kernels(self.module)
             return  # every shape would be compiled separately
         self.module.hasten(self.recipe.train.shortcuts)
         if "tiles" in self.recipe.train.shortcuts:
@@ -114,10 +114,10 @@ class TranslatorTask(Task):
         objective = self.recipe.objective
         labels = batch.labels, objective.label_smoothing
         # Only monotonic heads have delays; layers are compiled without the argument for all others.
-        delays = Delays(noise=objective.stop_noise) if self.recipe.model.cross == "monotone" else None
+        delays = MonotonicPass(noise=objective.stop_noise) if self.recipe.model.cross == "monotone" else None
         states = decode_batch(self.module, batch, drawn, delays)
         if objective.r_drop:
-            again = decode_batch(self.module, batch, drawn, delays and Delays(noise=delays.noise))
+            again = decode_batch(self.module, batch, drawn, delays and MonotonicPass(noise=delays.noise))
             loss = self.r_drop(self.module, (states, again), *labels, objective.r_drop)
         else:
             loss = self.cross_entropy(self.module, states, *labels)

@@ -12,7 +12,7 @@ from whilst.data.dataset import Dataset
 from whilst.decoding.batched import translate
 from whilst.evaluation.metrics import paper_bleu
 from whilst.model.forward import decode_batch
-from whilst.model.monotonic_attention import Delays
+from whilst.model.monotonic_attention import MonotonicPass
 from whilst.model.transformer import Translator
 from whilst.policy import Policy
 from whilst.policy.full import Full
@@ -63,10 +63,10 @@ def validate(model: Translator, recipe: Recipe, dataset: Dataset) -> Validation:
     for batch in batches_by_length(split, recipe.train.batch_tokens):
         batch = batch.to(device)
         seen = draw_reads(model, recipe, batch, random)
-        walk = Delays(live=True)
+        walk = MonotonicPass(hard=True)
         states = decode_batch(model, batch, seen, walk)
         total += cross_entropy(model, states, batch.labels, 0.0)
-        if walk.layers:
+        if walk.delays:
             total += latency_cost(recipe.objective, batch, walk)
         tokens += batch.target_tokens
     bleu = None

@@ -30,7 +30,7 @@ from whilst.decoding.reference import translate_recomputed
 from whilst.evaluation.evaluate import choose, with_precision, with_settings
 from whilst.model.agent import Agent
 from whilst.model.checkpoint import load_run
-from whilst.model.run_folder import home
+from whilst.model.run_folder import model_folder
 from whilst.model.transformer import Translator
 from whilst.policy.wait_k import WaitK
 from whilst.research.bench.kernels import profiled, show_kernels
@@ -228,7 +228,7 @@ def run_bench(
     """Decode the run's test text under a policy: all of it together, and some sentences one by one."""
     device = pick_device(name)
     overrides = [*overrides, f"evaluate.precision={texts.precision}"]
-    trained = with_settings(load_run(home(run, policy), device), overrides)
+    trained = with_settings(load_run(model_folder(run, policy), device), overrides)
     settings = with_precision(trained, trained.recipe.evaluate).recipe.evaluate
     split = Dataset.open(Path(trained.recipe.data.dataset)).split(settings.split)
     chosen, limits = choose(policy, trained, settings, split), settings.limits
