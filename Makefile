@@ -83,7 +83,7 @@ $(VENV)/simuleval/.ready: $(SIMULEVAL_PINS) $(READY)
 	@$(PIP) --no-deps --target $(VENV)/simuleval -r $(SIMULEVAL_PINS)
 	@touch $@
 
-$(DOCS)/.ready: requirements/docs.txt $(READY)
+$(DOCS)/.ready: requirements/docs.txt $(LIGHT)
 	@echo "whilst: installing MkDocs into $(DOCS)"
 	@rm -rf $(DOCS)
 	@$(PYTHON) -m venv $(DOCS)
