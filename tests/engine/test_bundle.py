@@ -1,9 +1,6 @@
 """Bundles: small, whole, the same words as their run, and found by their names."""
 
 import shutil
-import subprocess
-import sys
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -21,8 +18,6 @@ from whilst.engine.bundle import bundle
 from whilst.live import loading
 from whilst.model.checkpoint import load_run, save_tensors
 from whilst.model.run_folder import AGENT, BUNDLE, check_bundle
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -136,18 +131,3 @@ def test_other_folders_stay_as_they_are(run: Path, tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("mine")
     with pytest.raises(UserError, match="no earlier bundle"):
         bundle(run, tmp_path)
-
-
-def test_models_go_with_the_package(made: Path, tmp_path: Path) -> None:
-    """A wheel holds them, and what is installed from it knows them."""
-    copy = tmp_path / "project"
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        copy.mkdir(exist_ok=True)
-        shutil.copy(ROOT / name, copy)
-    shutil.copytree(ROOT / "whilst", copy / "whilst", ignore=shutil.ignore_patterns("__pycache__", "models"))
-    shutil.copytree(made, copy / "whilst" / "models" / "a-b")
-    options = "-q", "--no-deps", "--no-build-isolation", "-w", str(tmp_path)
-    subprocess.run([sys.executable, "-m", "pip", "wheel", *options, str(copy)], check=True, capture_output=True)
-    (wheel,) = tmp_path.glob("*.whl")
-    wanted = {path.relative_to(made.parent).as_posix() for path in made.rglob("*") if path.is_file()}
-    assert {f"whilst/models/{name}" for name in wanted} <= set(zipfile.ZipFile(wheel).namelist())
