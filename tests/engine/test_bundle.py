@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tests.cli.test_commands import whilst
-from tests.engine.test_export import make_lively
+from tests.helpers.random_runs import make_varied_run
 from tests.helpers.runs import CPU, tensors
 from whilst.core.errors import UserError
 from whilst.core.files import read_json, write_json
@@ -22,7 +22,7 @@ from whilst.model.run_folder import AGENT, BUNDLE, check_bundle
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory, toy_data: Data, toy_dataset: Dataset) -> Path:
-    return make_lively(tmp_path_factory.mktemp("bundle") / "run", toy_data, toy_dataset)
+    return make_varied_run(tmp_path_factory.mktemp("bundle") / "run", toy_data, toy_dataset)
 
 
 @pytest.fixture

@@ -6,55 +6,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
-from tests.conftest import make_model
-from tests.helpers.runs import call, short_recipe
-from tests.policy.test_learnt import learnt
+from tests.cli.test_commands import whilst
+from tests.helpers.random_runs import make_run
+from tests.helpers.runs import CPU
 from whilst.core.errors import UserError
 from whilst.core.files import read_json, write_json
-from whilst.core.settings import Agent as OfAgent
-from whilst.core.settings import Data, Model, Objective, Search
+from whilst.core.settings import Data, Model
 from whilst.data.dataset import Dataset
 from whilst.engine.export import export, make_engine
 from whilst.engine.runtime import MANIFEST, EngineSession, load_exported
-from whilst.model.agent import Agent
-from whilst.model.checkpoint import load_run, save_tensors, write_run
-from whilst.model.run_folder import AGENT
-from whilst.model.transformer import Translator
-
-CPU = torch.device("cpu")
-
-
-def make_run(folder: Path, data: Data, dataset: Dataset, model: Model | None = None, agent: bool = True) -> Path:
-    """A run with random weights."""
-    recipe = short_recipe(data, folder)
-    if model is not None:
-        objective = {"bidirectional": "full", "monotone": "mma"}[
-            "monotone" if model.cross == "monotone" else model.encoder
-        ]
-        recipe = replace(recipe, model=model, objective=Objective(name=objective))  # type: ignore[arg-type]
-    recipe = replace(recipe, agent=OfAgent(hidden=8))
-    torch.manual_seed(1)
-    translator = Translator(recipe.model, len(dataset.source), len(dataset.target))
-    write_run(folder, recipe, dataset.source, dataset.target)
-    save_tensors(folder / "model.safetensors", translator.state_dict(), {})
-    if agent:
-        write_run(folder / AGENT, recipe, dataset.source, dataset.target)
-        made = Agent(recipe.agent, recipe.model.width, recipe.latencies)
-        save_tensors(folder / AGENT / "model.safetensors", made.state_dict(), {})
-    return folder
-
-
-def make_lively(folder: Path, data: Data, dataset: Dataset) -> Path:
-    """A run with random weights whose words depend on the source, and whose agent of two latencies cares."""
-    recipe = replace(short_recipe(data, folder), search=Search(intervals=((1, 4), (3, 6))), agent=OfAgent(hidden=8))
-    model = make_model(recipe.model, (len(dataset.source), len(dataset.target)), seed=3)
-    agent = learnt(model, recipe.agent).agent
-    for place, module in ((folder, model), (folder / AGENT, agent)):
-        write_run(place, recipe, dataset.source, dataset.target)
-        save_tensors(place / "model.safetensors", module.float().state_dict(), {})
-    return folder
+from whilst.model.checkpoint import load_run
 
 
 @pytest.fixture(scope="module")
@@ -91,12 +53,11 @@ def test_the_folder_translates_by_itself(run: Path, exported: Path, precision: s
     assert read_json(exported / MANIFEST)["weights"] == trained.checksum
 
 
-@pytest.mark.slow
 def test_the_command_says_where_it_lies_and_may_be_repeated(run: Path, tmp_path: Path) -> None:
     for _ in range(2):
-        done = call("export", run, tmp_path / "out")
-        assert (done.returncode, done.stdout) == (0, "")
-        assert done.stderr.startswith(f"{tmp_path / 'out'}: ")
+        done = whilst("export", run, tmp_path / "out")
+        assert (done.code, done.out) == (0, "")
+        assert done.err.startswith(f"{tmp_path / 'out'}: ")
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
     load_exported(tmp_path / "out")
 
@@ -125,11 +86,10 @@ def test_what_cannot_be_exported_is_one_line(
         chosen = replace(chosen, encoder=kind) if kind == "bidirectional" else replace(chosen, cross=kind)  # type: ignore[arg-type]
         source = make_run(tmp_path / "run", toy_data, toy_dataset, chosen, agent=False)
     before = sorted(tmp_path.rglob("*"))
-    done = call("export", source, out)
-    assert done.returncode == 2
-    assert done.stderr.startswith("whilst: ")
-    assert done.stderr.count("\n") == 1
-    assert "Traceback" not in done.stderr
+    done = whilst("export", source, out)
+    assert done.code == 2
+    assert done.err.startswith("whilst: ")
+    assert done.err.count("\n") == 1
     assert sorted(tmp_path.rglob("*")) == before
 
 

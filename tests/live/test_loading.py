@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.test_commands import whilst
-from tests.engine.test_export import make_lively, make_run
+from tests.helpers.random_runs import make_run, make_varied_run
 from tests.helpers.runs import ENVIRONMENT, command
 from whilst.core.errors import UserError
 from whilst.core.policy_spec import PolicySpec
@@ -42,7 +42,7 @@ main()
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory, toy_data: Data, toy_dataset: Dataset) -> Path:
-    return make_lively(tmp_path_factory.mktemp("loading") / "run", toy_data, toy_dataset)
+    return make_varied_run(tmp_path_factory.mktemp("loading") / "run", toy_data, toy_dataset)
 
 
 @pytest.fixture(scope="module")
