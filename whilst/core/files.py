@@ -7,6 +7,7 @@ import io
 import json
 import lzma
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO, cast
@@ -42,6 +43,28 @@ def writing(path: Path) -> Iterator[Path]:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def writing_folder(path: Path) -> Iterator[Path]:
+    """Yield a new folder beside `path`, which replaces it on success and is removed on failure."""
+    path = path.resolve()
+    new, old = (path.with_name(f".{path.name}.{os.getpid()}.{what}") for what in ("new", "old"))
+    shutil.rmtree(new, ignore_errors=True)  # of a killed process with our number
+    new.mkdir(parents=True)
+    try:
+        yield new
+        if path.exists():
+            path.rename(old)  # a folder with files in it cannot be replaced
+        try:
+            new.rename(path)
+        except BaseException:
+            if old.exists():
+                old.rename(path)
+            raise
+        shutil.rmtree(old, ignore_errors=True)
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
 
 
 @contextlib.contextmanager

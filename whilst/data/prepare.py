@@ -5,8 +5,6 @@ The folder appears whole or not at all: it is built beside its place and renamed
 
 import dataclasses
 import json
-import os
-import shutil
 from array import array
 from collections import Counter
 from pathlib import Path
@@ -19,7 +17,7 @@ from whilst import __version__
 from whilst.core.config import to_table
 from whilst.core.console import console, progress_bar
 from whilst.core.errors import UserError
-from whilst.core.files import sha256, sha256_lines, write_json, writing_text
+from whilst.core.files import sha256, sha256_lines, write_json, writing_folder, writing_text
 from whilst.core.settings import Data, Role, names_with
 from whilst.data.corpora import Files, folder_of, is_tokenised, locate
 from whilst.data.dataset import FORMAT, MANIFEST, SPLITS, Dataset, TokenSequences, read_manifest
@@ -57,14 +55,8 @@ def prepare(settings: Data, overwrite: bool = False) -> Path:
                 f"{path}: holds a dataset made from other files or settings; "
                 "give data.dataset another name, or add --overwrite"
             )
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    shutil.rmtree(temporary, ignore_errors=True)  # of a killed process with our number
-    temporary.mkdir(parents=True)
-    try:
-        manifest = _build(temporary, files, settings, inputs)
-        _replace(temporary, path)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+    with writing_folder(path) as folder:
+        manifest = _build(folder, files, settings, inputs)
     console.print(_table(manifest))
     _say(f"dataset: {path}")
     _say(f"checksum: {Dataset.open(path).checksum}")
@@ -90,15 +82,6 @@ def _same(path: Path, settings: Data, inputs: dict[str, Any]) -> bool:
         _content(Data()) | manifest["settings"] == _content(settings)
         and {name: entry["sha256"] for name, entry in manifest["inputs"].items()} == sums
     )
-
-
-def _replace(temporary: Path, path: Path) -> None:
-    """Give the finished folder its name; an old dataset leaves only once the new one can take its place."""
-    old = path.with_name(f".{path.name}.{os.getpid()}.old")
-    if path.exists():
-        path.rename(old)
-    temporary.rename(path)
-    shutil.rmtree(old, ignore_errors=True)
 
 
 def _checksums(files: Files, settings: Data) -> dict[str, Any]:

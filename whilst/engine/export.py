@@ -12,7 +12,6 @@ Each graph is there in fp32, in int8 (weights of 8 bits), or in both.
 """
 
 import contextlib
-import os
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
@@ -26,9 +25,10 @@ from safetensors.numpy import save
 import whilst
 from whilst.core.config import to_table
 from whilst.core.errors import UserError
-from whilst.core.files import read_json, sha256, write_json
+from whilst.core.files import read_json, sha256, write_json, writing_folder
 from whilst.core.settings import MAX_POSITIONS
 from whilst.engine.buffers import Floats
+from whilst.engine.engine_cache import SHIPPED
 from whilst.engine.graphs import floats, make_graphs
 from whilst.engine.runtime import (
     FORMAT,
@@ -49,42 +49,22 @@ from whilst.model.transformer import Translator
 
 @contextlib.contextmanager
 def replacing(folder: Path, manifest: str) -> Iterator[Path]:
-    """Yield a new folder beside `folder` that takes its name on success and is removed on failure.
+    """As `writing_folder`, of a folder that is empty or has this manifest.
 
-    The old one must be empty or have this manifest. Files that the manifest does not list, such as evaluations, are
-    moved into the new folder.
+    Files that the manifest does not list, such as evaluations, stay.
     """
     occupied = folder.is_file() or (folder.is_dir() and any(folder.iterdir()))
     if occupied and not (folder / manifest).is_file():
         what = {MANIFEST: "export", BUNDLE: "bundle"}[manifest]
         raise UserError(f"{folder}: is there already and is no earlier {what}; name another folder")
-    folder = folder.resolve()
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    new, old = (folder.with_name(f".{folder.name}.{os.getpid()}.{what}") for what in ("new", "old"))
-    new.mkdir()
-    try:
-        yield new
-        if folder.exists():
-            folder.rename(old)  # a folder with files in it cannot be replaced
-        try:
-            new.rename(folder)
-        except BaseException:
-            old.rename(folder)
-            raise
-        for path in other_files(old, manifest):
-            if not (folder / path.name).exists():
-                path.rename(folder / path.name)
-        shutil.rmtree(old, ignore_errors=True)
-    finally:
-        shutil.rmtree(new, ignore_errors=True)
-
-
-def other_files(folder: Path, manifest: str) -> list[Path]:
-    """What lies in an export or a bundle and is not part of it; all of it if the manifest is damaged."""
-    own = {manifest}
-    with contextlib.suppress(UserError, AttributeError):
+    own = {manifest, SHIPPED}
+    with contextlib.suppress(UserError, AttributeError):  # no manifest, or a damaged one: all files are kept
         own |= {Path(file).parts[0] for file in read_json(folder / manifest).get("files", {})}
-    return [path for path in folder.iterdir() if path.name not in own] if folder.is_dir() else []
+    with writing_folder(folder) as new:
+        yield new
+        for path in folder.iterdir() if folder.is_dir() else ():
+            if path.name not in own and not (new / path.name).exists():
+                shutil.copytree(path, new / path.name) if path.is_dir() else shutil.copy2(path, new)
 
 
 def make_tables(model: Translator) -> dict[str, Floats]:
