@@ -41,7 +41,7 @@ def evaluate(
         reference_sha256=sha256_lines(CLEAN[1]),
         settings=to_table(Recipe(data=data)),
         model_sha256="0" * 64,
-        command="whilst evaluate recipes/toy.toml",
+        command="whilst evaluate recipes/toy/bs-simt.toml",
         seconds=1.5,
         device="cpu",
         versions={"whilst": "0"},

@@ -26,8 +26,9 @@ def keep(
     stage: int = 0,
     seed: int = 1,
 ) -> Path:
-    """The record and trace of an evaluation that never took place, by a real recipe."""
-    made = override(stages(load_recipe(RECIPES / f"{recipe}.toml", []))[stage], list(sets))
+    """The record and trace of an evaluation that never took place, by a recipe (of a folder: bs-simt.toml)."""
+    path = RECIPES / recipe / "bs-simt.toml" if (RECIPES / recipe).is_dir() else RECIPES / f"{recipe}.toml"
+    made = override(stages(load_recipe(path, []))[stage], list(sets))
     made = dataclasses.replace(made, train=dataclasses.replace(made.train, seed=seed))
     data = made.data
     pair = (data.corpus or Path(data.dataset).name).removesuffix(f".{data.source}-{data.target}")

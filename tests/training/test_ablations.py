@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.runs import CPU, LAST, whole_recipe, write_toml
-from whilst.core.config import load_recipe, to_table
+from whilst.core.config import load_recipe, load_sweep, to_table
 from whilst.core.errors import UserError
 from whilst.core.settings import Data, Evaluate, Recipe, Search
 from whilst.data.prepare import prepare
@@ -22,18 +22,17 @@ from whilst.training.stages import for_each_interval, in_order, stages
 from whilst.training.train import train_all
 
 ROOT = Path(__file__).parents[2]
-ABLATIONS = sorted((ROOT / "recipes/ablations").glob("*.toml"))
+RECIPES = ROOT / "recipes"
 # What the paper varies (its tables 1, 2, 4, 5 and 6), and what each recipe may therefore change.
 CHANGES = {
-    "default": set(),
     "interval-3": {"search.intervals"},
     "interval-7": {"search.intervals"},
-    "agent-ground-truth": {"agent.reference"},
-    "condition-ground-truth": {"search.condition"},
+    "agent-reference": {"agent.reference"},
+    "condition": {"search.condition"},
     "base-full": {"objective.name", "train.validate_k", "train.keep"},
     "base-none": {f"search.train.{name}" for name in ("steps", "lr", "warmup", "validate_every", "save_every")},
-    "agent-gru": {"agent.kind"},
-    "agent-linear": {"agent.kind"},
+    "agent-kind/gru": {"agent.kind"},
+    "agent-kind/linear": {"agent.kind"},
 }
 
 
@@ -46,43 +45,30 @@ def flat(table: dict[str, object], where: str = "") -> dict[str, object]:
 
 @pytest.fixture(scope="module", params=["german.de-en", "iwslt14.de-en"])
 def ablations(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Recipe]:
-    """Those of the repository, and those that the document's commands make for the paper's text."""
-    files = ABLATIONS
-    if request.param != "german.de-en":
-        folder = tmp_path_factory.mktemp("copy")
-        shutil.copytree(ROOT / "recipes", folder / "recipes")
+    """By run folder: those of the repository, and those that the document's commands make for the paper's text."""
+    folder, pair = RECIPES, request.param
+    if pair != "german.de-en":
+        folder = tmp_path_factory.mktemp("copy") / "recipes"
+        shutil.copytree(RECIPES, folder)
         text = (ROOT / "docs/configuration.md").read_text(encoding="utf-8")
         for line in re.findall(r"^    ((?:cp|sed) .*)", text, re.MULTILINE):
-            subprocess.run(line, shell=True, cwd=folder, check=True)
-        files = sorted((folder / "recipes/ablations.iwslt14").glob("*.toml"))
-    recipes = {path.stem: load_recipe(path, []) for path in files}
-    assert {recipe.data.dataset for recipe in recipes.values()} == {recipes["default"].data.dataset}
-    assert recipes["default"] == load_recipe(ROOT / f"recipes/{request.param}.toml", [])
-    return recipes
+            subprocess.run(line, shell=True, cwd=folder.parent, check=True)
+    default = load_recipe(folder / pair / "bs-simt.toml", [])
+    recipes = [run for path in sorted((folder / pair / "ablations").glob("*.toml")) for run in load_sweep(path, [])]
+    assert {recipe.data.dataset for recipe in recipes} == {default.data.dataset}
+    return {"default": default} | {recipe.run.removeprefix(f"runs/{pair}.ablations/"): recipe for recipe in recipes}
 
 
 def test_every_ablation_of_the_paper_has_a_recipe_that_changes_nothing_else(ablations: dict[str, Recipe]) -> None:
-    assert set(ablations) == set(CHANGES)
+    assert set(ablations) == {"default", *CHANGES}
     default = flat(to_table(ablations["default"]))
-    for stem, recipe in ablations.items():
-        own = flat(to_table(recipe))
+    for stem in CHANGES:
+        own = flat(to_table(ablations[stem]))
         changed = {name for name in own if own[name] != default[name]} - {"run", "start", "stages"}
         kept = {"train.keep"} if default["train.keep"] == own["train.keep"] else set()
         assert changed - {"evaluate.policies"} == CHANGES[stem] - kept, stem
     full = ablations["base-full"].train
     assert (full.validate_k, full.keep) == (0, "loss"), "wait-5 says nothing about a model that reads all first"
-
-
-def test_the_copies_for_another_text_have_folders_of_their_own(ablations: dict[str, Recipe]) -> None:
-    german = {load_recipe(path, []).run for path in ABLATIONS}
-    assert {recipe.run for recipe in ablations.values()} & german in (german, set())
-
-
-def test_a_recipe_under_two_names_is_trained_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    runs: list[str] = []
-    monkeypatch.setattr("whilst.training.train.train", lambda recipe, *_: runs.append(recipe.run))
-    train_all([load_recipe(path, []) for path in (ROOT / "recipes/german.de-en.toml", *ABLATIONS)], CPU)
-    assert sorted(runs) == sorted(load_recipe(path, []).run for path in ABLATIONS)
 
 
 @pytest.mark.parametrize("each", [False, True])
@@ -96,13 +82,12 @@ def test_the_ablations_can_be_trained_in_one_go(ablations: dict[str, Recipe], ea
         for stage in stages(recipe):
             assert stage.start in trained | {""}, f"{stage.run} needs {stage.start}"
             trained.add(stage.run)
-    assert len([name for name in trained if name.endswith("agent")]) == len(CHANGES) * (5 if each else 1)
+    assert len([name for name in trained if name.endswith("agent")]) == len(ablations) * (5 if each else 1)
 
 
 def test_all_recipes_load_and_have_folders_of_their_own() -> None:
-    recipes = [load_recipe(path, []) for path in sorted((ROOT / "recipes").rglob("*.toml"))]
-    runs = [recipe.run for recipe in recipes]
-    assert sorted(run for run in set(runs) if runs.count(run) > 1) == ["runs/german.de-en"]  # ablations/default
+    runs = [recipe.run for path in sorted(RECIPES.rglob("*.toml")) for recipe in load_sweep(path, [])]
+    assert len(set(runs)) == len(runs) > 60
 
 
 def test_the_order_is_that_of_the_starts() -> None:

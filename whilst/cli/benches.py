@@ -27,7 +27,7 @@ def bench_train(
 
         whilst bench train
 
-        whilst bench train recipes/iwslt15.en-vi.toml --steps 100 --set train.batch_tokens=32768
+        whilst bench train recipes/iwslt15.en-vi/bs-simt.toml --steps 100 --set train.batch_tokens=32768
 
         whilst bench train --stage agent --set agent.train.batch_tokens=65536
     """
@@ -53,9 +53,9 @@ def bench_losses(
 
     Examples:
 
-        whilst bench losses recipes/iwslt15.en-vi.toml --set train.batch_tokens=4096 --out losses
+        whilst bench losses recipes/iwslt15.en-vi/bs-simt.toml --set train.batch_tokens=4096 --out losses
 
-        whilst bench losses recipes/iwslt15.en-vi.toml --stage agent
+        whilst bench losses recipes/iwslt15.en-vi/bs-simt.toml --stage agent
     """
     from whilst.research.bench.losses import losses_bench
 

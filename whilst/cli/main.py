@@ -36,9 +36,9 @@ def prepare(
 
     Examples:
 
-        whilst prepare recipes/toy.toml
+        whilst prepare recipes/toy/bs-simt.toml
 
-        whilst prepare recipes/iwslt15.en-vi.toml --set data.folder=~/corpora/iwslt15.en-vi
+        whilst prepare recipes/iwslt15.en-vi/bs-simt.toml --set data.folder=~/corpora/iwslt15.en-vi
 
         whilst prepare mine.toml --set 'data.train=["train.de.gz", "train.en.gz"]' --set data.units=sentencepiece
     """
@@ -50,7 +50,9 @@ def prepare(
 
 @app.command()
 def train(
-    recipes: Annotated[list[Path], typer.Argument(help="TOML files such as recipes/toy.toml.", metavar="RECIPE…")],
+    recipes: Annotated[
+        list[Path], typer.Argument(help="TOML files such as recipes/toy/bs-simt.toml.", metavar="RECIPE…")
+    ],
     set_: Set = [],  # noqa: B006
     device: Device = "auto",
     restart: Annotated[bool, typer.Option("--restart", help="Begin anew instead of going on.")] = False,
@@ -58,6 +60,9 @@ def train(
     each: Annotated[
         bool, typer.Option("--each-interval", help="A model and an agent for each search interval, as RUN/3-7.")
     ] = False,
+    only: Annotated[
+        list[str], typer.Option(help="Of a recipe with a sweep, this run alone, such as 0.4; may be repeated.")
+    ] = [],  # noqa: B006
 ) -> None:
     """Train the stages of a recipe, or go on where training was stopped.
 
@@ -68,20 +73,22 @@ def train(
 
     Examples:
 
-        whilst train recipes/toy.toml
+        whilst train recipes/toy/bs-simt.toml
 
-        whilst train recipes/iwslt15.en-vi.toml --set train.steps=500 --set run=runs/short
+        whilst train recipes/iwslt15.en-vi/bs-simt.toml --set train.steps=500 --set run=runs/short
 
-        whilst train recipes/ablations/*.toml --no-text
+        whilst train recipes/german.de-en/bs-simt.toml recipes/german.de-en/ablations/*.toml --no-text
 
-        torchrun --nproc-per-node 2 -m whilst train recipes/iwslt15.en-vi.toml --set train.accumulate=2
+        whilst train recipes/iwslt15.en-vi/mma.toml --only 0.2 --only 0.4
+
+        torchrun --nproc-per-node 2 -m whilst train recipes/iwslt15.en-vi/bs-simt.toml --set train.accumulate=2
     """
-    from whilst.core.config import load_recipe
+    from whilst.core.config import load_sweep
     from whilst.core.distributed import pick_device
     from whilst.training.stages import for_each_interval
     from whilst.training.train import train_all
 
-    loaded = [load_recipe(recipe, set_) for recipe in recipes]
+    loaded = [run for recipe in recipes for run in load_sweep(recipe, set_, only)]
     if each:
         loaded = [part for recipe in loaded for part in for_each_interval(recipe)]
     train_all(loaded, pick_device(device), restart, text)

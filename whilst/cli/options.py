@@ -5,7 +5,9 @@ from typing import Annotated
 
 import typer
 
-RecipeFile = Annotated[Path, typer.Argument(help="Recipe, a TOML file such as recipes/toy.toml.", metavar="RECIPE")]
+RecipeFile = Annotated[
+    Path, typer.Argument(help="Recipe, a TOML file such as recipes/toy/bs-simt.toml.", metavar="RECIPE")
+]
 Run = Annotated[Path, typer.Argument(help="Folder of a trained model, as `whilst train` makes it.", metavar="RUN")]
 Set = Annotated[
     list[str], typer.Option("--set", help="Change a setting, such as train.steps=100. Repeatable.", metavar="A.B=C")

@@ -104,7 +104,7 @@ def _show(recipe: Recipe, run: Path) -> None:
         f"models              {run}/ (multi-path), {run}/search/ (fine-tuned, with agent/)\n"
         f"traces and scores   {run}/evaluations/, {run}/search/evaluations/\n"
         f"table and curve     {run}/report/report.md, curve.png, curve.svg\n"
-        "settings            recipes/toy.toml\n"
+        "settings            recipes/toy/bs-simt.toml\n"
         f"translate yourself\n  .venv/bin/whilst translate {run}/search {_corpus(recipe)}/test.src"
         f" --policy {_policies(recipe)[0]} --show",
         markup=False,

@@ -5,9 +5,12 @@ Works for any frozen dataclass of plain fields; the fields themselves are in set
 
 import dataclasses
 import difflib
+import json
+import re
 import tomllib
 import types
 import typing
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,6 +24,7 @@ SEEDED = "search.train.seed", "agent.train.seed"  # follow train.seed unless the
 def load_recipe(path: Path, overrides: list[str]) -> Recipe:
     """Read a recipe file, merged over its `base`, and apply `a.b=c` overrides."""
     table = _read_table(path)
+    table.pop("sweep", None)
     try:
         recipe = build(Recipe, table)
     except UserError as error:
@@ -28,6 +32,39 @@ def load_recipe(path: Path, overrides: list[str]) -> Recipe:
     recipe = override(recipe, overrides)
     given = {item.partition("=")[0].strip() for item in overrides} | flat(table).keys()
     return override(recipe, [f"{name}={recipe.train.seed}" for name in SEEDED if name not in given])
+
+
+def load_sweep(path: Path, overrides: list[str], only: Sequence[str] = ()) -> list[Recipe]:
+    """One recipe for each point of its `[sweep]`, trained in RUN/VALUE; without a sweep the recipe itself.
+
+    The lists of a sweep have one length and are read side by side; the first one names the folders. `only`: the
+    folders of the runs that are wanted, if not all.
+    """
+    recipe, sweep = load_recipe(path, overrides), _read_table(path).get("sweep", {})
+    if not sweep:
+        return [recipe]
+    if not isinstance(sweep, dict) or not all(isinstance(values, list) and values for values in sweep.values()):
+        raise UserError(f'{path}: [sweep]: write it as "section.key" = [VALUE, …]')
+    if len({len(values) for values in sweep.values()}) > 1:
+        raise UserError(f"{path}: [sweep]: the lists must have one length")
+    if given := sorted(sweep.keys() & {item.partition("=")[0].strip() for item in overrides}):
+        raise UserError(f"--set {given[0]}: {path} has several values of it in [sweep]; choose one with --only")
+    names = [str(value) for value in next(iter(sweep.values()))]
+    for name in names:
+        if names.count(name) > 1 or not re.fullmatch(r"[\w.-]*\w", name):
+            raise UserError(f"{path}: [sweep]: the first list names the folders, and {name} cannot be one")
+    if unknown := [name for name in only if name not in names]:
+        raise UserError(f"--only {unknown[0]}: {path} has the runs {', '.join(names)}")
+    points = dict(zip(names, zip(*sweep.values(), strict=True), strict=True))
+    return [
+        load_recipe(path, [*overrides, *_overrides(sweep, points[name]), f"run={recipe.run}/{name}"])
+        for name in only or names
+    ]
+
+
+def _overrides(keys: Iterable[str], values: Iterable[Any]) -> list[str]:
+    """As `--set` takes them: TOML writes numbers, texts, truth values and lists as JSON does."""
+    return [f"{key}={json.dumps(value)}" for key, value in zip(keys, values, strict=True)]
 
 
 def _read_table(path: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:

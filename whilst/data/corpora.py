@@ -95,7 +95,7 @@ def _iwslt14(settings: Data) -> Files:
             # Its results would carry the name of the whole text.
             raise UserError(
                 f"{folder}: train.partial is only a part of iwslt14; name its files in data.train, data.valid "
-                'and data.test, set data.corpus="" and another data.dataset, as recipes/german.de-en.toml does'
+                'and data.test, set data.corpus="" and another data.dataset, as in recipes/german.de-en'
             )
         return _files(settings, folder, "train", "valid", "test")
     if not settings.folder:

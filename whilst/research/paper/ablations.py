@@ -46,7 +46,7 @@ def ablation(name: str, shelf: Shelf) -> list[Block]:
         if not group:
             rows += _rows(value, theirs, None, None)
         if key and not any(paper.task(family.pair) == ABLATED for family in group):
-            after += missing(ABLATED, BEST, [point.label for point in theirs], shelf.known, changed)
+            after += missing(ABLATED, BEST, [point.label for point in theirs], changed)
     texts = [Column(heading, is_text=True) for heading in (feature, "interval", "our pair")]
     headings = ("paper AL", "paper BLEU", "our AL", "our BLEU", "seeds")
     compared = ("paper over default", "ours over default", "difference to the paper")
@@ -103,7 +103,7 @@ def oracle_table(shelf: Shelf) -> list[Block]:
             after.append(shelf.show(family, f"{name} on {family.pair}"))
         if theirs and not group:
             rows += _oracle_rows(task, theirs, None, None)
-            after += missing(task, ORACLE, [point.label for point in theirs], shelf.known)
+            after += missing(task, ORACLE, [point.label for point in theirs])
     texts = [Column(name, is_text=True) for name in ("pair", "interval")]
     headings = []
     for whose in ("paper", "our"):

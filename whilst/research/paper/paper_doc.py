@@ -1,7 +1,6 @@
 """The `paper` command: all tables and figures of the BS-SiMT paper in its order, its numbers and ours side by side.
 
-Reads the kept results and the recipes, writes paper.md, paper.html and the figures. No number in it is typed in;
-what was not run is said to be, with the commands that would run it.
+Reads the kept results and the recipes, writes paper.md, paper.html and the figures. No number in it is typed in.
 """
 
 from collections.abc import Callable, Sequence
@@ -91,7 +90,7 @@ def _section(name: str, results: Path, shelf: Shelf) -> Sequence[Block]:
         return [Text(about), *ablation(name, shelf)]
     makers: dict[str, Callable[[], Sequence[Block]]] = {
         "Figure 1": lambda: analysis(read_studies(results)[0], shelf),
-        "Figure 2": lambda: example(shelf),
+        "Figure 2": example,
         "Figure 3": lambda: agent(shelf),
         "Figure 4": lambda: _figure(shelf),
         "Figure 5": lambda: sufficiency(read_studies(results)[1], shelf),

@@ -3,7 +3,6 @@
 Nothing here is known beforehand: a recipe is found by its settings, and so is the one that makes a system.
 """
 
-import functools
 import json
 import os
 import shlex
@@ -12,25 +11,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from whilst.core.config import build, flat, load_recipe, to_table
-from whilst.core.policy_spec import AGENT_TRANSLATION
+from whilst.core.config import build, flat, load_sweep, to_table
 from whilst.core.settings import Recipe
-from whilst.evaluation import paper_numbers as paper
 from whilst.evaluation.families import (
-    DIAGONAL,
     POINT,
     TRANSLATING,
     Family,
-    agreement_of,
-    changes,
     describe,
     relevant,
 )
 from whilst.evaluation.identity import pair_of
-from whilst.evaluation.paper_numbers import BEST
 from whilst.evaluation.record import Record
-from whilst.research.paper.document import Block, Code, Details, Items, Text
-from whilst.training.stages import in_order, stages
+from whilst.research.paper.document import Block, Details, Items, Text
+from whilst.training.stages import stages
 
 FAR = 12  # a recipe with more differences is another experiment
 ENDING = {"free": "the translation ends", "patient": "it reads on"}
@@ -45,45 +38,14 @@ class Known:
     recipe: Recipe
     base: str  # what its fine-tuning begins with: multi-path, full-sentence, scratch, …
 
-    @property
-    def systems(self) -> dict[str, dict[str, str]]:
-        """The systems that it makes, each with what it changes of the paper's choices."""
-        made: dict[str, dict[str, str]] = {}
-        if "translate" in self.recipe.stages:
-            name = self.recipe.objective.name
-            made["full-sentence" if name == "full" else name] = {}
-            made |= {DIAGONAL: {}} if name == "multi-path" else {}
-        if "agent" in self.recipe.stages:
-            settings = flat(to_table(self.recipe))
-            if self.recipe.agent.labels == "search":
-                own = changes(settings, self.base, self.recipe.search.size)
-                made |= {"bs-simt": own, "bs-simt oracle": own}
-            elif not agreement_of(settings):
-                made[TRANSLATING] = {}
-        return made
-
-    def reaches(self, system: str, label: str) -> bool:
-        """Whether the point of this label is one that its model is trained for."""
-        if system in POINT:
-            table = flat(to_table(self.recipe))
-            return all(str(table[name]) == label for name in POINT[system])
-        if system.startswith(BEST):
-            return label in (f"[{first},{last}]" for first, last in self.recipe.search.intervals)
-        return True
-
-    @functools.cached_property
-    def makes(self) -> list[str]:
-        """The run folders with what it trains."""
-        return [stage.run for stage in stages(self.recipe)]
-
 
 def read_recipes(folder: Path) -> list[Known]:
     """All recipes of a folder, those of its sub-folders last; none if there is no such folder."""
     paths = sorted(folder.rglob("*.toml"), key=lambda path: (len(path.parts), path.name))
-    recipes = {path: load_recipe(path, []) for path in paths}
-    trained = {stage.run: stage.objective.name for recipe in recipes.values() for stage in stages(recipe)}
+    recipes = [(path, recipe) for path in paths for recipe in load_sweep(path, [])]
+    trained = {stage.run: stage.objective.name for _, recipe in recipes for stage in stages(recipe)}
     found = []
-    for path, recipe in recipes.items():
+    for path, recipe in recipes:
         own = "translate" in recipe.stages
         start = recipe.start.removesuffix("/search")
         base = recipe.objective.name if own else trained.get(start, "scratch" if not start else "unknown")
@@ -96,13 +58,6 @@ def nearest(family: Family, known: Sequence[Known]) -> tuple[Known, list[str]] |
     ways = [(item, sets) for item in known if (sets := _from(item, family)) is not None]
     near = [(item, sets) for item, sets in ways if len(sets) <= FAR]
     return min(near, key=lambda way: (len(way[1]), len(way[0].recipe.run)), default=None)
-
-
-def _of_points(family: Family, near: Known, sets: list[str], known: Sequence[Known]) -> list[Known]:
-    """Where each point is a model: those recipes as near as the nearest one that are for these points."""
-    labels = [point.label for point in family.points] if family.system in POINT else []
-    alike = [item for item in known if labels and _from(item, family) == sets]
-    return [item for label in labels for item in alike if item.reaches(family.system, label)] or [near]
 
 
 def _from(item: Known, family: Family) -> list[str] | None:
@@ -153,9 +108,8 @@ def made(name: str, family: Family, known: Sequence[Known], folder: Path) -> Det
     recipe = "recipe: none in this checkout is near; the records have every setting"
     if near is not None:
         with_ = f", with `{' '.join(near[1])}`" if near[1] else ""
-        used = [item.path for item in _of_points(family, *near, known)]
-        files = ", ".join(f"[{path.as_posix()}]({link(path, folder)})" for path in used)
-        recipe = f"recipe: {files}{with_}"
+        path = near[0].path
+        recipe = f"recipe: [{path.as_posix()}]({link(path, folder)}){with_}"
     seeds = sorted({"/".join(map(str, describe(item)[2])) for item in filed})
     machines = sorted({f"{r.device}, torch {r.versions.get('torch', '?')}" for r in records})
     first = records[0]
@@ -197,105 +151,7 @@ def link(path: Path, folder: Path) -> str:
     return Path(os.path.relpath(path, folder)).as_posix()
 
 
-def maker(
-    task: str,
-    system: str,
-    label: str,
-    known: Sequence[Known],
-    changed: dict[str, str] | None = None,
-    text: str = "",
-) -> Known | None:
-    """The recipe that makes a point of a system for one of the paper's tasks.
-
-    If possible on this text, else the paper's own; rather one that is evaluated than one that others go on from.
-    Variants of a recipe have its run's name and something behind it: the shortest is the main one.
-    """
-    makers = [
-        item
-        for item in known
-        if paper.task(pair_of(item.recipe.data)) == task
-        and item.systems.get(system) == (changed or {})
-        and item.reaches(system, label)
-        and with_needed([item], known)
-    ]
-
-    def order(item: Known) -> tuple[bool, bool, bool, int]:
-        recipe, pair = item.recipe, pair_of(item.recipe.data)
-        return pair != (text or task), pair != task, "evaluate" not in recipe.stages, len(recipe.run)
-
-    return min(makers, key=order, default=None)
-
-
-def with_needed(items: Sequence[Known], known: Sequence[Known]) -> list[Known]:
-    """Recipes behind all those that they start or learn from; nothing if one of these has no recipe."""
-    found: list[Known] = []
-    waiting = list(items)
-    while waiting:
-        item = waiting.pop(0)
-        if any(item is other for other in found):
-            continue
-        found.append(item)
-        for run in filter(None, (item.recipe.start, item.recipe.teacher)):
-            # two files may train the same run: rather the one that is there already
-            before = next((other for other in (*items, *found, *known) if run in other.makes), None)
-            if before is None:
-                return []
-            waiting.append(before)
-    of_recipe = {id(item.recipe): item for item in found}
-    return [of_recipe[id(recipe)] for recipe in in_order([item.recipe for item in found])]
-
-
-def training(items: Sequence[Known], known: Sequence[Known]) -> list[str]:
-    """The commands that train recipes and whatever they need, in a folder where nothing is trained yet."""
-    recipes = with_needed(items, known)
-    datasets: dict[str, str] = {}
-    for item in recipes:
-        datasets.setdefault(item.recipe.data.dataset, f"whilst prepare {item.path.as_posix()}")
-    return [*datasets.values(), " ".join(["whilst train", *(item.path.as_posix() for item in recipes)])]
-
-
-def missing(
-    task: str,
-    system: str,
-    labels: Sequence[str],
-    known: Sequence[Known],
-    changed: dict[str, str] | None = None,
-    text: str = "",
-) -> list[Block]:
-    """The commands that would make these points of a system, or of a BS-SiMT that changes something."""
-    changed = changed or {}
-    makers = {label: maker(task, system, label, known, changed, text) for label in labels}
-    named = " ".join([system, *(f"with {name} {value}" for name, value in changed.items())])
-    blocks: list[Block] = []
-    if nobody := [label for label, item in makers.items() if item is None]:
-        what = f"{named} {', '.join(nobody)}".strip()
-        blocks.append(Text(f"Not run: {what}. No recipe in this checkout makes it for {task}."))
-    points = {label: item for label, item in makers.items() if item is not None}
-    if points:
-        what = f"{named} {', '.join(points)}".strip()
-        lines = [*training(list(points.values()), known), *_evaluating(system, points, changed)]
-        blocks.append(Details(f"Not run: {what}. What would run it", [Code(lines)]))
-    return blocks
-
-
-def _evaluating(system: str, points: dict[str, Known], changed: dict[str, str]) -> list[str]:
-    """A command for each run, with all of its points."""
-    policies: dict[tuple[str, str], list[str]] = {}
-    for label, item in points.items():
-        change = "".join(f"-{name}-{value}" for name, value in changed.items())
-        out = f"results/{pair_of(item.recipe.data)}/{_folder(system)}{change}"
-        own = f"/{label}" if system in POINT else ""
-        policies.setdefault((item.recipe.run, out + own), []).append(f"--policy {policy_of(system, label)}")
-    return [f"whilst evaluate {run} {' '.join(own)} --no-text --out {out}" for (run, out), own in policies.items()]
-
-
-def _folder(system: str) -> str:
-    return "diagonal" if system == DIAGONAL else system.removesuffix(" oracle")
-
-
-def policy_of(system: str, label: str) -> str:
-    fixed = {"full-sentence": "full", "mma": "mma", "translation-based": AGENT_TRANSLATION.name}
-    if system in fixed:
-        return fixed[system]
-    kinds = {BEST: "agent", f"{BEST} oracle": "oracle", DIAGONAL: "diagonal"}
-    return f"{kinds.get(system, 'wait')}-{label.strip('[').partition(',')[0]}"
+def missing(task: str, system: str, labels: Sequence[str], changed: dict[str, str] | None = None) -> list[Block]:
+    """What has no record, if anything."""
+    named = " ".join([system, *(f"with {name} {value}" for name, value in (changed or {}).items())])
+    return [Text(f"Not run on {task}: {named} {', '.join(labels)}".rstrip() + ".")] if labels else []

@@ -4,7 +4,7 @@ What the studies found is read from the JSON that `whilst analyse` and `whilst s
 among the results, and their pictures from beside it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,16 +13,13 @@ from whilst.core.config import build
 from whilst.core.files import read_json
 from whilst.core.settings import Recipe, Train
 from whilst.evaluation import paper_numbers as paper
-from whilst.evaluation.identity import pair_of
 from whilst.evaluation.paper_numbers import BEST, ORACLE
 from whilst.evaluation.tables import NONE, Column, Grid
 from whilst.research.paper.document import Block, Code, Details, Items, Picture, Table, Text
-from whilst.research.paper.provenance import Known, link, maker, policy_of, training
+from whilst.research.paper.provenance import link
 from whilst.research.paper.shelf import Shelf, text_of
 from whilst.training.optim import preset_of
-from whilst.training.stages import stages
 
-COVERING = (ORACLE, "wait-k", "mma")  # the systems of the paper's figure of sufficiency
 SHARES = (0.25, 0.5, 0.75, 1.0)
 # Columns of a sufficiency's points; those measured before there were labels have none.
 FIELDS = {"pair": "pair", "system": "system", "policy": "policy", "point": "label"}
@@ -63,7 +60,7 @@ def analysis(studies: Sequence[Study], shelf: Shelf) -> list[Block]:
         ),
     ]
     if not any(paper.task(study.found["pair"]) == facts["task"] for study in studies):
-        blocks.append(_not_run(facts["task"], {"multi-path": [""]}, "whilst analyse", "", shelf))
+        blocks.append(Text(f"Not run on {facts['task']}. `whilst analyse RUN` makes it."))
     for study in studies:
         found = study.found
         bucket = found["bucket"]
@@ -74,27 +71,6 @@ def analysis(studies: Sequence[Study], shelf: Shelf) -> list[Block]:
         columns = [Column("target", is_text=True), *(Column(f"{share:.0%} read") for share in SHARES)]
         blocks += [Text(about), *_picture(study, folder, about), Table(Grid(columns, rows)), _origin(study, folder)]
     return blocks
-
-
-def _not_run(task: str, systems: Mapping[str, Sequence[str]], command: str, arguments: str, shelf: Shelf) -> Block:
-    """A study of models for these points of these systems: all on one text, if possible the paper's."""
-    makers = _on_one_text(task, systems, shelf.known)
-    if not makers:
-        return Text(f"Not run: {task}. No recipe in this checkout makes a model for it.")
-    runs = " ".join(dict.fromkeys(item.recipe.run for item in makers))
-    out = f"results/{pair_of(makers[0].recipe.data)}"
-    lines = [*training(makers, shelf.known), f"{command} {runs}{arguments} --out {out}"]
-    return Details(f"Not run: {task}. What would run it", [Code(lines)])
-
-
-def _on_one_text(task: str, systems: Mapping[str, Sequence[str]], known: Sequence[Known]) -> list[Known]:
-    pairs = dict.fromkeys(pair_of(item.recipe.data) for item in known)
-    for pair in sorted(pairs, key=lambda pair: pair != task):
-        own = [item for item in known if pair_of(item.recipe.data) == pair]
-        makers = [maker(task, system, label, own) for system, labels in systems.items() for label in labels]
-        if None not in makers:
-            return [item for item in makers if item is not None]
-    return []
 
 
 def _at(shares: Sequence[float], values: Sequence[float]) -> list[str]:
@@ -127,7 +103,7 @@ def sufficiency(studies: Sequence[Study], shelf: Shelf) -> list[Block]:
     folder = shelf.folder
     facts = paper.facts()["sufficiency"]
     share, lowest = facts["oracle at low latency"], paper.curve(facts["task"], ORACLE)[0].label
-    policy = policy_of(ORACLE, lowest)
+    policy = f"oracle-{lowest.strip('[').partition(',')[0]}"
     blocks: list[Block] = [
         Text(
             f"The paper ({facts['task']}, RWTH alignments): the oracle covers {share:.0%} of the aligned source at"
@@ -136,9 +112,7 @@ def sufficiency(studies: Sequence[Study], shelf: Shelf) -> list[Block]:
     ]
     done = {paper.task(point["pair"]) for study in studies for point in study.found["points"]}
     if facts["task"] not in done:
-        files = " --source test.de --reference test.en --alignment alignment.talp"
-        systems = {name: [point.label for point in paper.curve(facts["task"], name)] for name in COVERING}
-        blocks.append(_not_run(facts["task"], systems, "whilst sufficiency", files, shelf))
+        blocks.append(Text(f"Not run on {facts['task']}. `whilst sufficiency RUN…` makes it."))
     for study in studies:
         points = sorted(study.found["points"], key=lambda point: (point["system"], point["al"]))
         rows = [
@@ -157,16 +131,12 @@ def sufficiency(studies: Sequence[Study], shelf: Shelf) -> list[Block]:
     return blocks
 
 
-def example(shelf: Shelf) -> list[Block]:
-    """Figure 2: with the main system of the first task that has a recipe."""
-    about = Text("A drawing of the search for one sentence, without numbers. Any sentence and run can be drawn.")
-    points = [(task, paper.curve(task, BEST)[0].label) for task in paper.pairs()]
-    makers = [item for task, label in points if (item := maker(task, BEST, label, shelf.known)) is not None]
-    if not makers:
-        return [about]
-    tuned = next(stage.start for stage in stages(makers[0].recipe) if stage.stages == ("agent",))
-    command = f'whilst explain {tuned} "a source sentence" "its translation"'
-    return [about, Code([*training(makers[:1], shelf.known), command])]
+def example() -> list[Block]:
+    """Figure 2, which has no numbers."""
+    return [
+        Text("A drawing of the search for one sentence, without numbers. Any sentence and run can be drawn:"),
+        Code(['whilst explain RUN "a source sentence" "its translation"']),
+    ]
 
 
 def agent(shelf: Shelf) -> list[Block]:

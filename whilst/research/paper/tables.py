@@ -69,8 +69,7 @@ def main_table(task: str, shelf: Shelf) -> list[Block]:
         notes += apart(group, called)
         wanted = theirs or ([] if group else paper.curve(task, "multi-path"))
         absent = [point.label for point in wanted if not any(family.point(point.label) for family in group)]
-        same = group or (shelf.of_task(task, "multi-path") if system == DIAGONAL else [])
-        after += missing(task, ours, absent, shelf.known, text=same[0].pair if same else task)
+        after += missing(task, ours, absent)
     texts = [Column(name, is_text=True) for name in ("system", "point", "our training text")]
     headings = ("our AL", "our BLEU", "seeds", "ours at the paper's AL", "difference", OVER)
     blocks: list[Block] = [Table(Grid([*texts, *map(Column, ("paper AL", "paper BLEU", *headings))], rows))]
