@@ -124,6 +124,6 @@ def test_tokens_become_text_again() -> None:
     pytest.importorskip("sacremoses")
     settings = Data(unescape=True, detokenise=True)
     line = "we didn &apos;t say : &quot; no tea , please &quot; ."
-    assert cleaner(settings, "en", of_corpus=True)(line) == 'we didn\'t say: "no tea, please".'
-    assert cleaner(settings, "vi", of_corpus=True)("xin chào , các bạn !") == "xin chào, các bạn!"
+    assert cleaner(settings, "en", from_corpus=True)(line) == 'we didn\'t say: "no tea, please".'
+    assert cleaner(settings, "vi", from_corpus=True)("xin chào , các bạn !") == "xin chào, các bạn!"
     assert cleaner(settings, "en")("say : no") == "say : no", "what people say is no corpus"

@@ -9,7 +9,7 @@ import pytest
 
 from whilst.core.errors import UserError
 from whilst.data import toy
-from whilst.data.toy import Pair, build_lexicon, pairs, perfect_reads
+from whilst.data.toy import Pair, build_lexicon, optimal_reads, pairs
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,7 @@ def test_a_perfect_policy_never_guesses(sample: str, request: pytest.FixtureRequ
     sentences: list[Pair] = request.getfixturevalue(sample)
     known: dict[tuple[str, ...], tuple[str, ...]] = {}  # what was read -> the target that it determines
     for pair in sentences:
-        reads = perfect_reads(pair)
+        reads = optimal_reads(pair)
         known |= {pair.source[:read]: pair.target[: i + 1] for i, read in enumerate(reads)}
     shared = 0
     for pair in sentences:
@@ -43,7 +43,7 @@ def test_a_perfect_policy_never_waits_for_nothing(small: list[Pair]) -> None:
     """With one source word less, the next target word is open: other sentences go on differently."""
     following: dict[tuple[str, ...], Counter[str]] = defaultdict(Counter)
     for pair in small:
-        reads = [0, *perfect_reads(pair)]
+        reads = [0, *optimal_reads(pair)]
         for word, (before, read) in zip(pair.target, pairwise(reads), strict=True):
             if read > before:
                 following[pair.source[: read - 1]][word] += 1
@@ -70,7 +70,7 @@ def test_every_link_points_into_the_source_and_every_source_word_is_used(full: l
 
 def test_reads_are_monotone_and_end_with_the_whole_source(full: list[Pair]) -> None:
     for pair in full:
-        reads = perfect_reads(pair)
+        reads = optimal_reads(pair)
         assert reads == sorted(reads)
         assert reads[0] >= 1
         assert reads[-1] == len(pair.source)
@@ -79,13 +79,13 @@ def test_reads_are_monotone_and_end_with_the_whole_source(full: list[Pair]) -> N
 
 def test_the_verb_makes_small_waits_insufficient(full: list[Pair]) -> None:
     def determined(k: int) -> float:
-        hits = [k + i >= read for pair in full for i, read in enumerate(perfect_reads(pair))]
+        hits = [k + i >= read for pair in full for i, read in enumerate(optimal_reads(pair))]
         return sum(hits) / len(hits)
 
     assert determined(1) < 0.5
     assert determined(3) < 0.85
     assert determined(9) > 0.98
-    reordered = sum(list(pair.needs) != perfect_reads(pair) for pair in full)
+    reordered = sum(list(pair.needs) != optimal_reads(pair) for pair in full)
     assert reordered / len(full) > 0.7
 
 

@@ -12,7 +12,8 @@ from whilst.core.config import load_recipe
 from whilst.core.errors import UserError
 from whilst.core.policy_spec import PolicySpec
 from whilst.core.settings import Data, Evaluate, Recipe
-from whilst.data.vocabulary import BOS, EOS, UNK, BPESegmenter, Language, Vocabulary, WordSegmenter
+from whilst.data.segment import BPESegmenter, WordSegmenter
+from whilst.data.vocabulary import BOS, EOS, UNK, Language, Vocabulary
 from whilst.decoding.loop import Output
 from whilst.evaluation.evaluate import to_sentence, translate_lines, words_with_times
 from whilst.evaluation.identity import policy_name
@@ -62,7 +63,7 @@ def test_delays_are_those_of_the_words_that_were_written() -> None:
 
 
 def test_a_word_of_several_units_is_a_name_from_its_end_on() -> None:
-    language = Language("src", BPESegmenter([]), Vocabulary(["a@@", f"b{BPESegmenter.END}", "a"]))
+    language = Language("src", BPESegmenter([]), Vocabulary(["a@@", f"b{BPESegmenter.last_mark}", "a"]))
     units = [len(language.encode([word])[0]) for word in ("b", "axb", "b")]
     assert language.unknown_words(["b", "axb", "b"]) == [(units[0] + units[1], "axb")]
 

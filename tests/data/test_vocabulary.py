@@ -10,19 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from whilst.core.errors import UserError
-from whilst.data.vocabulary import (
-    BOS,
-    EOS,
-    PAD,
-    SPECIALS,
-    UNK,
-    BPESegmenter,
-    Language,
-    PieceSegmenter,
-    Segmenter,
-    Vocabulary,
-    WordSegmenter,
-)
+from whilst.data.segment import BPESegmenter, PieceSegmenter, Segmenter, WordSegmenter
+from whilst.data.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, Language, Vocabulary
 
 TEXT = [
     "the baker bakes bread and the brewer brews beer",

@@ -19,7 +19,8 @@ from whilst.core.settings import Data, Evaluate, Limits, Model, Objective, Recip
 from whilst.core.workers import run_in_workers
 from whilst.data.dataset import Dataset
 from whilst.data.prepare import prepare
-from whilst.data.vocabulary import BPESegmenter, Language, PieceSegmenter, Vocabulary, WordSegmenter
+from whilst.data.segment import BPESegmenter, PieceSegmenter, WordSegmenter
+from whilst.data.vocabulary import Language, Vocabulary
 from whilst.decoding.batched import translate
 from whilst.decoding.loop import Output
 from whilst.evaluation.evaluate import choose, evaluate, evaluate_run, to_sentence, translate_lines

@@ -17,7 +17,8 @@ from tests.policy.test_learnt import KINDS, learnt
 from whilst.core.errors import UserError
 from whilst.core.settings import Agent as Settings
 from whilst.core.settings import Limits, Model
-from whilst.data.vocabulary import EOS, SPECIALS, BPESegmenter, Language, PieceSegmenter, Vocabulary, WordSegmenter
+from whilst.data.segment import BPESegmenter, PieceSegmenter, WordSegmenter
+from whilst.data.vocabulary import EOS, SPECIALS, Language, Vocabulary
 from whilst.decoding.batched import translate_batch
 from whilst.live.eager import Eager
 from whilst.live.session import MAX_UNITS, Event, SentenceEnd, Session, TextPipeline, Word
@@ -46,7 +47,7 @@ def languages(target: str) -> tuple[Language, Language]:
     count = UNITS[1] - len(SPECIALS)
     if target == "word":
         return source, Language("tgt", WordSegmenter(), Vocabulary(f"w{n}" for n in range(count)))
-    units = [f"{letter}{BPESegmenter.END if n % 2 else ''}" for n, letter in enumerate(LETTERS[:count])]
+    units = [f"{letter}{BPESegmenter.last_mark if n % 2 else ''}" for n, letter in enumerate(LETTERS[:count])]
     return source, Language("tgt", BPESegmenter([]), Vocabulary(units))
 
 

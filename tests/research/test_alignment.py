@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from whilst.core.errors import UserError
 from whilst.core.settings import Data
+from whilst.data.segment import BPESegmenter, PieceSegmenter, Segmenter, WordSegmenter
 from whilst.data.text import cleaner
-from whilst.data.vocabulary import BPESegmenter, Language, PieceSegmenter, Segmenter, WordSegmenter
+from whilst.data.vocabulary import Language
 from whilst.research.alignment import Link, Units, encode, farthest, needs, read_alignment, sufficient
 
 LINES = ["low lower lowest", "new newer newest wide", "a slow widow lowers a new sower", "we sow & owe"]

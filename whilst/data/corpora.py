@@ -1,7 +1,4 @@
-"""Where a recipe's text is: files of one's own, the toy corpus, or a known corpus, local or from its archive.
-
-Finds, fetches and unpacks; what the lines become is prepare.py's matter.
-"""
+"""Find the text of a recipe: the user's files, the toy corpus, or a known corpus, local or downloaded."""
 
 import re
 import tarfile
@@ -26,7 +23,7 @@ _CHUNK = 1 << 16
 
 @dataclass(frozen=True)
 class Files:
-    """The files of each split: pairs of aligned ones (source, target, …) or one TSV; no test files: no test."""
+    """The files of each split: aligned files in pairs (source, target, …) or one TSV. `test` may be empty."""
 
     train: tuple[Path, ...]
     valid: tuple[Path, ...]
@@ -34,7 +31,7 @@ class Files:
 
 
 def locate(settings: Data) -> Files:
-    """Find the files, fetching or making them where the corpus is a known one."""
+    """Find the files; those of a known corpus are downloaded or made if necessary."""
     if settings.corpus:
         for name in ("train", "valid", "test"):
             if getattr(settings, name):
@@ -51,12 +48,12 @@ def locate(settings: Data) -> Files:
 
 
 def folder_of(settings: Data) -> Path:
-    """A shell leaves ~ alone in --set data.folder=~/corpora."""
+    """With ~ expanded, since shells do not expand it in --set data.folder=~/corpora."""
     return Path(settings.folder).expanduser()
 
 
 def is_tokenised(settings: Data, file: Path) -> bool:
-    """Whether the settings say of this file that it is tokenised already."""
+    """Whether data.tokenised matches this file."""
     folder = folder_of(settings)
     inside = file.relative_to(folder) if file.is_relative_to(folder) else file
     return any(fnmatch(str(inside), pattern) for pattern in settings.tokenised)
@@ -66,14 +63,14 @@ def _toy(settings: Data) -> Files:
     from whilst.data import toy
 
     _require_languages(settings, {"src", "tgt"})
-    usual = _beside(settings, f"toy-{settings.toy_pairs}-{settings.toy_seed}")
-    folder = folder_of(settings) if settings.folder else usual
+    default = _beside(settings, f"toy-{settings.toy_pairs}-{settings.toy_seed}")
+    folder = folder_of(settings) if settings.folder else default
     toy.write(folder, settings.toy_pairs, settings.toy_seed)
     return _files(settings, folder, "train", "valid", "test")
 
 
 def _iwslt15(settings: Data) -> Files:
-    """English and Vietnamese as Stanford prepared them: tst2012 for development, tst2013 for test."""
+    """English and Vietnamese as prepared by Stanford: tst2012 for development, tst2013 for test."""
     _require_languages(settings, {"en", "vi"})
     splits = ("train", "tst2012", "tst2013")
     if settings.folder:
@@ -86,13 +83,13 @@ def _iwslt15(settings: Data) -> Files:
 
 
 def _iwslt14(settings: Data) -> Files:
-    """German and English: files that are prepared already, or the original archive."""
+    """German and English: prepared files, or the original archive."""
     _require_languages(settings, {"de", "en"})
     archive = folder_of(settings) / "de-en.tgz"
     if settings.folder and not archive.is_file():
         folder = folder_of(settings)
         if _find(folder, f"train.{settings.source}") is None and _find(folder, f"train.partial.{settings.source}"):
-            # Its results would carry the name of the whole text.
+            # Its results would have the name of the whole corpus.
             raise UserError(
                 f"{folder}: train.partial is only a part of iwslt14; name its files in data.train, data.valid "
                 'and data.test, set data.corpus="" and another data.dataset, as in recipes/german.de-en'
@@ -101,7 +98,7 @@ def _iwslt14(settings: Data) -> Files:
     if not settings.folder:
         archive = _beside(settings, "iwslt14") / archive.name
         download(IWSLT14_ARCHIVE, archive)
-    # named by the archive's checksum: what was made of another archive is never taken for it
+    # The name has the checksum, so that files from another archive are not used.
     folder = _beside(settings, f"iwslt14-{sha256(archive)[:8]}")
     if any(
         _find(folder, f"{split}.{language}") is None
@@ -147,7 +144,7 @@ def _files(settings: Data, folder: Path, train: str, valid: str, test: str) -> F
 
 
 def download(url: str, path: Path) -> None:
-    """Fetch a file that is not there yet."""
+    """Download a file unless it exists."""
     if path.is_file():
         return
     try:
@@ -166,12 +163,12 @@ def download(url: str, path: Path) -> None:
 
 
 def unpack_iwslt14(archive: Path, folder: Path) -> None:
-    """Make train, valid and test from the original archive, as nearly all papers have them.
+    """Make train, valid and test from the original archive, as most papers do.
 
-    Moses tokens with entities, in lower case; training pairs of 1 to 175 words and a ratio up to 1.5, of
-    which every 23rd is for validation; five development and test sets together are the test set.
+    Moses tokens with entities, in lower case; training pairs of 1 to 175 words with a length ratio up to 1.5, every
+    23rd of which is for validation; five development and test sets together are the test set.
     """
-    notes.print(f"{archive}: unpacking and tokenising, this once")
+    notes.print(f"{archive}: unpacking and tokenising")
     tokenisers = {language: moses(language, escape=True) for language in ("de", "en")}
     sides: dict[str, list[str]] = {}
     tests: dict[str, list[str]] = {}
@@ -219,14 +216,14 @@ def _tokens(lines: list[str], tokenise: Callable[[str], str], what: str) -> list
 
 
 def talk_lines(lines: list[str]) -> list[str]:
-    """The sentences of a file of tagged talks; titles and descriptions are sentences too."""
+    """The sentences of a file of tagged talks, with titles and descriptions."""
     dropped = ("<url>", "<talkid>", "<keywords>")
     kept = [line for line in lines if not any(tag in line for tag in dropped)]
     return [re.sub(r"</?(?:title|description)>", "", line) for line in kept]
 
 
 def segments(lines: list[str]) -> list[str]:
-    """The sentences of an evaluation file; its typographic apostrophes are made plain."""
+    """The sentences of an evaluation file, with plain instead of typographic apostrophes."""
     kept = [line for line in lines if "<seg id" in line]
     return [re.sub(r'<seg id="\d+">|</seg>', "", line).strip().replace("\u2019", "'") for line in kept]
 

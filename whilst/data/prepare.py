@@ -1,6 +1,6 @@
-"""From text to a dataset folder: clean, skip and count, learn the units, write arrays and a manifest.
+"""Make a dataset folder from text: clean, skip and count pairs, learn units, write arrays and a manifest.
 
-The folder appears whole or not at all: it is built beside its place and renamed at the end.
+The folder is built under a temporary name and renamed at the end, so it is complete or absent.
 """
 
 import dataclasses
@@ -21,15 +21,16 @@ from whilst.core.files import sha256, sha256_lines, write_json, writing_folder, 
 from whilst.core.settings import Data, Role, names_with
 from whilst.data.corpora import Files, folder_of, is_tokenised, locate
 from whilst.data.dataset import FORMAT, MANIFEST, SPLITS, Dataset, TokenSequences, read_manifest
+from whilst.data.segment import BPESegmenter, PieceSegmenter, Segmenter, WordSegmenter
 from whilst.data.text import Pairs, cleaner, read_pairs
-from whilst.data.vocabulary import EOS, UNK, BPESegmenter, Language, PieceSegmenter, Segmenter, WordSegmenter
+from whilst.data.vocabulary import EOS, UNK, Language
 
 SIDES = ("source", "target")
 
 
 @dataclasses.dataclass
 class Cleaned:
-    """A split's cleaned lines, and how many pairs were skipped for which reason."""
+    """The cleaned lines of a split, and the number of pairs skipped for each reason."""
 
     source: list[str]
     target: list[str]
@@ -38,17 +39,17 @@ class Cleaned:
 
 
 def prepare(settings: Data, overwrite: bool = False) -> Path:
-    """Make the dataset folder of these settings, or find that it is there already."""
+    """Make the dataset folder of these settings unless it exists already."""
     if settings.codes and settings.units != "bpe":
         raise UserError(f'data.codes: merges are for data.units = "bpe", not {settings.units!r}')
     path = Path(settings.dataset)
     files = locate(settings)
     inputs = _checksums(files, settings)
     if path.exists() and any(path.iterdir() if path.is_dir() else [path]):
-        if not (path / MANIFEST).is_file():  # not ours to delete, whatever was asked
+        if not (path / MANIFEST).is_file():  # never deleted, even with --overwrite
             raise UserError(f"{path}: exists and is not a dataset; give data.dataset another name")
         if not overwrite and _same(path, settings, inputs):
-            _say(f"{path}: already prepared from these files with these settings, used as it is")
+            _print(f"{path}: already prepared from these files with these settings, used as it is")
             return path
         if not overwrite:
             raise UserError(
@@ -58,13 +59,13 @@ def prepare(settings: Data, overwrite: bool = False) -> Path:
     with writing_folder(path) as folder:
         manifest = _build(folder, files, settings, inputs)
     console.print(_table(manifest))
-    _say(f"dataset: {path}")
-    _say(f"checksum: {Dataset.open(path).checksum}")
+    _print(f"dataset: {path}")
+    _print(f"checksum: {Dataset.open(path).checksum}")
     return path
 
 
-def _say(line: str) -> None:
-    console.print(line, soft_wrap=True, markup=False)  # a path is printed as it is, never broken
+def _print(line: str) -> None:
+    console.print(line, soft_wrap=True, markup=False)  # paths are printed literally
 
 
 def _content(settings: Data) -> dict[str, Any]:
@@ -90,7 +91,7 @@ def _checksums(files: Files, settings: Data) -> dict[str, Any]:
         paths: tuple[Path, ...] = getattr(files, split)
         for number, file in enumerate(paths):
             side = "pairs" if len(paths) == 1 else SIDES[number % 2]
-            which = f".{number // 2 + 1}" if number > 1 else ""  # of several pairs of files, from the second on
+            which = f".{number // 2 + 1}" if number > 1 else ""  # number of the pair of files, from the second on
             inputs[f"{split}{which}.{side}"] = file
     if settings.codes:
         inputs["codes"] = folder_of(settings) / settings.codes
@@ -133,7 +134,7 @@ def _read(split: str, paths: tuple[Path, ...], settings: Data) -> Cleaned:
 
 
 def _read_pairs(cleaned: Cleaned, split: str, files: tuple[Path, ...], settings: Data) -> None:
-    """Add the pairs of these files. Training pairs that are no use are left out, elsewhere they are errors."""
+    """Add the pairs of these files. In training text unsuitable pairs are skipped, elsewhere they are errors."""
     pairs = read_pairs(files)
     cleaned.read += len(pairs)
     source, target = (
@@ -145,7 +146,7 @@ def _read_pairs(cleaned: Cleaned, split: str, files: tuple[Path, ...], settings:
     lines = zip(pairs.source, pairs.target, strict=True)
     for number, (left, right) in enumerate(progress_bar(lines, f"read {split}", "pair", len(pairs)), start=1):
         left, right = source(left), target(right)
-        reason = _unfit(left, right, settings.max_ratio)
+        reason = _skip_reason(left, right, settings.max_ratio)
         if split == "train" and reason:
             cleaned.skipped[reason] += 1
             continue
@@ -155,7 +156,7 @@ def _read_pairs(cleaned: Cleaned, split: str, files: tuple[Path, ...], settings:
         cleaned.target.append(right)
 
 
-def _unfit(source: str, target: str, max_ratio: float) -> str:
+def _skip_reason(source: str, target: str, max_ratio: float) -> str:
     if not source or not target:
         return "empty"
     if max_ratio:
@@ -174,7 +175,7 @@ def _refuse_empty(pairs: Pairs, number: int, source: str) -> None:
 
 
 def _languages(train: Cleaned, settings: Data) -> tuple[Language, Language]:
-    """Learn how words split and count the units, on all pairs that are neither empty nor too uneven."""
+    """Learn the segmentation and count the units, on all pairs that are not skipped as empty or uneven."""
     both = _segmenters(train, settings)
     source, target = (
         Language.count(
@@ -203,8 +204,8 @@ def _segmenters(train: Cleaned, settings: Data) -> tuple[Segmenter, Segmenter]:
     return learn(train.source, settings.size), learn(train.target, settings.size)
 
 
-class _Growing:
-    """Sentences while they are being collected: four bytes a unit instead of a list for each sentence."""
+class _TokenBuilder:
+    """Collects sentences with four bytes a unit, instead of a list for each sentence."""
 
     def __init__(self) -> None:
         self.tokens = array("i")
@@ -215,7 +216,7 @@ class _Growing:
         self.tokens.append(EOS)
         self.ends.append(len(self.tokens))
 
-    def ragged(self, vocabulary: int) -> TokenSequences:
+    def build(self, vocabulary: int) -> TokenSequences:
         kind = np.uint16 if vocabulary <= 1 << 16 else np.int32
         return TokenSequences(np.array(self.tokens, dtype=kind), np.array([0, *self.ends], dtype=np.int64))
 
@@ -223,18 +224,18 @@ class _Growing:
 def _write(
     folder: Path, split: str, cleaned: Cleaned, source: Language, target: Language, settings: Data
 ) -> dict[str, Any]:
-    """Number a split's units, write its arrays (and text), return what the manifest says of it."""
-    sides = (source, _Growing()), (target, _Growing())
+    """Encode a split, write its arrays (and text), and return its entry of the manifest."""
+    sides = (source, _TokenBuilder()), (target, _TokenBuilder())
     long = 0
     lines = zip(cleaned.source, cleaned.target, strict=True)
-    for pair in progress_bar(lines, f"number {split}", "pair", len(cleaned.source)):
+    for pair in progress_bar(lines, f"encode {split}", "pair", len(cleaned.source)):
         ids = [language.encode(line.split(" "))[0] for (language, _), line in zip(sides, pair, strict=True)]
         if max(map(len, ids)) > settings.max_length:
             long += 1
             if split == "train":
                 continue
-        for (_, growing), sentence in zip(sides, ids, strict=True):
-            growing.append(sentence)
+        for (_, builder), sentence in zip(sides, ids, strict=True):
+            builder.append(sentence)
     if not sides[0][1].ends:
         raise UserError(f"data.max_length: every {split} pair has more than {settings.max_length} units")
     entry: dict[str, Any] = {"pairs": len(sides[0][1].ends), "read": cleaned.read}
@@ -243,14 +244,14 @@ def _write(
         entry["skipped"] = skipped
     else:
         entry["too_long_kept"] = long
-    for side, (language, growing) in zip(SIDES, sides, strict=True):
-        ragged = growing.ragged(len(language))
-        ragged.save(folder, f"{split}.{side}")
-        units = len(ragged.tokens) - len(ragged)
+    for side, (language, builder) in zip(SIDES, sides, strict=True):
+        sequences = builder.build(len(language))
+        sequences.save(folder, f"{split}.{side}")
+        units = len(sequences.tokens) - len(sequences)
         entry[side] = {
             "units": units,
-            "longest": int(ragged.lengths.max()) - 1,
-            "unknown": int((ragged.tokens == UNK).sum()) / units,
+            "longest": int(sequences.lengths.max()) - 1,
+            "unknown": int((sequences.tokens == UNK).sum()) / units,
         }
         if split != "train":
             text: list[str] = getattr(cleaned, side)

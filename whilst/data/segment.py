@@ -1,7 +1,7 @@
-"""How a word becomes units: whole words, byte pair encoding, SentencePiece. One small class each, one dict.
+"""Segmentation of words into units: whole words, byte pair encoding, SentencePiece. A class for each, and one dict.
 
-Every word is split by itself, never the sentence as a whole: a live source arrives word by word and must
-get the units it had in training. Knows nothing of numbers, vocabularies or sentences.
+Every word is split by itself, never a whole sentence: a live source arrives word by word and must get the same
+units as in training.
 """
 
 import abc
@@ -17,29 +17,31 @@ from whilst.data.text import read_lines
 
 
 class Segmenter(abc.ABC):
-    """How a word becomes units, and how units show where words begin or end."""
+    """Splits words into units. Either the first or the last unit of a word carries a mark."""
 
     kind: str
+    first_mark = ""  # prefix of a word's first unit
+    last_mark = ""  # suffix of a word's last unit
 
     @abc.abstractmethod
     def split(self, word: str) -> list[str]:
-        """The units of one word without white space; at least one."""
+        """The units of a word without white space; at least one."""
 
-    @abc.abstractmethod
     def starts_word(self, unit: str) -> bool:
-        """Whether the unit shows that what came before it was a whole word."""
+        """Whether the unit shows that the word before it is complete."""
+        return bool(self.first_mark) and unit.startswith(self.first_mark)
 
-    @abc.abstractmethod
     def ends_word(self, unit: str) -> bool:
-        """Whether a word is whole with this unit."""
+        """Whether a word is complete with this unit."""
+        return not self.first_mark and unit.endswith(self.last_mark)
 
-    @abc.abstractmethod
     def text(self, unit: str) -> str:
-        """The unit's letters, without the mark of a word's border."""
+        """The unit without its mark."""
+        return unit.removeprefix(self.first_mark).removesuffix(self.last_mark)
 
     @abc.abstractmethod
     def save(self, path: Path) -> None:
-        """Write what `load` needs to `path`; nothing where nothing is needed."""
+        """Write what `load` needs, if anything, to `path`."""
 
     @classmethod
     @abc.abstractmethod
@@ -55,15 +57,6 @@ class WordSegmenter(Segmenter):
     def split(self, word: str) -> list[str]:
         return [word]
 
-    def starts_word(self, unit: str) -> bool:  # noqa: ARG002
-        return False
-
-    def ends_word(self, unit: str) -> bool:  # noqa: ARG002
-        return True
-
-    def text(self, unit: str) -> str:
-        return unit
-
     def save(self, path: Path) -> None:
         pass
 
@@ -73,11 +66,11 @@ class WordSegmenter(Segmenter):
 
 
 class BPESegmenter(Segmenter):
-    """Byte pair encoding on characters; the last unit of a word carries `</w>`."""
+    """Byte pair encoding on characters."""
 
     kind = "bpe"
-    END = "</w>"
-    LONGEST = 500  # letters that are merged at once: time grows with their square, and whoever sends some decides
+    last_mark = "</w>"
+    LONGEST = 500  # letters merged at once: time is quadratic in their number, and live input is untrusted
 
     def __init__(self, merges: Iterable[tuple[str, str]]) -> None:
         self.merges = tuple(dict.fromkeys(merges))
@@ -88,17 +81,17 @@ class BPESegmenter(Segmenter):
         """Learn at most `size` merges of pairs that are seen at least twice."""
         from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
-        tokenizer = Tokenizer(models.BPE(end_of_word_suffix=cls.END))
+        tokenizer = Tokenizer(models.BPE(end_of_word_suffix=cls.last_mark))
         tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
         letters = sorted(set[str]().union(*lines))
         trainer = trainers.BpeTrainer(
-            # the library counts letters, with and without the mark, into the size; we count merges only
+            # The library counts letters, with and without the mark, into the size; `size` counts merges only.
             vocab_size=size + 2 * len(letters),
             min_frequency=2,
-            end_of_word_suffix=cls.END,
-            # Of pairs that are as frequent the library takes that of the lower numbers, and it numbers letters as
-            # chance has it, but special tokens as they stand: the same text must give the same merges.
-            special_tokens=[*letters, *(letter + cls.END for letter in letters)],
+            end_of_word_suffix=cls.last_mark,
+            # Ties between pairs are broken by the numbers of their units. The library numbers letters at random,
+            # but special tokens in order: so the same text always gives the same merges.
+            special_tokens=[*letters, *(letter + cls.last_mark for letter in letters)],
             show_progress=False,
         )
         tokenizer.train_from_iterator(lines, trainer)
@@ -124,12 +117,12 @@ class BPESegmenter(Segmenter):
         return cls(merges)
 
     def split(self, word: str) -> list[str]:
-        letters = [*word[:-1], word[-1] + self.END]
+        letters = [*word[:-1], word[-1] + self.last_mark]
         pieces = (letters[start : start + self.LONGEST] for start in range(0, len(letters), self.LONGEST))
         return [unit for piece in pieces for unit in self._merged(piece)]
 
     def _merged(self, units: list[str]) -> list[str]:
-        """Apply the earliest learnt merge everywhere from the left, again and again."""
+        """Apply the first learnt merge that occurs, everywhere from the left, until none occurs."""
         last = len(self._ranks)
         while len(units) > 1:
             pairs = list(itertools.pairwise(units))
@@ -147,15 +140,6 @@ class BPESegmenter(Segmenter):
             units = merged
         return units
 
-    def starts_word(self, unit: str) -> bool:  # noqa: ARG002
-        return False
-
-    def ends_word(self, unit: str) -> bool:
-        return unit.endswith(self.END)
-
-    def text(self, unit: str) -> str:
-        return unit.removesuffix(self.END)
-
     def save(self, path: Path) -> None:
         write_json(path, self.merges)
 
@@ -165,10 +149,10 @@ class BPESegmenter(Segmenter):
 
 
 class PieceSegmenter(Segmenter):
-    """SentencePiece's unigram model without any normalisation; a word's first unit carries `▁`."""
+    """SentencePiece's unigram model without any normalisation."""
 
     kind = "sentencepiece"
-    START = "\u2581"
+    first_mark = "\u2581"
 
     def __init__(self, model: bytes) -> None:
         from sentencepiece import SentencePieceProcessor
@@ -184,7 +168,7 @@ class PieceSegmenter(Segmenter):
         model = io.BytesIO()
         try:
             SentencePieceTrainer.train(
-                sentence_iterator=(line.replace(cls.START, "_") for line in lines),
+                sentence_iterator=(line.replace(cls.first_mark, "_") for line in lines),
                 model_writer=model,
                 vocab_size=size,
                 hard_vocab_limit=False,
@@ -201,17 +185,8 @@ class PieceSegmenter(Segmenter):
         return cls(model.getvalue())
 
     def split(self, word: str) -> list[str]:
-        # the mark itself in a text would look like a word's start
-        return list(self._processor.encode(word.replace(self.START, "_"), out_type=str))
-
-    def starts_word(self, unit: str) -> bool:
-        return unit.startswith(self.START)
-
-    def ends_word(self, unit: str) -> bool:  # noqa: ARG002
-        return False
-
-    def text(self, unit: str) -> str:
-        return unit.removeprefix(self.START)
+        # the mark in a text would look like the start of a word
+        return list(self._processor.encode(word.replace(self.first_mark, "_"), out_type=str))
 
     def save(self, path: Path) -> None:
         with writing(path) as temporary:

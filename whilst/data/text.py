@@ -1,7 +1,4 @@
-"""Parallel text: read it, check it, clean it. Every complaint names the file and the line.
-
-Knows files and characters; nothing of units, vocabularies or which pairs are worth training on.
-"""
+"""Read, check and clean parallel text. Every error names the file and the line."""
 
 import html
 import html.entities
@@ -18,14 +15,14 @@ from whilst.core.errors import UserError, naming_extras
 from whilst.core.files import open_binary
 from whilst.core.settings import Data
 
-# A whole name and its semicolon are demanded: html.unescape would also see signs in "&copy2" and "&nothing;".
+# A known name with its semicolon: html.unescape would also replace parts of "&copy2" and "&nothing;".
 _ENTITY = re.compile(r"&(?:#[0-9]+|#[xX][0-9a-fA-F]+|[A-Za-z][A-Za-z0-9]*);")
-_MARK = b"\xef\xbb\xbf"  # a byte order mark is no part of the first word
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """Aligned lines as they stand in the files; line i of both is the pair number i + 1."""
+    """The aligned lines of files, uncleaned."""
 
     source: list[str]
     target: list[str]
@@ -42,15 +39,15 @@ def read_lines(path: Path) -> list[str]:
             content = file.read()
     except (lzma.LZMAError, zlib.error, EOFError, OSError) as error:
         raise UserError(f"{path}: cannot be read, damaged or not what its name says ({error})") from None
-    if not content.removeprefix(_MARK).strip():
+    if not content.removeprefix(_BYTE_ORDER_MARK).strip():
         raise UserError(f"{path}: the file is empty; give a file with one sentence a line")
     return split_lines(content, str(path))
 
 
 def split_lines(content: bytes, name: str) -> list[str]:
-    """The lines of what was read from the file or stream of this name."""
-    while content.startswith(_MARK):  # or a second one would be taken off when it is read again
-        content = content.removeprefix(_MARK)
+    """The lines of the content of the file or stream with this name."""
+    while content.startswith(_BYTE_ORDER_MARK):  # all of them, or reading the lines again would remove another
+        content = content.removeprefix(_BYTE_ORDER_MARK)
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -93,7 +90,7 @@ def _read_tsv(path: Path) -> Pairs:
 
 
 def unescape(text: str) -> str:
-    """Entities to characters: &apos; &quot; &amp; &#91; and all others that HTML knows."""
+    """Replace HTML entities such as &apos; &quot; &amp; &#91; by their characters."""
     return _ENTITY.sub(_character, text)
 
 
@@ -102,14 +99,14 @@ def _character(match: re.Match[str]) -> str:
     return html.unescape(entity) if entity[1] == "#" else html.entities.html5.get(entity[1:], entity)
 
 
-def cleaner(settings: Data, language: str, of_corpus: bool = False) -> Callable[[str], str]:
-    """The function that makes a cleaned line of a raw one: words joined by one space.
+def cleaner(settings: Data, language: str, from_corpus: bool = False) -> Callable[[str], str]:
+    """The function that cleans a line; its result is words joined by one space.
 
-    Training text, test text and live input all go through it, so that a model meets what it was trained on.
-    `of_corpus`: the lines are of the recipe's files, which may have to be detokenised; what people say need not.
+    It is the same for training text, test text and live input. `from_corpus`: lines of the recipe's files, which
+    may have to be detokenised, unlike live input.
     """
     tokenise = moses(language) if settings.moses else None
-    restore = detokeniser(language) if settings.detokenise and of_corpus else None
+    restore = detokeniser(language) if settings.detokenise and from_corpus else None
 
     def clean(line: str) -> str:
         if settings.unescape:
@@ -120,14 +117,14 @@ def cleaner(settings: Data, language: str, of_corpus: bool = False) -> Callable[
         if tokenise is not None:
             line = tokenise(line)
         if settings.lowercase:
-            line = unicodedata.normalize("NFC", line.lower())  # lower-casing can take letters apart
+            line = unicodedata.normalize("NFC", line.lower())  # lower-casing can decompose letters
         return " ".join(line.split())
 
     return clean
 
 
 def moses(language: str, escape: bool = False) -> Callable[[str], str]:
-    """The Moses tokeniser. With `escape` it writes entities, as the original script does."""
+    """The Moses tokeniser. With `escape` it writes entities like the original script."""
     tokeniser = _sacremoses().MosesTokenizer(lang=language)
 
     def tokenise(line: str) -> str:
@@ -137,7 +134,7 @@ def moses(language: str, escape: bool = False) -> Callable[[str], str]:
 
 
 def detokeniser(language: str) -> Callable[[str], str]:
-    """Moses backwards: tokens become text as people write it."""
+    """The Moses detokeniser."""
     detokeniser = _sacremoses().MosesDetokenizer(lang=language)
 
     def restore(line: str) -> str:

@@ -1,7 +1,7 @@
-"""The toy corpus: two invented languages whose reordering, and so the perfect policy, is known exactly.
+"""The toy corpus: two invented languages whose reordering, and therefore the optimal policy, is known exactly.
 
-The source keeps the verb for the end of the clause and adjectives behind the noun; the target wants the verb
-second and adjectives in front. docs/toy.md has the grammar. Knows nothing of vocabularies, models or metrics.
+The source has the verb at the end of the clause and adjectives after the noun; the target has the verb second and
+adjectives before the noun. docs/toy.md has the grammar.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,28 +17,29 @@ from whilst.core.files import writing_text
 T = TypeVar("T")
 
 HELD_OUT = 500  # sentences of valid and of test
-_LEXICON_SEED = 20  # the languages are the same in every corpus, whatever its seed
+_LEXICON_SEED = 20  # the languages are the same in every corpus
 
 
 @dataclass(frozen=True)
 class Pair:
-    """A sentence, its only correct translation, and how much of the one each word of the other needs."""
+    """A sentence, its only correct translation, and the alignment between them."""
 
     source: tuple[str, ...]
     target: tuple[str, ...]
-    links: tuple[tuple[int, ...], ...]  # per target word: the source words (from 0) that decide it, ascending
+    links: tuple[
+        tuple[int, ...], ...
+    ]  # of each target word: the source words (from 0) that determine it, ascending
 
     @property
     def needs(self) -> tuple[int, ...]:
-        """Per target word: how many source words must have been read before it is determined."""
+        """Of each target word: how many source words must be read to determine it."""
         return tuple(link[-1] + 1 for link in self.links)
 
 
-def perfect_reads(pair: Pair) -> list[int]:
-    """Source words read when a perfect policy writes each target word: what it needs, never going back.
+def optimal_reads(pair: Pair) -> list[int]:
+    """Source words read when the optimal policy writes each target word: the running maximum of `needs`.
 
-    Neither side's end mark is counted. Where the model counts it, the target's needs the source's:
-    append len(pair.source) + 1.
+    Without eos on either side. Where the model counts it, append len(pair.source) + 1 for the target's eos.
     """
     return list(accumulate(pair.needs, max))
 
@@ -50,7 +51,7 @@ class Quantifier(NamedTuple):
 
 
 class Noun(NamedTuple):
-    """A noun or a compound; an adjective follows the form `linked` and never the form `source`."""
+    """A noun or a compound; its form is `linked` if an adjective follows, else `source`."""
 
     source: tuple[str, ...]
     linked: tuple[str, ...]
@@ -92,7 +93,7 @@ class Lexicon:
 
 
 class _Words:
-    """New pronounceable words of one language: never the same twice, and none ends like an ending."""
+    """New pronounceable words of one language, all distinct, none with the form of an inflection."""
 
     def __init__(self, rng: Random, onsets: str, vowels: str, codas: str) -> None:
         self._rng, self._onsets, self._vowels, self._codas = rng, onsets, vowels, codas
@@ -163,19 +164,19 @@ def build_lexicon(scale: float = 1.0) -> Lexicon:
 
 
 def _pick(rng: Random, items: Sequence[T]) -> T:
-    # random() is the one method whose sequence Python promises to keep between versions.
+    # random() is the only method whose sequence is guaranteed to be the same in all Python versions.
     return items[int(rng.random() * len(items))]
 
 
 class _Written(NamedTuple):
-    """A target word and the source words that decide it."""
+    """A target word and the source words that determine it."""
 
     word: str
     links: tuple[int, ...]
 
 
 class _Sentence:
-    """Makes one pair: each method appends source words and returns the target words they become."""
+    """Generates one pair: each method appends source words and returns their target words."""
 
     def __init__(self, rng: Random, lexicon: Lexicon) -> None:
         self.rng, self.lexicon = rng, lexicon
@@ -196,7 +197,7 @@ class _Sentence:
     def noun_phrase(self) -> tuple[list[_Written], tuple[int, bool]]:
         """Source: quantifier noun adjective*; target: quantifier adjective* noun, adjectives mirrored.
 
-        Also returned, for the verb: where the quantifier stands, and whether it is plural.
+        Also returns, for the verb, the position of the quantifier and whether it is plural.
         """
         rng, lexicon = self.rng, self.lexicon
         quantifier = _pick(rng, lexicon.quantifiers)
@@ -251,16 +252,16 @@ class _Sentence:
 
 
 def pairs(count: int, seed: int, lexicon: Lexicon | None = None) -> Iterator[Pair]:
-    """The first `count` pairs of a seed; short sentences may come twice."""
+    """The first `count` pairs of a seed; short sentences may repeat."""
     rng, lexicon = Random(seed), lexicon or build_lexicon()
     for _ in range(count):
         yield _Sentence(rng, lexicon).build()
 
 
 def write(folder: Path, pairs: int, seed: int) -> None:
-    """Write {train,valid,test}.{src,tgt} and test.needs; no sentence comes twice, within a split or across.
+    """Write {train,valid,test}.{src,tgt} and test.needs, without any sentence twice in all splits together.
 
-    The held-out sentences are drawn first: with the same seed they are the same for every size of `train`.
+    The held-out sentences are drawn first, so they do not depend on the size of `train`.
     """
     if pairs < 1:
         raise UserError(f"the toy corpus needs at least 1 training pair, not {pairs}")

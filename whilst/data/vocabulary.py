@@ -1,7 +1,4 @@
-"""Units and their numbers; whole words out of a stream of units. How a word is split stands in segment.py.
-
-Knows words; nothing of files of text, batches or models.
-"""
+"""Vocabularies, languages (segmenter and vocabulary), and whole words from a stream of units."""
 
 import functools
 import itertools
@@ -11,30 +8,15 @@ from pathlib import Path
 
 from whilst.core.errors import UserError
 from whilst.core.files import read_json, write_json
-from whilst.data.segment import SEGMENTERS, BPESegmenter, PieceSegmenter, Segmenter, WordSegmenter
-
-__all__ = [
-    "BOS",
-    "EOS",
-    "PAD",
-    "SPECIALS",
-    "UNK",
-    "BPESegmenter",
-    "Language",
-    "PieceSegmenter",
-    "Segmenter",
-    "Vocabulary",
-    "WordBuffer",
-    "WordSegmenter",
-]
+from whilst.data.segment import SEGMENTERS, Segmenter
 
 PAD, BOS, EOS, UNK = 0, 1, 2, 3
 SPECIALS = ("<pad>", "<s>", "</s>", "<unk>")
-_CACHED_WORDS = 1 << 18  # words are few and repeat; the bound is for servers that never stop
+_CACHED_WORDS = 1 << 18  # a bound for servers that run for long
 
 
 class Vocabulary:
-    """Units and their numbers. A special's name met in text is no special: its number is UNK."""
+    """Units and their numbers. The name of a special unit in a text is an unknown unit."""
 
     def __init__(self, units: Iterable[str]) -> None:
         self.units: tuple[str, ...] = (*SPECIALS, *units)
@@ -44,7 +26,7 @@ class Vocabulary:
 
     @classmethod
     def count(cls, units: Mapping[str, int], minimum: int = 1) -> "Vocabulary":
-        """Units seen at least `minimum` times, the frequent first, ties by spelling."""
+        """Units seen at least `minimum` times, most frequent first, ties by spelling."""
         kept = (unit for unit, times in units.items() if times >= minimum and unit not in SPECIALS)
         return cls(sorted(kept, key=lambda unit: (-units[unit], unit)))
 
@@ -56,7 +38,7 @@ class Vocabulary:
 
 
 class Language:
-    """One side of a translation: how its words are split, and the numbers of the units."""
+    """One side of a translation: its segmenter and its vocabulary."""
 
     def __init__(self, name: str, segmenter: Segmenter, vocabulary: Vocabulary) -> None:
         self.name = name
@@ -66,7 +48,7 @@ class Language:
 
     @classmethod
     def count(cls, name: str, segmenter: Segmenter, words: Mapping[str, int], minimum: int) -> "Language":
-        """A language whose vocabulary holds the units that these words (with their counts) consist of."""
+        """A language with a vocabulary of the units of these words and their counts."""
         units: Counter[str] = Counter()
         for word, times in words.items():
             for unit in segmenter.split(word):
@@ -80,7 +62,7 @@ class Language:
         return tuple(map(self.vocabulary.id, self.segmenter.split(word)))
 
     def encode(self, words: Sequence[str]) -> tuple[list[int], list[int]]:
-        """The ids of all units, without eos, and for each the 1-based number of its word."""
+        """The ids of all units, without eos, and for each the number of its word, from 1."""
         ids: list[int] = []
         numbers: list[int] = []
         for number, word in enumerate(words, start=1):
@@ -90,11 +72,11 @@ class Language:
         return ids, numbers
 
     def characters(self) -> frozenset[str]:
-        """All that its units are written with."""
+        """All characters of its units."""
         return frozenset("".join(self.vocabulary.units[len(SPECIALS) :]))
 
     def unknown_words(self, words: Sequence[str]) -> list[tuple[int, str]]:
-        """The words that no units stand for, mostly names, each with the number of units up to its end."""
+        """Words with an unknown unit, mostly names, each with the number of units up to its end."""
         ends = itertools.accumulate(len(self._word_ids(word)) for word in words)
         return [(end, word) for end, word in zip(ends, words, strict=True) if UNK in self._word_ids(word)]
 
@@ -102,12 +84,12 @@ class Language:
         return WordBuffer(self, copy)
 
     def decode(self, ids: Iterable[int]) -> list[str]:
-        """The whole words of these units; pad, bos and eos are passed over."""
+        """The whole words of these units, without pad, bos and eos."""
         buffer = self.word_buffer()
         return [word for id in ids for word in buffer.feed(id)] + buffer.flush()
 
     def save(self, folder: Path, side: str) -> None:
-        """Write `side.json` and, for sub-words, the splitting model `side.split`."""
+        """Write `side.json` and, for sub-words, the segmentation model `side.split`."""
         self.segmenter.save(folder / f"{side}.split")
         write_json(
             folder / f"{side}.json",
@@ -130,27 +112,27 @@ class Language:
 
 
 class WordBuffer:
-    """Collects one sentence's units and hands out words as soon as they are whole.
+    """Joins the units of one sentence to words, each returned as soon as it is complete.
 
-    With `copy`, an unknown word is the first name of the source (`Language.names`) that has been heard and not been
-    used yet; without one nothing is written. Names are alike in most languages, and seldom change places.
+    With `copy`, an unknown unit becomes the first unknown word of the source (`add_unknown`) that is not used yet,
+    or nothing: names are alike in most languages, and their order seldom changes.
     """
 
     def __init__(self, language: Language, copy: bool = False) -> None:
         self._units = language.vocabulary.units
         self._segmenter = language.segmenter
         self._copy = copy
-        self._names: deque[str] = deque()
+        self._unknown_words: deque[str] = deque()
         self._pending = ""
 
-    def add_unknown(self, name: str) -> None:
-        self._names.append(name)
+    def add_unknown(self, word: str) -> None:
+        self._unknown_words.append(word)
 
     def feed(self, id: int) -> list[str]:
-        """The words that this unit makes whole: none, one or two."""
+        """The words that this unit completes: none, one or two."""
         if id in (PAD, BOS, EOS):
             return []
-        if id == UNK:  # nothing tells what it would join with, so it is a word of its own
+        if id == UNK:  # always a word of its own
             return [*self.flush(), *self._unknown()]
         unit = self._units[id]
         words = self.flush() if self._segmenter.starts_word(unit) else []
@@ -162,10 +144,10 @@ class WordBuffer:
     def _unknown(self) -> list[str]:
         if not self._copy:
             return [SPECIALS[UNK]]
-        return [self._names.popleft()] if self._names else []
+        return [self._unknown_words.popleft()] if self._unknown_words else []
 
     def flush(self) -> list[str]:
-        """The unfinished word, if there is one: at the end of the sentence it counts as whole."""
+        """The unfinished word, if any, which is complete at the end of the sentence."""
         words = [self._pending] if self._pending else []
         self._pending = ""
         return words
