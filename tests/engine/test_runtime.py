@@ -19,12 +19,10 @@ from whilst.core.settings import Agent, Limits, Model
 from whilst.data.vocabulary import BOS, EOS
 from whilst.decoding.batched import translate_batch
 from whilst.decoding.loop import Output
-from whilst.engine import buffers
-from whilst.engine import runtime as engine_module
-from whilst.engine.buffers import Floats
+from whilst.engine import runtime
 from whilst.engine.export import make_engine
-from whilst.engine.graph_builder import Graph
-from whilst.engine.runtime import Engine, EngineSession
+from whilst.engine.graphs import Graph
+from whilst.engine.runtime import Engine, EngineSession, Floats
 from whilst.model.agent import Observation
 from whilst.model.transformer import Translator
 from whilst.policy.wait_k import WaitK
@@ -48,7 +46,7 @@ def pair(request: pytest.FixtureRequest, tiny: Model) -> tuple[Translator, Engin
 @pytest.fixture(autouse=True)
 def small_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that they grow more than once."""
-    monkeypatch.setattr(buffers, "FIRST_CAPACITY", 2)
+    monkeypatch.setattr(runtime, "FIRST_CAPACITY", 2)
 
 
 def assert_near(found: Floats, expected: torch.Tensor) -> None:
@@ -232,7 +230,7 @@ def test_weights_of_eight_bits_are_off_by_half_a_step() -> None:
     value = random.normal(3, size=(1, 40)).astype(np.float32)  # not around 0, where a wrong zero would be lost
     graph = Graph("one", int8=True)
     graph.output("out", graph.linear(graph.input("in", 1, 40), weight, np.ones(6, np.float32)), 1, 6)
-    (found,) = engine_module.load_graph(graph.serialise(), 1).run(None, {"in": value})
+    (found,) = runtime.load_graph(graph.serialise(), 1).run(None, {"in": value})
     input_step, weight_step = value.max() / 255, np.abs(weight).max(1) / 127
     bound = np.abs(weight).sum(1) * input_step / 2 + np.abs(value).sum() * weight_step / 2
     error = np.abs(found[0] - (value @ weight.T)[0] - 1)

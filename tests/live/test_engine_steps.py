@@ -16,7 +16,7 @@ from whilst.core.errors import UserError
 from whilst.core.policy_spec import KINDS, PolicySpec
 from whilst.core.settings import Agent, Evaluate
 from whilst.decoding.batched import translate_batch
-from whilst.engine import buffers
+from whilst.engine import runtime
 from whilst.engine.export import make_engine
 from whilst.engine.runtime import Engine
 from whilst.evaluation.trace import find_problem
@@ -41,7 +41,7 @@ words = st.lists(st.text(LETTERS[:-1], min_size=1, max_size=4), max_size=9)
 @pytest.fixture(autouse=True)
 def _small_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that they grow more than once."""
-    monkeypatch.setattr(buffers, "FIRST_CAPACITY", 2)
+    monkeypatch.setattr(runtime, "FIRST_CAPACITY", 2)
 
 
 @pytest.fixture(scope="module", params=["embeddings", "states", "ahead"])
@@ -129,11 +129,11 @@ def test_two_thousand_sentences_leave_nothing_behind(model: Translator, name: st
             held, blocks = capacities(steps), sys.getallocatedblocks()
     assert ends == 2000
     assert capacities(steps) == held, "what it needs stays where it is"
-    assert held[0][1] > buffers.FIRST_CAPACITY, "the first was long"
+    assert held[0][1] > runtime.FIRST_CAPACITY, "the first was long"
     assert all(columns <= 2 * text.max_target_units(text.max_units) for _, columns in held)
     assert sys.getallocatedblocks() - blocks < 500, "not half an object for a sentence"
     session.feed("a")
-    assert len(steps.session._encoder.mask) == buffers.FIRST_CAPACITY, "a long one does not slow those after it"
+    assert len(steps.session._encoder.mask) == runtime.FIRST_CAPACITY, "a long one does not slow those after it"
 
 
 def test_a_name_says_what_to_do() -> None:

@@ -27,7 +27,6 @@ from whilst.core.config import to_table
 from whilst.core.errors import UserError
 from whilst.core.files import read_json, sha256, write_json, writing_folder
 from whilst.core.settings import MAX_POSITIONS
-from whilst.engine.buffers import Floats
 from whilst.engine.engine_cache import SHIPPED
 from whilst.engine.graphs import floats, make_graphs
 from whilst.engine.runtime import (
@@ -37,6 +36,7 @@ from whilst.engine.runtime import (
     AgentSizes,
     Engine,
     Exported,
+    Floats,
     Sizes,
     export_obstacle,
     load_graph,

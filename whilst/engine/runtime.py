@@ -4,11 +4,13 @@ A session's methods mirror the translator's: `read` takes a source token, `looka
 write the next token, `commit` writes it. Also runs the steps of a learnt agent; other policies live elsewhere.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
@@ -18,11 +20,12 @@ from whilst.core.files import read_json, sha256
 from whilst.core.policy_spec import PolicySpec
 from whilst.core.settings import Model, Recipe
 from whilst.data.vocabulary import BOS, Language
-from whilst.engine.buffers import BoundGraph, Floats, KeyValueBuffer
 
 FORMAT = 2
 MANIFEST = "engine.json"
 PRECISIONS = ("fp32", "int8")
+FIRST_CAPACITY = 64  # columns of a new key/value buffer; doubled when they are full
+Floats = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -55,30 +58,103 @@ def agent_inputs(kind: str) -> list[str]:
     return names + (["ahead"] if kind == "ahead" else [])
 
 
+class BoundGraph:
+    """A graph with the arrays that it reads and writes in place; each call overwrites its outputs."""
+
+    def __init__(self, graph: Any) -> None:
+        self._graph = graph
+        self._binding = graph.io_binding()
+        self._arrays: dict[str, NDArray[Any]] = {}  # a binding does not keep its arrays alive
+        for port in graph.get_outputs():
+            array = self._arrays[port.name] = np.zeros(port.shape, np.float32)
+            self._binding.bind_output(port.name, "cpu", 0, array.dtype, array.shape, array.ctypes.data)
+
+    def bind(self, inputs: Mapping[str, NDArray[Any]]) -> None:
+        for name, array in inputs.items():
+            assert array.flags.c_contiguous
+            self._arrays[name] = array
+            self._binding.bind_input(name, "cpu", 0, array.dtype, array.shape, array.ctypes.data)
+
+    def __getitem__(self, output: str) -> NDArray[Any]:
+        return self._arrays[output]
+
+    def row(self, output: str) -> Floats:
+        """A copy of an output (1, size), as (size)."""
+        return self._arrays[output].flatten()
+
+    def __call__(self) -> None:
+        self._graph.run_with_iobinding(self._binding)
+
+
+class KeyValueBuffer:
+    """Keys and values of several layers, (layers, 2, heads, capacity, head size), and a mask: inputs of one graph.
+
+    A graph attends to the whole capacity, so every sentence starts with a small one, or sentences after a long one
+    would be slow. The allocation below only grows and is reused.
+    """
+
+    def __init__(self, name: str, graph: BoundGraph, layers: int, heads: int, head_size: int) -> None:
+        self._name, self._graph = name, graph
+        self._shape = layers, 2, heads, head_size
+        self._memory: Floats = np.zeros(0, np.float32)
+        self._masks: Floats = np.zeros(0, np.float32)
+        self.count = 0  # columns in use
+        self._resize(FIRST_CAPACITY)
+
+    def _resize(self, capacity: int) -> None:
+        layers, parts, heads, size = self._shape
+        total = layers * parts * heads * capacity * size
+        used = self.data[:, :, :, : self.count].copy() if self.count else None
+        if total > len(self._memory):
+            self._memory, self._masks = np.zeros(total, np.float32), np.zeros(capacity, np.float32)
+        self.data: Floats = self._memory[:total].reshape(layers, parts, heads, capacity, size)
+        self.mask: Floats = self._masks[:capacity]
+        if used is not None:
+            self.data[:, :, :, : self.count] = used
+        inputs = {f"{self._name}.mask": self.mask}
+        for number, (keys, values) in enumerate(self.data):
+            inputs |= {f"{self._name}.{number}.keys": keys, f"{self._name}.{number}.values": values}
+        self._graph.bind(inputs)
+
+    def clear(self) -> None:
+        self.count = 0
+        if len(self.mask) != FIRST_CAPACITY:
+            self._resize(FIRST_CAPACITY)
+
+    def set_visible(self, count: int) -> None:
+        """Mask all columns but the first `count`."""
+        self.mask[:count] = 0
+        self.mask[count:] = -np.inf
+
+    def append(self, column: Floats) -> None:
+        """Add (layers * 2 * heads, 1, head size)."""
+        if self.count == len(self.mask):
+            self._resize(2 * self.count)
+        self.data[:, :, :, self.count] = column.reshape(self.data.shape[:3] + self.data.shape[4:])
+        self.count += 1
+
+
 class EngineSession:
     """The translation of one sentence, then of another."""
 
     def __init__(self, engine: "Engine") -> None:
         self._engine, sizes = engine, engine.sizes
-        heads, head_size = sizes.heads, sizes.width // sizes.heads
-        self._encoder = KeyValueBuffer("encoder", sizes.encoder_layers, heads, head_size)
-        self._source = KeyValueBuffer("source", sizes.decoder_layers, heads, head_size)
-        self._decoder = KeyValueBuffer("decoder", sizes.decoder_layers, heads, head_size)
         names = "read", "write", "words"
         self._read, self._write, self._words = (BoundGraph(engine.graphs[name]) for name in names)
+        heads, head_size = sizes.heads, sizes.width // sizes.heads
+        self._encoder = KeyValueBuffer("encoder", self._read, sizes.encoder_layers, heads, head_size)
+        self._source = KeyValueBuffer("source", self._write, sizes.decoder_layers, heads, head_size)
+        self._decoder = KeyValueBuffer("decoder", self._write, sizes.decoder_layers, heads, head_size)
         self._embedded: Floats = np.zeros((1, sizes.width), np.float32)
-        self._read.bind({"embedded": self._embedded} | self._encoder.inputs())
-        self._write.bind({"embedded": self._embedded} | self._decoder.inputs() | self._source.inputs())
+        for graph in (self._read, self._write):
+            graph.bind({"embedded": self._embedded})
         self._words.bind({"state": self._write["state"]})
         self.restart()
 
     def restart(self) -> None:
         """Begin another sentence in the same memory."""
-        if self._encoder.clear():
-            self._read.bind(self._encoder.inputs())
-        for buffer in (self._source, self._decoder):
-            if buffer.clear():
-                self._write.bind(buffer.inputs())
+        for buffer in (self._encoder, self._source, self._decoder):
+            buffer.clear()
         self.has_lookahead = False  # computed since the last action
         self.last_read = self.last_written = BOS
         self.wrote = False  # whether the last action was a WRITE
@@ -105,10 +181,8 @@ class EngineSession:
         self._embed("source", token, self.read_count)
         self._encoder.set_visible(self._encoder.count)
         self._read()
-        if self._encoder.append(self._read["encoder.new"]):
-            self._read.bind(self._encoder.inputs())
-        if self._source.append(self._read["source.new"]):
-            self._write.bind(self._source.inputs())
+        self._encoder.append(self._read["encoder.new"])
+        self._source.append(self._read["source.new"])
         self.last_read, self.wrote, self.has_lookahead = token, False, False
         return self.encoded
 
@@ -144,8 +218,7 @@ class EngineSession:
     def commit(self, token: int) -> None:
         """WRITE this token: the lookahead state becomes part of the decoder's cache."""
         self.decoded = self.lookahead_state
-        if self._decoder.append(self._write["decoder.new"]):
-            self._write.bind(self._decoder.inputs())
+        self._decoder.append(self._write["decoder.new"])
         self.last_written, self.wrote, self.has_lookahead = token, True, False
 
 
