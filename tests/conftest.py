@@ -1,4 +1,4 @@
-"""What several tests share: tiny models, corpora made in memory, and one small prepared dataset."""
+"""Shared fixtures: tiny models, random corpora, and one small prepared dataset."""
 
 import dataclasses
 from collections.abc import Callable, Iterator
@@ -21,24 +21,24 @@ from whilst.model.transformer import Translator
 
 UNITS = 17, 13  # source and target units of the tiny models
 
-# A shared machine is slow at times, and what is drawn must not depend on the day.
+# No deadline, since shared machines are slow at times; and reproducible examples.
 hypothesis.settings.register_profile("whilst", deadline=None, derandomize=True, database=None)
 hypothesis.settings.load_profile("whilst")
-torch.set_num_threads(1)  # tensors this small only lose by sharing work, and the tests run in parallel
+torch.set_num_threads(1)  # small tensors gain nothing from threads, and tests run in parallel
 
 
 def make_model(settings: Model, units: tuple[int, int] = UNITS, seed: int = 2) -> Translator:
-    """A random model in eval mode whose output depends visibly on what it reads, and ends now and then.
+    """A random model in eval mode whose output depends on the source and has an end.
 
-    Fresh weights repeat the last token for ever: what comes from the source is made stronger, and the end mark
-    likelier. In double precision, so that two ways to one number never disagree about the largest logit.
+    Fresh weights repeat the last token, so those of the source are scaled up and eos is made more probable. In
+    double precision, so that two computations of the same logits agree about the largest.
     """
     torch.manual_seed(seed)
     model = Translator(settings, *units).double().eval()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if parameter.dim() == 1:
-                parameter.add_(0.2 * torch.randn_like(parameter))  # a bias of zero would hide a forgotten one
+                parameter.add_(0.2 * torch.randn_like(parameter))  # biases of zero would hide a missing bias
             elif name == "target_embedding.weight":
                 parameter.mul_(0.2)
                 parameter[EOS].mul_(2)
@@ -49,31 +49,31 @@ def make_model(settings: Model, units: tuple[int, int] = UNITS, seed: int = 2) -
 
 @pytest.fixture(scope="session")
 def tiny() -> Model:
-    """Settings of the smallest model that has more than one of everything."""
+    """Settings of the smallest model with several layers and heads."""
     return Model(width=16, heads=2, encoder_layers=2, decoder_layers=2, feed_forward=24, dropout=0.1)
 
 
 @pytest.fixture(scope="session")
 def translator() -> Callable[..., Translator]:
-    """`make_model`, for tests that want settings, units or a seed of their own."""
+    """`make_model`, for tests with their own settings, units or seed."""
     return make_model
 
 
 @pytest.fixture(scope="session")
 def model(tiny: Model) -> Translator:
-    """A tiny causal model of 17 source and 13 target units. Shared: do not change it."""
+    """A tiny causal model with 17 source and 13 target units. Shared: do not change it."""
     return make_model(tiny)
 
 
 def crosses(model: Translator) -> list[MonotonicHeads]:
-    """The cross-attention of a model with monotone heads."""
+    """The cross-attention of a model with monotonic heads."""
     found = [layer.get_submodule("cross") for layer in model.decoder]
     return [cross for cross in found if isinstance(cross, MonotonicHeads)]
 
 
 @pytest.fixture(scope="session")
 def monotone(tiny: Model) -> Translator:
-    """One whose heads differ, and stop now and then. Shared: do not change it."""
+    """A model with monotonic heads that differ from each other and stop at times. Shared: do not change it."""
     model = make_model(dataclasses.replace(tiny, cross="monotone"))
     for cross in crosses(model):
         cross.bias.data = torch.tensor([1.0, -0.3], dtype=torch.float64)
@@ -81,7 +81,7 @@ def monotone(tiny: Model) -> Translator:
 
 
 def make_split(pairs: int, seed: int, longest: int = 12) -> Split:
-    """Random sentences of 1 to `longest` units (end mark counted); the two sides differ in length."""
+    """Random sentences of 1 to `longest` units, eos counted; the two sides differ in length."""
     random = np.random.default_rng(seed)
 
     def side(units: int) -> TokenSequences:
@@ -96,19 +96,19 @@ def make_split(pairs: int, seed: int, longest: int = 12) -> Split:
 
 @pytest.fixture(scope="session")
 def random_split() -> Callable[..., Split]:
-    """`make_split`, for tests that want a size of their own."""
+    """`make_split`, for tests with their own size."""
     return make_split
 
 
 @pytest.fixture(scope="session")
 def split() -> Split:
-    """100 random pairs that the tiny models can read."""
+    """100 random pairs for the tiny models."""
     return make_split(100, seed=1)
 
 
 @pytest.fixture(scope="session")
 def toy_data(tmp_path_factory: pytest.TempPathFactory) -> Data:
-    """Settings of a small toy corpus whose files are there: 300 training pairs, 20 each to validate and test."""
+    """Settings of a small toy corpus, with files: 300 training pairs, 20 each for validation and test."""
     folder = tmp_path_factory.mktemp("toy")
     drawn = list(toy.pairs(340, seed=1, lexicon=toy.build_lexicon(scale=0.1)))
     for name, part in (("train", drawn[40:]), ("valid", drawn[:20]), ("test", drawn[20:40])):
@@ -127,7 +127,7 @@ def toy_data(tmp_path_factory: pytest.TempPathFactory) -> Data:
 
 @pytest.fixture(scope="session")
 def toy_folder(toy_data: Data) -> Path:
-    """The dataset folder that `whilst prepare` makes of it. Shared: do not write into it."""
+    """Its dataset folder. Shared: do not write into it."""
     return prepare(toy_data)
 
 
@@ -138,7 +138,7 @@ def toy_dataset(toy_folder: Path) -> Dataset:
 
 @pytest.fixture(scope="session")
 def sources() -> list[list[int]]:
-    """What the tiny models translate, where any sentences will do."""
+    """Twelve random source sentences for the tiny models."""
     split = make_split(12, 21)
     return [split.source[i].tolist() for i in range(12)]
 
@@ -154,14 +154,14 @@ def tab(chrome: Browser) -> Iterator[Tab]:
     tab = chrome.tab()
     tab.resize(1280, 800)
     yield tab
-    lost = ("WebSocket connection to", "ERR_CONNECTION_REFUSED")  # what a browser says of a server that has gone
+    lost = ("WebSocket connection to", "ERR_CONNECTION_REFUSED")  # messages about a server that was stopped
     assert [text for text in tab.complaints if not any(part in text for part in lost)] == []
     tab.close()
 
 
 @pytest.fixture(params=[80, 140])
 def terminal_width(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    """What is printed goes to a terminal of this width."""
+    """Width of the terminal that the console prints to."""
     found: int = request.param
     monkeypatch.setattr(console, "_force_terminal", True)
     monkeypatch.setattr(console, "_width", found)

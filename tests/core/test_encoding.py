@@ -1,4 +1,4 @@
-"""Translations on machines whose own encoding lacks their letters."""
+"""Output on terminals whose encoding lacks letters of the translation."""
 
 import io
 
@@ -8,7 +8,7 @@ from whilst.cli.main import speak_any_language
 
 
 class Raw(io.BytesIO):
-    """What a stream writes to; a terminal or none."""
+    """The buffer below a text stream; a terminal or not."""
 
     def __init__(self, is_terminal: bool) -> None:
         super().__init__()
@@ -19,7 +19,7 @@ class Raw(io.BytesIO):
 
 
 @pytest.mark.parametrize(("is_terminal", "written"), [(False, "ngườ".encode()), (True, b"ng??")])
-def test_a_machine_without_these_letters_gets_utf8_or_question_marks(is_terminal: bool, written: bytes) -> None:
+def test_missing_letters_become_utf8_or_question_marks(is_terminal: bool, written: bytes) -> None:
     raw = Raw(is_terminal)
     stream = io.TextIOWrapper(raw, encoding="ascii")
     speak_any_language(stream)

@@ -1,4 +1,4 @@
-"""Batches: both layouts say the same, nothing is lost or comes twice, and the order follows from the seed."""
+"""Batches: both layouts agree, every sentence occurs once, and the order depends on the seed."""
 
 import dataclasses
 import itertools
@@ -46,13 +46,13 @@ def ragged(*lengths: int) -> TokenSequences:
 
 
 def sentences(batch: Batch, tokens: Tensor, segments: Tensor) -> list[list[int]]:
-    """What each sentence of the batch is made of, padding left out."""
+    """The tokens of each sentence of the batch, without padding."""
     return [tokens[(segments == i) & (tokens != PAD)].tolist() for i in range(batch.sentences)]
 
 
 def losses(model: Translator, batch: Batch, k: int) -> Tensor:
     """(sentences) the cross-entropy of each under wait-k."""
-    batch = dataclasses.replace(batch, packed=False)  # FlexAttention would want a GPU: one row is a batch too
+    batch = dataclasses.replace(batch, packed=False)  # FlexAttention needs a GPU; one dense row works, too
     seen = sampling.wait_k(Objective(k=k), batch, torch.Generator())
     logits = model.logits(decode_batch(model, batch, seen))
     each = F.cross_entropy(logits.flatten(0, 1), batch.labels.flatten(), ignore_index=PAD, reduction="none")
@@ -60,7 +60,7 @@ def losses(model: Translator, batch: Batch, k: int) -> Tensor:
     return total.index_add(0, batch.target_at.segment.flatten(), each)[:-1]
 
 
-def test_gather_is_one_sentence_after_the_other(split: Split) -> None:
+def test_gather_tokens_concatenates_sentences(split: Split) -> None:
     chosen = np.array([7, 3, 3, 99])
     tokens, sentence, position, lengths = gather_tokens(split.source, chosen)
     parts = [split.source[int(i)].tolist() for i in chosen]
@@ -73,7 +73,7 @@ def test_gather_is_one_sentence_after_the_other(split: Split) -> None:
 
 @given(chosen=st.lists(st.integers(0, 99), min_size=1, max_size=12), k=st.integers(1, 9))
 @limit(max_examples=15)
-def test_both_layouts_say_the_same(split: Split, model: Translator, chosen: list[int], k: int) -> None:
+def test_both_layouts_hold_the_same_sentences(split: Split, model: Translator, chosen: list[int], k: int) -> None:
     indices = np.array(chosen)
     wide, long = pad_batch(split, indices), pack_batch(split, indices, 2 * BLOCK, 2 * BLOCK)
     source, target = ([side[i].tolist() for i in chosen] for side in (split.source, split.target))
@@ -83,7 +83,7 @@ def test_both_layouts_say_the_same(split: Split, model: Translator, chosen: list
         assert sentences(batch, batch.source, batch.source_at.segment) == source
         assert sentences(batch, batch.labels, batch.target_at.segment) == target
         fed = [[BOS, *sentence[:-1]] for sentence in target]
-        # In the padded layout the last label moves on into the padding; no label asks for what follows it.
+        # In the padded layout the last label is shifted into the padding, where no label follows.
         found = torch.where(batch.labels == PAD, PAD, batch.target)
         assert sentences(batch, found, batch.target_at.segment) == fed
         j = torch.where(batch.labels == PAD, PAD, batch.source_lengths)
@@ -94,7 +94,7 @@ def test_both_layouts_say_the_same(split: Split, model: Translator, chosen: list
         torch.testing.assert_close(losses(model, wide, k), losses(model, long, k))
 
 
-def test_a_batch_in_other_tensors_is_the_same(split: Split) -> None:
+def test_with_tensors_replaces_only_tensors(split: Split) -> None:
     batch = pack_batch(split, np.arange(5), BLOCK, BLOCK)
     tensors = [torch.full_like(tensor, number) for number, tensor in enumerate(batch.tensors())]
     other = batch.with_tensors(tensors)
@@ -111,7 +111,7 @@ def flat(plan: list[Ints]) -> list[int]:
 @PACK
 @given(seed=st.integers(0, 99), pairs=st.integers(1, 200), epoch=st.integers(0, 3), blocks=st.integers(1, 3))
 @limit(max_examples=25)
-def test_every_sentence_once_an_epoch_and_within_budget(
+def test_an_epoch_has_every_sentence_once_within_budget(
     random_split: MakeSplit, pack: bool, seed: int, pairs: int, epoch: int, blocks: int
 ) -> None:
     split = random_split(pairs, seed)
@@ -125,7 +125,7 @@ def test_every_sentence_once_an_epoch_and_within_budget(
         if pack:
             assert batch.source.shape == (1, batches.source_size)
             assert batch.target.shape == (1, batches.tokens)
-            assert batch.source[0, -1] == PAD  # padding of the target has something to look at
+            assert batch.source[0, -1] == PAD  # padding of the target can attend to it
         else:
             assert max(batch.source.numel(), batch.target.numel()) <= batches.tokens
 
@@ -134,13 +134,13 @@ def test_every_sentence_once_an_epoch_and_within_budget(
 def test_little_is_padding(random_split: MakeSplit, pack: bool) -> None:
     split = random_split(3000, 0, 30)
     batches = Batches(split, 4 * BLOCK, 0, pack)
-    made = [batches.make(chosen) for chosen in batches.plan(0)[:-1]]  # the last packed one is what is left
+    made = [batches.make(chosen) for chosen in batches.plan(0)[:-1]]  # without the last one, which is not full
     share = sum(int((batch.labels == PAD).sum()) for batch in made) / sum(batch.labels.numel() for batch in made)
     assert share < (0.04 if pack else 0.02)
 
 
 @PACK
-def test_the_order_follows_from_seed_and_epoch(split: Split, pack: bool) -> None:
+def test_the_order_depends_on_seed_and_epoch_only(split: Split, pack: bool) -> None:
     def order(seed: int, epoch: int) -> list[int]:
         return flat(Batches(split, BLOCK, seed, pack).plan(epoch))
 
@@ -149,7 +149,7 @@ def test_the_order_follows_from_seed_and_epoch(split: Split, pack: bool) -> None
 
 
 @PACK
-def test_since_goes_on_exactly_where_it_was(split: Split, pack: bool) -> None:
+def test_iterate_resumes_at_any_batch(split: Split, pack: bool) -> None:
     batches = Batches(split, BLOCK, 1, pack)
     steps = 2 * len(batches.plan(0)) + 3  # well into the third epoch
 
@@ -160,7 +160,7 @@ def test_since_goes_on_exactly_where_it_was(split: Split, pack: bool) -> None:
     assert {epoch for epoch, _, _ in whole} == {0, 1, 2}
     for done in range(1, steps):
         epoch, index, _ = whole[done - 1]
-        # The trainer stores the place after the last batch, which may lie just past an epoch's end.
+        # The trainer stores the index after the last batch, which may be past the end of an epoch.
         assert listed(batches.iterate(epoch, index + 1), steps - done) == whole[done:]
 
 
@@ -171,7 +171,7 @@ def test_since_goes_on_exactly_where_it_was(split: Split, pack: bool) -> None:
         (False, 129, 1, False),
         (False, 1, 129, False),
         (True, 1, 129, False),
-        (True, 300, 129, False),  # the packed source has room for 384 here, the target not
+        (True, 300, 129, False),  # the packed source holds 384 here, the target 128
         (True, 300, 128, True),
         (True, 127, 128, True),
         (True, 20, 100, True),
@@ -189,20 +189,20 @@ def test_a_budget_below_the_longest_sentence_is_refused(pack: bool, source: int,
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_packed_source_is_never_quite_full(seed: int) -> None:
-    """The first two would fill it to the last slot; padding of the target must see something, so they part."""
+def test_a_packed_source_has_a_free_position(seed: int) -> None:
+    """Two of the sentences would fill the row, and padding of the target could attend to nothing."""
     batches = Batches(Split(ragged(64, 64, 1), ragged(9, 9, 128)), BLOCK, seed, pack=True)
     assert batches.source_size == BLOCK
     assert sorted(map(len, batches.plan(0))) == [1, 1, 1]
 
 
-def test_a_packed_budget_is_whole_blocks(split: Split) -> None:
+def test_a_packed_budget_is_a_multiple_of_the_block(split: Split) -> None:
     with pytest.raises(UserError, match=r"train\.batch_tokens: must be a multiple of 128"):
         Batches(split, BLOCK + 1, 1, pack=True)
     Batches(split, BLOCK + 1, 1, pack=False)
 
 
-def test_cut_fills_up_to_the_brim() -> None:
+def test_packed_chunks_use_the_whole_budget() -> None:
     split = Split(ragged(3, 3, 3, 1, 9), ragged(4, 4, 2, 1, 1))
     assert [part.tolist() for part in packed_chunks(split, np.arange(5), 9, 10)] == [[0, 1, 2], [3], [4]]
     assert [part.tolist() for part in packed_chunks(split, np.arange(5), 100, 8)] == [[0, 1], [2, 3, 4]]
@@ -235,7 +235,7 @@ def test_prefetch_passes_exceptions_on() -> None:
     assert threading.active_count() == before
 
 
-def test_prefetch_works_ahead_and_stops_when_nobody_wants_more() -> None:
+def test_prefetch_works_ahead_and_stops_when_closed() -> None:
     made: list[int] = []
 
     def endless() -> Iterator[int]:
@@ -247,7 +247,7 @@ def test_prefetch_works_ahead_and_stops_when_nobody_wants_more() -> None:
     items = prefetch(endless(), depth=3)
     assert next(items) == 0
     deadline = time.monotonic() + 5
-    while len(made) < 5 and time.monotonic() < deadline:  # three wait in the queue, one in the thread's hand
+    while len(made) < 5 and time.monotonic() < deadline:  # three in the queue, one in the thread
         time.sleep(0.01)
     assert made == [0, 1, 2, 3, 4]
     items.close()

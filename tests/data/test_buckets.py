@@ -1,4 +1,4 @@
-"""Padded batches in few shapes: everyone is in one, none is too small, and empty rows change nothing."""
+"""Padded batches in buckets: every sentence fits into one, and empty rows change nothing."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -29,7 +29,7 @@ from whilst.training.train import train
 
 
 @given(st.lists(st.integers(1, 400), min_size=1, max_size=60), st.integers(1, 12))
-def test_lengths_are_few_and_hold_everyone(sizes: list[int], most: int) -> None:
+def test_bucket_lengths_are_few_and_hold_every_sentence(sizes: list[int], most: int) -> None:
     lengths = bucket_lengths(np.array(sizes), most)
     assert 1 <= len(lengths) <= most
     assert not (lengths % LENGTH_MULTIPLE).any()
@@ -37,14 +37,14 @@ def test_lengths_are_few_and_hold_everyone(sizes: list[int], most: int) -> None:
     assert max(sizes) <= lengths[-1] < max(sizes) + LENGTH_MULTIPLE
 
 
-def test_lengths_go_where_sentences_are() -> None:
+def test_bucket_lengths_are_where_sentences_are() -> None:
     sizes = np.array([8] * 1000 + [24] * 1000 + [32] * 3 + [160] * 5)
     assert bucket_lengths(sizes, 3).tolist() == [8, 24, 160]
     assert bucket_lengths(sizes, 2).tolist() == [24, 160]
 
 
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=200), st.integers(60, 300))
-def test_everyone_is_in_one_box_and_all_but_one_are_full(sizes: list[int], tokens: int) -> None:
+def test_every_sentence_is_in_one_bucket_and_all_but_one_are_full(sizes: list[int], tokens: int) -> None:
     lengths = np.array(sizes)
     shapes = Buckets(bucket_lengths(lengths), tokens)
     batches = shapes.batches(np.arange(len(sizes))[::-1], lengths[::-1])
@@ -55,7 +55,7 @@ def test_everyone_is_in_one_box_and_all_but_one_are_full(sizes: list[int], token
     assert sum(len(chosen) not in full for chosen in batches) <= 1
 
 
-def test_what_fits_no_box_is_refused() -> None:
+def test_what_fits_no_bucket_is_refused() -> None:
     with pytest.raises(ValueError, match="do not fit"):
         Buckets(np.array([8]), 16).shape_for(np.array([8, 8, 8]))
 
@@ -98,8 +98,8 @@ def test_empty_rows_and_padding_change_nothing(
     torch.testing.assert_close(*(loss_and_gradients(one, objective, batch) for batch in (plain, boxed)))
 
 
-def test_a_box_of_empty_rows_alone_is_worth_nothing(monotone: Translator, split: Split) -> None:
-    """Exactly: their gradients are zeros, not small numbers."""
+def test_empty_rows_have_zero_loss_and_gradients(monotone: Translator, split: Split) -> None:
+    """Exactly zero, not small."""
     batch = pad_batch(split, np.array([3, 1]), (5, 16))
     empty = batch.with_tensors([tensor[2:].clone() for tensor in batch.tensors()])
     loss, gradients = loss_and_gradients(monotone, Objective(name="mma"), empty)
@@ -119,7 +119,7 @@ def recipe(toy_data: Data, toy_folder: Path, tmp_path: Path) -> Recipe:
 
 
 class Recorded:
-    """As capture.Captured, without a graph: it does the work thrice when made, on tensors of its own."""
+    """CapturedGraph without a graph: runs the work three times when it is made, on its own tensors."""
 
     made: list[torch.Size]
 
@@ -137,8 +137,8 @@ class Recorded:
         return self.work(*self.inputs)
 
 
-def test_recorded_updates_are_the_plain_ones(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where a shape comes first in the midst of an update, and random numbers were used up."""
+def test_captured_updates_match_plain_ones(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if a shape first occurs within an update, after random numbers have been drawn."""
     plain = train(recipe, CPU)
     Recorded.made = []
     monkeypatch.setattr(loops, "CapturedGraph", Recorded)
@@ -155,7 +155,7 @@ def test_recorded_updates_are_the_plain_ones(recipe: Recipe, monkeypatch: pytest
 
 
 def test_boxed_and_padded_batches_train_alike(recipe: Recipe, toy_dataset: Dataset) -> None:
-    """The same sentences have the same loss and gradients but for rounding, once nothing random is left."""
+    """Without dropout and noise the loss and the gradients are the same up to rounding."""
     objective = replace(recipe.objective, stop_noise=0.0)
     recipe = replace(recipe, model=replace(recipe.model, dropout=0.0), objective=objective)
     found = []
@@ -168,7 +168,7 @@ def test_boxed_and_padded_batches_train_alike(recipe: Recipe, toy_dataset: Datas
     torch.testing.assert_close(*found, atol=1e-5, rtol=1e-4)
 
 
-def test_other_heads_have_no_boxes(recipe: Recipe, toy_dataset: Dataset) -> None:
+def test_boxed_batches_need_monotonic_heads(recipe: Recipe, toy_dataset: Dataset) -> None:
     other = changed(short_recipe(recipe.data, Path(recipe.run)), layout="boxed")
     with pytest.raises(UserError, match=r'train.layout: "boxed" is for model.cross = "monotone"'):
         loops.Loop(other, make_task(other, toy_dataset, CPU))

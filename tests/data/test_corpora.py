@@ -1,4 +1,4 @@
-"""Known corpora: found in a folder, fetched, or unpacked from the original archive."""
+"""Known corpora: found in a folder, downloaded, or unpacked from the original archive."""
 
 import io
 import lzma
@@ -46,7 +46,7 @@ def test_a_missing_file_and_wrong_languages(tmp_path: Path) -> None:
         locate(iwslt15(tmp_path, "en", "de"))
 
 
-def test_iwslt15_is_fetched_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_iwslt15_is_downloaded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     site = tmp_path / "site"
     names = [f"{split}.{side}" for split in ("train", "tst2012", "tst2013") for side in ("en", "vi")]
     touch(site, *names)
@@ -56,7 +56,7 @@ def test_iwslt15_is_fetched_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert read_lines(files.train[0]) == ["a line"]
     for name in names:
         (site / name).unlink()
-    assert locate(settings) == files  # what is there is not fetched again
+    assert locate(settings) == files  # existing files are not downloaded again
     assert files.train[0] == tmp_path / "data" / "iwslt15" / "train.vi"
 
 
@@ -81,7 +81,7 @@ def test_a_broken_download_is_not_kept(tmp_path: Path, monkeypatch: pytest.Monke
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_part_of_iwslt14_is_not_taken_for_the_whole(tmp_path: Path) -> None:
+def test_a_part_of_iwslt14_is_refused(tmp_path: Path) -> None:
     touch(tmp_path, *(f"{s}.{lang}.xz" for s in ("train.partial", "valid", "test") for lang in ("de", "en")))
     settings = Data(corpus="iwslt14", source="en", target="de", folder=str(tmp_path))
     with pytest.raises(UserError, match=r"only a part of iwslt14; name its files in data\.train"):
@@ -122,7 +122,7 @@ def talk(language: str, sentences: list[str]) -> str:
 
 
 def archive(path: Path, english: int = 46) -> None:
-    """A small archive of the original's shape: 46 sentences, 2 of them unfit, and five evaluation sets."""
+    """A small archive like the original: 46 sentences, 2 of them unsuitable, and five evaluation sets."""
     german = [f"Satz {number}, bitte!" for number in range(46)]
     german[0] = "Viel zu viele Wörter für eine so kurze Zeile."
     german[1] = ""
@@ -167,7 +167,7 @@ def test_iwslt14_from_the_archive(tmp_path: Path) -> None:
     assert files.train[0].stat().st_mtime_ns == stamp  # unpacked once
 
 
-def test_iwslt14_archives_that_are_wrong(tmp_path: Path) -> None:
+def test_wrong_iwslt14_archives(tmp_path: Path) -> None:
     pytest.importorskip("sacremoses")
     path = tmp_path / "de-en.tgz"
     settings = Data(corpus="iwslt14", source="de", target="en", folder=str(tmp_path), dataset=str(tmp_path / "set"))

@@ -1,4 +1,4 @@
-"""From text to a dataset folder and back; every skip is counted, every refusal names its place."""
+"""Making and reading dataset folders: skipped pairs are counted, errors name file and line."""
 
 import dataclasses
 import lzma
@@ -89,7 +89,7 @@ def test_manifest_counts_everything(data: Data) -> None:
     assert manifest["inputs"]["test.target"] == {"file": "test.de", "sha256": sha256(folder / "test.de")}
     assert valid["source"]["text_sha256"] == sha256_lines([source for source, _ in VALID])
     assert manifest["settings"]["max_ratio"] == 3.0
-    assert data.folder not in str(manifest)  # the same text gives the same manifest wherever it lies
+    assert data.folder not in str(manifest)  # the manifest does not depend on paths
 
 
 def test_minimum_frequency_makes_words_unknown(data: Data) -> None:
@@ -125,7 +125,7 @@ def test_several_pairs_of_files_are_joined(data: Data, tmp_path: Path) -> None:
         prepare(settings, overwrite=True)
 
 
-def test_moses_leaves_alone_what_is_tokenised(data: Data, tmp_path: Path) -> None:
+def test_moses_skips_tokenised_files(data: Data, tmp_path: Path) -> None:
     write(tmp_path / "raw.en", ["It isn't, is it?"])
     write(tmp_path / "raw.de", ["Nicht wahr?"])
     for split in ("valid", "test"):
@@ -145,7 +145,7 @@ def test_moses_leaves_alone_what_is_tokenised(data: Data, tmp_path: Path) -> Non
     assert made.text("test") == (["it isn 't , is it ?"], ["nicht wahr ?"])
 
 
-def test_a_dataset_from_before_a_setting_came_up_is_still_the_same(data: Data) -> None:
+def test_a_manifest_without_a_newer_setting_still_matches(data: Data) -> None:
     path = prepare(data) / "manifest.json"
     manifest = read_json(path)
     del manifest["settings"]["tokenised"]
@@ -156,7 +156,7 @@ def test_a_dataset_from_before_a_setting_came_up_is_still_the_same(data: Data) -
 
 
 def test_the_same_text_has_the_same_checksum(data: Data, tmp_path: Path) -> None:
-    """However its files are packed and called: who makes the dataset again can compare it with a result's."""
+    """Whatever the names and the compression of the files."""
     for side in ("en", "de"):
         (tmp_path / f"packed.{side}.xz").write_bytes(lzma.compress((tmp_path / f"train.{side}").read_bytes()))
     packed = dataclasses.replace(
@@ -174,14 +174,14 @@ def test_the_same_text_has_the_same_checksum(data: Data, tmp_path: Path) -> None
         assert Dataset.open(path).checksum != checksum
 
 
-def test_direction_can_be_turned(data: Data) -> None:
+def test_the_direction_can_be_reversed(data: Data) -> None:
     turned = dataclasses.replace(
         data, source="de", target="en", train=data.train[::-1], valid=data.valid[::-1], test=data.test[::-1]
     )
     assert Dataset.open(prepare(turned)).text("valid")[0] == [target for _, target in VALID]
 
 
-def test_same_again_is_reused(data: Data, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_existing_dataset_is_reused(data: Data, capsys: pytest.CaptureFixture[str]) -> None:
     made = prepare(data)
     before = (made / "manifest.json").stat().st_mtime_ns
     assert "pairs" in capsys.readouterr().out
@@ -203,7 +203,7 @@ def test_other_settings_or_files_need_overwrite(data: Data, tmp_path: Path) -> N
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["set"]  # nothing temporary is left
 
 
-def test_a_folder_of_something_else_is_never_deleted(data: Data) -> None:
+def test_other_folders_are_never_deleted(data: Data) -> None:
     folder = Path(data.dataset)
     folder.mkdir(parents=True)
     prepare(data)  # an empty folder may be taken
@@ -227,7 +227,7 @@ def test_empty_side_in_valid_is_refused(data: Data, tmp_path: Path, side: str, w
         prepare(data)
 
 
-def test_nothing_left(data: Data) -> None:
+def test_no_pairs_left(data: Data) -> None:
     with pytest.raises(UserError, match=r"no pair is left of 7 \(1 empty, 6 ratio\)"):
         prepare(dataclasses.replace(data, max_ratio=0.5))
     with pytest.raises(UserError, match=r"data\.max_length: every train pair"):
@@ -241,7 +241,7 @@ def test_missing_files_and_codes(data: Data) -> None:
         prepare(dataclasses.replace(data, codes="codes"))
 
 
-def test_opening_what_is_not_whole(data: Data, tmp_path: Path) -> None:
+def test_opening_an_incomplete_dataset(data: Data, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no such dataset"):
         Dataset.open(tmp_path / "nowhere")
     with pytest.raises(UserError, match="not a dataset"):
@@ -273,12 +273,12 @@ def test_another_format_is_refused_but_can_be_overwritten(data: Data) -> None:
 
 
 @given(st.lists(st.lists(st.integers(UNK, 70_000), max_size=5), min_size=1, max_size=8))
-def test_ragged_gives_back_its_sentences(sentences: list[list[int]]) -> None:
+def test_token_sequences_return_their_sentences(sentences: list[list[int]]) -> None:
     ended = [[*sentence, EOS] for sentence in sentences]
     offsets = np.cumsum([0, *map(len, ended)])
-    ragged = TokenSequences(np.array([id for sentence in ended for id in sentence], dtype=np.int32), offsets)
-    assert [list(ragged[index]) for index in range(len(ragged))] == ended
-    assert list(ragged.lengths) == [len(sentence) for sentence in ended]
-    for outside in (-1, len(ragged)):
+    sequences = TokenSequences(np.array([id for sentence in ended for id in sentence], dtype=np.int32), offsets)
+    assert [list(sequences[index]) for index in range(len(sequences))] == ended
+    assert list(sequences.lengths) == [len(sentence) for sentence in ended]
+    for outside in (-1, len(sequences)):
         with pytest.raises(IndexError):
-            ragged[outside]
+            sequences[outside]

@@ -1,6 +1,6 @@
-"""Raw text, word by word: the units that training had, whatever the spaces, and the words as they are written."""
+"""Raw text word by word: the same units as in training whatever the white space, and unchanged words."""
 
-# ruff: noqa: RUF001  (letters that look like others are meant)
+# ruff: noqa: RUF001  (similar letters are intended)
 
 from dataclasses import replace
 
@@ -33,14 +33,14 @@ def raw(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 
 
 def units(script: SessionState) -> list[int]:
-    """What it would READ, without end marks."""
+    """The units to READ, without eos."""
     return [unit for sentence in script.sentences for unit, *_ in sentence.unread]
 
 
 @given(line=RAW, lower=st.booleans())
 @limit(max_examples=150)
 @example(line="Anna\u0301's &amp;quot; &#32; A&nbsp;DOG.", lower=False)
-def test_a_live_line_has_the_units_that_prepare_gives_it(raw: tuple[Data, Dataset], line: str, lower: bool) -> None:
+def test_live_lines_have_the_units_of_prepare(raw: tuple[Data, Dataset], line: str, lower: bool) -> None:
     data, dataset = replace(raw[0], lowercase=lower), raw[1]
     clean = cleaner(data, "en")
     text = TextPipeline(dataset.source, dataset.target, clean, lambda _: 9, 10_000, lambda _: False)
@@ -55,8 +55,8 @@ def test_a_live_line_has_the_units_that_prepare_gives_it(raw: tuple[Data, Datase
 
 @given(lines=st.lists(st.sampled_from(SOURCE + TARGET), max_size=3))
 @limit(max_examples=30)
-def test_words_come_out_as_they_are_written(raw: tuple[Data, Dataset], lines: list[str]) -> None:
-    """With case and punctuation, from a buffer that sees one unit at a time."""
+def test_decoded_words_are_unchanged(raw: tuple[Data, Dataset], lines: list[str]) -> None:
+    """With case and punctuation, from a buffer that gets one unit at a time."""
     for language, known in ((raw[1].source, SOURCE), (raw[1].target, TARGET)):
         words = [word for line in lines if line in known for word in line.split()]
         assert language.decode(language.encode(words)[0]) == words

@@ -1,4 +1,4 @@
-"""Which words end a sentence, and which only look like it."""
+"""Words that end a sentence, and words that only look like it."""
 
 import pytest
 
@@ -15,9 +15,9 @@ def test_ends_of_sentences(word: str) -> None:
 
 
 @pytest.mark.parametrize("word", NOT.split())
-def test_what_looks_like_an_end(word: str) -> None:
+def test_words_that_do_not_end_a_sentence(word: str) -> None:
     assert not ends_sentence(word)
 
 
-def test_pauses() -> None:
+def test_clause_ends() -> None:
     assert list(filter(is_clause_end, ["word,", ";", "—", "so", ".", "“so,”"])) == ["word,", ";", "—", "“so,”"]

@@ -1,4 +1,4 @@
-"""Reading and cleaning: what comes in comes out, and every complaint names its place."""
+"""Reading and cleaning text; errors name file and line."""
 
 import gzip
 import lzma
@@ -61,7 +61,7 @@ def test_cut_off_compression(tmp_path: Path) -> None:
         read_lines(tmp_path / "a.gz")
 
 
-def test_unequal_counts_are_both_named(tmp_path: Path) -> None:
+def test_unequal_line_counts(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("one\ntwo\nthree\n", encoding="utf-8")
     (tmp_path / "b").write_text("eins\nzwei\n", encoding="utf-8")
     with pytest.raises(UserError, match=r"a has 3 lines but .*b has 2"):
@@ -92,7 +92,7 @@ def test_unescape_needs_the_semicolon() -> None:
     assert unescape("R&D &copy2 &nothing; AT&T;") == "R&D &copy2 &nothing; AT&T;"
 
 
-def test_cleaner_applies_what_is_asked() -> None:
+def test_cleaner_applies_the_settings() -> None:
     raw = " Cafe\u0301\u00a0 &#91;AU LAIT&#93; "
     assert cleaner(Data(), "fr")(raw) == "Café &#91;AU LAIT&#93;"
     assert cleaner(Data(unescape=True, lowercase=True), "fr")(raw) == "café [au lait]"
@@ -120,7 +120,7 @@ def test_clean_lines_stay_clean(raw: str) -> None:
     assert clean(line) == line
 
 
-def test_tokens_become_text_again() -> None:
+def test_detokenising() -> None:
     pytest.importorskip("sacremoses")
     settings = Data(unescape=True, detokenise=True)
     line = "we didn &apos;t say : &quot; no tea , please &quot; ."

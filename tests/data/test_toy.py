@@ -14,7 +14,7 @@ from whilst.data.toy import Pair, build_lexicon, optimal_reads, pairs
 
 @pytest.fixture(scope="module")
 def small() -> list[Pair]:
-    """Many sentences of few words, so that long beginnings are shared by many sentences."""
+    """Many sentences with a small vocabulary, so that many share long prefixes."""
     return list(pairs(30_000, seed=3, lexicon=build_lexicon(scale=0.01)))
 
 
@@ -24,7 +24,7 @@ def full() -> list[Pair]:
 
 
 @pytest.mark.parametrize("sample", ["small", "full"])
-def test_a_perfect_policy_never_guesses(sample: str, request: pytest.FixtureRequest) -> None:
+def test_the_optimal_policy_determines_every_word(sample: str, request: pytest.FixtureRequest) -> None:
     sentences: list[Pair] = request.getfixturevalue(sample)
     known: dict[tuple[str, ...], tuple[str, ...]] = {}  # what was read -> the target that it determines
     for pair in sentences:
@@ -39,8 +39,8 @@ def test_a_perfect_policy_never_guesses(sample: str, request: pytest.FixtureRequ
     assert shared > 3 * len(sentences)
 
 
-def test_a_perfect_policy_never_waits_for_nothing(small: list[Pair]) -> None:
-    """With one source word less, the next target word is open: other sentences go on differently."""
+def test_the_optimal_policy_has_no_superfluous_reads(small: list[Pair]) -> None:
+    """With one source word less, sentences with the same prefix differ in the next target word."""
     following: dict[tuple[str, ...], Counter[str]] = defaultdict(Counter)
     for pair in small:
         reads = [0, *optimal_reads(pair)]
@@ -77,7 +77,7 @@ def test_reads_are_monotone_and_end_with_the_whole_source(full: list[Pair]) -> N
         assert all(need <= read for need, read in zip(pair.needs, reads, strict=True))
 
 
-def test_the_verb_makes_small_waits_insufficient(full: list[Pair]) -> None:
+def test_small_k_is_insufficient_for_verbs(full: list[Pair]) -> None:
     def determined(k: int) -> float:
         hits = [k + i >= read for pair in full for i, read in enumerate(optimal_reads(pair))]
         return sum(hits) / len(hits)
@@ -89,7 +89,7 @@ def test_the_verb_makes_small_waits_insufficient(full: list[Pair]) -> None:
     assert reordered / len(full) > 0.7
 
 
-def test_sentences_have_the_promised_size(full: list[Pair]) -> None:
+def test_sentences_have_the_documented_length(full: list[Pair]) -> None:
     lengths = sorted(len(pair.source) for pair in full)
     assert lengths[0] >= 4
     assert lengths[len(full) // 20] >= 5
@@ -137,7 +137,7 @@ def test_written_splits_are_disjoint_and_aligned(tmp_path: Path) -> None:
         assert max(numbers) == len(source.split())
 
 
-def test_a_seed_decides_every_byte_and_the_size_leaves_the_test_set_alone(tmp_path: Path) -> None:
+def test_files_depend_on_the_seed_and_the_test_set_not_on_the_size(tmp_path: Path) -> None:
     for name, count, seed in (("one", 50, 1), ("same", 50, 1), ("more", 90, 1), ("other", 50, 2)):
         toy.write(tmp_path / name, count, seed)
     one, same, more, other = (_read(tmp_path / name) for name in ("one", "same", "more", "other"))
@@ -147,12 +147,12 @@ def test_a_seed_decides_every_byte_and_the_size_leaves_the_test_set_alone(tmp_pa
     assert not set(one["test.src"]) & set(other["test.src"])
 
 
-def test_the_languages_do_not_drift() -> None:
-    """Published toy numbers hold only as long as seed 1 gives these very sentences."""
+def test_the_languages_are_unchanged() -> None:
+    """Published numbers depend on these sentences."""
     text = "\n".join(" ".join((*pair.source, "|", *pair.target)) for pair in pairs(200, seed=1))
     assert hashlib.sha256(text.encode()).hexdigest()[:16] == "0de7c57c2e95138f"
 
 
-def test_no_training_pairs_is_a_clear_mistake(tmp_path: Path) -> None:
+def test_no_training_pairs(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="at least 1 training pair"):
         toy.write(tmp_path, pairs=0, seed=1)

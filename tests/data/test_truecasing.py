@@ -13,7 +13,7 @@ from whilst.data.vocabulary import Language, Vocabulary
 from whilst.live.loading import BUNDLED
 from whilst.live.session import SessionState
 
-# The frequent first: "i" is a slip for "I"; "So" often begins a sentence, and "so" is no slip for it.
+# By frequency: "i" is a misspelling of "I"; "So" often begins a sentence, and "so" is a word of its own.
 UNITS = ["I", "the", "So", "so", "London", "NASA", "The", "radio", "mark", "Mark", *map(str, range(40)), "i"]
 CASE = truecaser(Language("en", WordSegmenter(), Vocabulary(UNITS)))
 
@@ -39,19 +39,19 @@ CASE = truecaser(Language("en", WordSegmenter(), Vocabulary(UNITS)))
         ("", False, True, ""),
     ],
 )
-def test_words_are_written_as_the_vocabulary_knows_them(word: str, first: bool, loose: bool, wanted: str) -> None:
+def test_words_get_their_usual_case(word: str, first: bool, loose: bool, wanted: str) -> None:
     assert CASE(word, first, loose) == wanted
 
 
 @given(st.text(max_size=8), st.booleans(), st.booleans())
-def test_only_case_changes_and_only_once(word: str, first: bool, loose: bool) -> None:
+def test_only_case_changes_and_truecasing_is_idempotent(word: str, first: bool, loose: bool) -> None:
     found = CASE(word, first, loose)
     assert found.lower() == word.lower()
     assert CASE(found, first, loose) == found
 
 
 def read(words: str, longest: int = 60) -> list[str]:
-    """What a session makes of them, as the package's model would."""
+    """The source words of a session."""
     language = Language.load(BUNDLED / "en-vi", "source")
     text = dataclasses.replace(
         make_text(),
@@ -66,20 +66,20 @@ def read(words: str, longest: int = 60) -> list[str]:
     return [" ".join(language.decode(ids)) for ids in units if ids]
 
 
-def test_a_recognisers_text_gets_its_case() -> None:
+def test_lower_case_text_is_truecased() -> None:
     assert read("last monday i went to london. john came from vietnam.") == [
         "Last Monday I went to London.",
         "John came from Vietnam.",
     ]
 
 
-def test_a_text_that_has_its_case_stays() -> None:
+def test_cased_text_is_unchanged() -> None:
     text = "Bill paid the bill of the USA in May."
     assert read(text) == [text]
     assert read("THANK YOU FROM NASA.") == ["Thank you from NASA."]
 
 
-def test_a_sentence_that_is_cut_goes_on_without_case() -> None:
+def test_a_cut_sentence_continues_uncased() -> None:
     found = read("last monday i went to london and john came from vietnam and i said so to john", longest=9)
     assert len(found) > 1
     assert all(sentence[0].isupper() for sentence in found)

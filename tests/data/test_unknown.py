@@ -1,10 +1,11 @@
-"""Unknown words: names of the source stand in for them, only those that were read, each once, in their order."""
+"""Unknown words are replaced by unknown words of the source: only those read, each once, in order."""
 
 from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import given
+from hypothesis import settings as limit
 from hypothesis import strategies as st
 
 from tests.helpers.runs import MODEL
@@ -43,39 +44,40 @@ def written(source: str, units: list[int], reads: list[int], unknown: str = "cop
     return " ".join(word for word, _, _ in words_with_times(source.split(), output, run(unknown)))
 
 
-def test_a_name_that_was_read_stands_in_for_an_unknown_word() -> None:
+def test_an_unknown_source_word_replaces_an_unknown_unit() -> None:
     assert written("a Anna b", [X, UNK, Y], [1, 2, 3]) == "x Anna y"
     assert written("a Anna b", [X, UNK, Y], [1, 2, 3], "keep") == "x <unk> y"
 
 
-def test_a_name_that_was_not_read_yet_is_not_known() -> None:
+def test_words_not_read_yet_are_not_copied() -> None:
     assert written("a b Anna", [UNK, X, UNK], [2, 3, 3]) == "x Anna"
 
 
-def test_each_name_is_used_once_and_in_its_order() -> None:
+def test_each_word_is_copied_once_in_order() -> None:
     assert written("Anna a Bert", [UNK, X, UNK, UNK], [3, 3, 3, 3]) == "Anna x Bert"
 
 
-def test_delays_are_those_of_the_words_that_were_written() -> None:
+def test_delays_belong_to_the_written_words() -> None:
     output = Output([UNK, X, UNK], [1, 2, 3, 4], [0.0] * 4)
     sentence = to_sentence(0, "a b Anna", "", output, run())
     assert (sentence.prediction, sentence.delays, sentence.reads) == ("x Anna", (2, 3), (1, 2, 3))
 
 
-def test_a_word_of_several_units_is_a_name_from_its_end_on() -> None:
+def test_a_word_is_unknown_from_its_last_unit_on() -> None:
     language = Language("src", BPESegmenter([]), Vocabulary(["a@@", f"b{BPESegmenter.last_mark}", "a"]))
     units = [len(language.encode([word])[0]) for word in ("b", "axb", "b")]
     assert language.unknown_words(["b", "axb", "b"]) == [(units[0] + units[1], "axb")]
 
 
+@limit(max_examples=30)
 @given(
     lines=st.lists(st.lists(st.sampled_from(WORDS), min_size=1, max_size=9), min_size=1, max_size=4),
     name=st.sampled_from(["wait-1", "wait-3", "full"]),
     seed=st.integers(1, 4),
 )
-def test_live_writes_the_same(lines: list[list[str]], name: str, seed: int) -> None:
+def test_live_sessions_copy_the_same_words(lines: list[list[str]], name: str, seed: int) -> None:
     trained = run(seed=seed)
-    # An unknown word more often than not, and no end before its time.
+    # Unknown words are frequent, and eos is rare.
     with torch.no_grad():
         trained.model.target_embedding.weight[[0, BOS, EOS]] = 0
         trained.model.target_embedding.weight[UNK] *= 3
@@ -90,13 +92,13 @@ def test_live_writes_the_same(lines: list[list[str]], name: str, seed: int) -> N
         assert not {"<unk>"} & set(sentence.words)
 
 
-def test_another_way_is_another_point() -> None:
+def test_the_policy_name_has_the_unknown_setting() -> None:
     assert policy_name(PolicySpec.parse("agent-1"), Evaluate()) == "agent-1"
     settings = Evaluate(unknown="keep", threshold=0.6)
     assert policy_name(PolicySpec.parse("agent-1"), settings) == "agent-1.threshold-0.6.unknown-keep"
 
 
-def test_a_mistyped_way_is_told(tmp_path: Path) -> None:
+def test_a_wrong_unknown_setting_is_refused(tmp_path: Path) -> None:
     (recipe := tmp_path / "r.toml").write_text("")
     with pytest.raises(UserError, match="unknown"):
         load_recipe(recipe, ["evaluate.unknown=drop"])

@@ -1,4 +1,4 @@
-"""Units: what is split joins again, word by word, and byte pair encoding is what subword-nmt does."""
+"""Segmentation is reversible word by word, and byte pair encoding matches subword-nmt."""
 
 import string
 from collections import Counter
@@ -53,7 +53,7 @@ def test_round_trip(kind: str, words: list[str]) -> None:
 
 @pytest.mark.parametrize("kind", SEGMENTERS)
 @given(data=st.data())
-def test_word_buffer_is_decode_and_never_takes_back(kind: str, data: st.DataObject) -> None:
+def test_the_word_buffer_matches_decode_and_only_appends(kind: str, data: st.DataObject) -> None:
     side = language(kind, [])
     ids = data.draw(st.lists(st.integers(0, len(side) - 1), max_size=20))
     buffer, words = side.word_buffer(), []
@@ -66,7 +66,7 @@ def test_word_buffer_is_decode_and_never_takes_back(kind: str, data: st.DataObje
     assert all(word and not word.isspace() for word in words)
 
 
-def test_when_a_word_is_whole() -> None:
+def test_words_are_returned_when_complete() -> None:
     words = ["the", "keyboard"]
     for kind, whole_with_last_unit in (("word", True), ("bpe", True), ("sentencepiece", False)):
         side = language(kind, [])
@@ -77,7 +77,7 @@ def test_when_a_word_is_whole() -> None:
         assert buffer.flush() == ([] if whole_with_last_unit else ["keyboard"])
 
 
-def test_unknown_is_a_word_of_its_own() -> None:
+def test_an_unknown_unit_is_a_word() -> None:
     side = language("bpe", [])
     ids, _ = side.encode(["bo\u00dfrd"])
     assert UNK in ids
@@ -86,14 +86,14 @@ def test_unknown_is_a_word_of_its_own() -> None:
 
 
 def slow_bpe(word: str, codes: list[tuple[str, str]]) -> list[str]:
-    """The merges one after the other over the whole word: another order of loops, the same result."""
+    """Applies one merge at a time to the whole word."""
     units = [*word[:-1], word[-1] + "</w>"]
     while True:
         for left, right in codes:
             joined: list[str] = []
             for unit in units:
                 if joined and joined[-1] == left and unit == right:
-                    joined[-1] = left + right + "\0"  # sealed: it takes no part in this merge again
+                    joined[-1] = left + right + "\0"  # takes no further part in this merge
                 else:
                     joined.append(unit)
             joined = [unit.rstrip("\0") for unit in joined]
@@ -109,7 +109,7 @@ def slow_bpe(word: str, codes: list[tuple[str, str]]) -> list[str]:
     codes=st.lists(st.tuples(st.text("abde", min_size=1, max_size=3), st.text("abde", min_size=1, max_size=2))),
     ends=st.lists(st.booleans()),
 )
-def test_bpe_is_subword_nmt(
+def test_bpe_matches_subword_nmt(
     tmp_path_factory: pytest.TempPathFactory,
     words: list[str],
     codes: list[tuple[str, str]],
@@ -124,7 +124,7 @@ def test_bpe_is_subword_nmt(
 
 
 @given(words=WORDS)
-def test_learnt_merges_split_as_their_library_splits(words: list[str]) -> None:
+def test_learnt_merges_match_tokenizers(words: list[str]) -> None:
     from tokenizers import models
 
     segmenter = SEGMENTERS["bpe"]
@@ -138,13 +138,13 @@ def test_learnt_merges_split_as_their_library_splits(words: list[str]) -> None:
         assert segmenter.split(word) == [token.value for token in model.tokenize(word)]
 
 
-def test_learning_keeps_to_the_size() -> None:
+def test_learning_respects_the_size() -> None:
     assert len(BPESegmenter.learn(TEXT, 7).merges) == 7
     assert len(BPESegmenter.learn(["ab ab", "ab cd"], 100).merges) == 1  # no other pair is seen twice
 
 
 @given(words=WORDS)
-def test_sentencepiece_per_word_is_the_whole_sentence(words: list[str]) -> None:
+def test_sentencepiece_by_word_matches_the_whole_sentence(words: list[str]) -> None:
     segmenter = SEGMENTERS["sentencepiece"]
     assert isinstance(segmenter, PieceSegmenter)
     whole = segmenter.split(" ".join(words)) if words else []
@@ -170,7 +170,7 @@ def test_missing_codes(tmp_path: Path) -> None:
         BPESegmenter.from_codes(tmp_path / "codes")
 
 
-def test_sentencepiece_that_cannot_be_learnt() -> None:
+def test_too_few_sentencepiece_units() -> None:
     with pytest.raises(UserError, match=r"data\.size"):
         PieceSegmenter.learn(TEXT, 5)
 
@@ -184,7 +184,7 @@ def test_vocabulary_order_and_minimum() -> None:
 
 
 @pytest.mark.parametrize("units", [["a", "a"], ["<s>"]])
-def test_vocabulary_refuses_ambiguity(units: list[str]) -> None:
+def test_duplicate_and_special_units_are_refused(units: list[str]) -> None:
     with pytest.raises(ValueError, match="distinct"):
         Vocabulary(units)
 
@@ -200,8 +200,8 @@ def test_save_and_load(kind: str, tmp_path: Path) -> None:
     assert again.encode(words) == side.encode(words)
 
 
-def test_a_monstrous_word_is_merged_in_pieces() -> None:
-    """In time that grows with its length, not with its square; and nothing of it is lost."""
+def test_long_words_are_merged_in_parts() -> None:
+    """In linear time, and without loss."""
     segmenter = BPESegmenter([("a", "b"), ("ab", "ab"), ("ab", "c</w>")])
     word = "ab" * 5_000 + "c"
     units = segmenter.split(word)
@@ -211,7 +211,7 @@ def test_a_monstrous_word_is_merged_in_pieces() -> None:
 
 
 def test_the_same_text_gives_the_same_merges() -> None:
-    """Where many pairs are as frequent: which comes first must not be left to chance."""
+    """Also with ties between many pairs."""
     text = [" ".join(a + b for b in string.ascii_lowercase) for a in string.ascii_lowercase] * 2
     first, *others = (BPESegmenter.learn(text, 60).merges for _ in range(5))
     assert all(other == first for other in others)

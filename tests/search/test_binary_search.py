@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import given
+from hypothesis import settings as limit
 from hypothesis import strategies as st
 
 from whilst.core.settings import Model, Search
@@ -125,6 +126,7 @@ def test_table_search_matches_the_slow_one(
         assert found[row, : len(expected)].tolist() == expected
 
 
+@limit(max_examples=40)
 @given(st.integers(0, 1000), st.integers(0, 6), st.integers(2, 7), st.sampled_from(["one", "ratio"]))
 def test_reads_lie_in_the_interval_and_do_not_decrease(
     model: Translator, random_split: Callable[..., Split], seed: int, first: int, size: int, slope: str

@@ -1,4 +1,4 @@
-"""BS-SiMT whole, on a small toy corpus: three stages, and an agent that is worth its training."""
+"""BS-SiMT on a small toy corpus: three stages, and an agent that is better than wait-k."""
 
 import dataclasses
 import shutil
@@ -41,7 +41,7 @@ def quick(steps: int, lr: float, warmup: int) -> Train:
 
 @pytest.fixture(scope="module")
 def recipe(tmp_path_factory: pytest.TempPathFactory) -> Recipe:
-    """All stages trained, in 20 seconds."""
+    """All stages trained, in about 20 seconds."""
     folder = tmp_path_factory.mktemp("bs-simt")
     pairs = toy.pairs(sum(PAIRS.values()), 5, toy.build_lexicon(0.1))
     files: dict[str, tuple[str, str]] = {}
@@ -83,7 +83,7 @@ def records(recipe: Recipe) -> dict[str, Record]:
     return {record.policy: record for record in found}
 
 
-@pytest.mark.parametrize(("first", "margin"), [(1, 12.0), (3, 7.0)])  # less is left to win at high latency
+@pytest.mark.parametrize(("first", "margin"), [(1, 12.0), (3, 7.0)])  # the difference is smaller at high latency
 def test_the_agent_beats_wait_k_at_equal_latency(records: dict[str, Record], first: int, margin: float) -> None:
     points = [
         Point(name, record.scores.al, record.scores.bleu or 0.0)
@@ -98,20 +98,20 @@ def test_the_agent_beats_wait_k_at_equal_latency(records: dict[str, Record], fir
     assert records[f"agent-{first}"].system == "bs-simt"
 
 
-def test_intervals_are_latencies(records: dict[str, Record]) -> None:
+def test_later_intervals_have_higher_latency(records: dict[str, Record]) -> None:
     for kind in ("agent", "oracle"):
         low, high = records[f"{kind}-1"].scores, records[f"{kind}-3"].scores
         assert low.al + 0.7 < high.al
 
 
-def test_the_agent_comes_near_the_oracle(records: dict[str, Record]) -> None:
+def test_the_agent_is_close_to_the_oracle(records: dict[str, Record]) -> None:
     for first in (1, 3):
         agent, oracle = records[f"agent-{first}"].scores, records[f"oracle-{first}"].scores
         assert abs(agent.al - oracle.al) < 0.5
         assert (oracle.bleu or 0) - (agent.bleu or 0) < 4
 
 
-def test_the_agent_reports_how_often_it_is_right(recipe: Recipe) -> None:
+def test_the_agent_reports_its_accuracy(recipe: Recipe) -> None:
     figures = history(Path(recipe.run) / "search/agent")[-1]
     assert figures["valid/accuracy"] > 0.85
     assert 0 < figures["valid/f1_write"] < 1
@@ -119,7 +119,7 @@ def test_the_agent_reports_how_often_it_is_right(recipe: Recipe) -> None:
     assert about(Path(recipe.run) / "search/agent", "model")["validation"]["figures"]["accuracy"] > 0.85
 
 
-def test_again_there_is_nothing_left_to_do(recipe: Recipe, capsys: pytest.CaptureFixture[str]) -> None:
+def test_trained_stages_are_not_repeated(recipe: Recipe, capsys: pytest.CaptureFixture[str]) -> None:
     weights = [stage.run for stage in stages(recipe)]
     before = [(Path(run) / "model.safetensors").read_bytes() for run in weights]
     train(recipe, CPU)
@@ -128,7 +128,7 @@ def test_again_there_is_nothing_left_to_do(recipe: Recipe, capsys: pytest.Captur
 
 
 def test_a_stage_does_not_depend_on_later_ones(recipe: Recipe) -> None:
-    """Another agent on the same translator: its settings are no reason to refuse the run."""
+    """Other agent settings do not invalidate the translator."""
     only = dataclasses.replace(recipe, stages=("translate", "search"), agent=Agent(kind="gru"))
     train(only, CPU)
     for name, search in {
@@ -140,7 +140,7 @@ def test_a_stage_does_not_depend_on_later_ones(recipe: Recipe) -> None:
             train(changed, CPU)
 
 
-def test_searched_reads_serve_a_split_in_its_order(recipe: Recipe) -> None:
+def test_oracle_reads_are_in_the_order_of_the_split(recipe: Recipe) -> None:
     trained = load_run(Path(recipe.run) / "search", CPU)
     split = Dataset.open(Path(recipe.data.dataset)).split("test")
     reads = oracle_reads(trained, split, 0)
@@ -149,7 +149,7 @@ def test_searched_reads_serve_a_split_in_its_order(recipe: Recipe) -> None:
         assert all(min(i + 1, length) <= g <= min(i + 6, length) for i, g in enumerate(row))
 
 
-def test_policies_that_a_run_does_not_have(recipe: Recipe) -> None:
+def test_unknown_policies_of_a_run(recipe: Recipe) -> None:
     base, tuned = load_run(Path(recipe.run), CPU), load_run(Path(recipe.run) / "search", CPU)
     with pytest.raises(UserError, match="has no agent"):
         choose(PolicySpec.parse("agent-1"), base, Evaluate(), None)
@@ -159,16 +159,16 @@ def test_policies_that_a_run_does_not_have(recipe: Recipe) -> None:
         choose(PolicySpec.parse("oracle-1"), tuned, Evaluate(), None)
 
 
-def test_a_stage_notices_that_the_one_before_has_changed(recipe: Recipe, tmp_path: Path) -> None:
+def test_changed_weights_of_an_earlier_stage_are_detected(recipe: Recipe, tmp_path: Path) -> None:
     run = tmp_path / "run"
     shutil.copytree(recipe.run, run)
     (run / "model.safetensors").write_bytes((run / "search/model.safetensors").read_bytes())
-    with pytest.raises(UserError, match="began with other weights"):
+    with pytest.raises(UserError, match="have changed since this run began"):
         train(dataclasses.replace(recipe, run=str(run)), CPU)
 
 
-def test_evaluating_may_be_a_stage_of_the_recipe(recipe: Recipe) -> None:
-    """Wait-k is for the multi-path model, the agent for the fine-tuned one."""
+def test_evaluation_can_be_a_stage(recipe: Recipe) -> None:
+    """Wait-k uses the multi-path model, the agent the fine-tuned one."""
     settings = Evaluate(policies=("wait-1", "agent-1", "agent-1.threshold-0.9"))
     train(dataclasses.replace(recipe, stages=("evaluate",), evaluate=settings), CPU)
     times = read_stage_times(Path(recipe.run))

@@ -41,7 +41,7 @@ def test_labels_match_search(model: Translator, random_split: Callable[..., Spli
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile:UserWarning")
 @pytest.mark.filterwarnings("ignore:.*CUDA is not available.*:UserWarning")
 @pytest.mark.parametrize("target", ["reference", "belief"])
-def test_packed_batches_find_the_same(
+def test_packed_batches_give_the_same_labels(
     toy_data: Data, toy_dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: Any
 ) -> None:
     """As on a GPU, with graphs that only replay; the last batch is not full."""

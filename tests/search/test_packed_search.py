@@ -40,16 +40,16 @@ def small_rows(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_packed_search_matches_search(
     model: Translator, random_split: MakeSplit, target: Any, slope: Any, condition: Any
 ) -> None:
-    split = random_split(16, 3)
-    batch = pack_batch(split, np.arange(16), 2 * BLOCK, 2 * BLOCK)
+    split = random_split(9, 3)
+    batch = pack_batch(split, np.arange(9), BLOCK, BLOCK)
     real = batch.labels != PAD
     settings = Search(((0, 4), (3, 7)), slope, condition, target)
-    firsts = torch.tensor([0, 3])[torch.arange(17) % 2]
-    queries = count_queries(split, np.arange(16), firsts[:16].numpy(), 5, settings)
+    firsts = torch.tensor([0, 3])[torch.arange(10) % 2]
+    queries = count_queries(split, np.arange(9), firsts[:9].numpy(), 5, settings)
     first = firsts[batch.target_at.segment]
     found = search_packed(model, batch, settings, first, row_size(queries))
     assert torch.equal(found[real], search(model, batch, settings, first)[real])
-    queries = count_queries(split, np.arange(16), np.zeros(16, np.int64), 8, settings)
+    queries = count_queries(split, np.arange(9), np.zeros(9, np.int64), 8, settings)
     found_all = search_all_packed(model, batch, settings, row_size(queries))
     assert torch.equal(found_all[:, real], search_all(model, batch, settings)[:, real])
     assert not torch.equal(found_all[0], found_all[1])
