@@ -235,10 +235,9 @@ def read_graph(model: Translator, int8: bool) -> Graph:
     output_columns(graph, "encoder.new", columns, crosses[0])
     # One product for all decoder layers.
     projected = linear(graph, state, [attention.key_value for attention in crosses])
-    heads = 2 * len(crosses) * crosses[0].heads
-    graph.output(
-        "source.new", split_heads(graph, projected, 2 * len(crosses), crosses[0]), heads, 1, head_size(crosses[0])
-    )
+    count = 2 * len(crosses)
+    keys_values = split_heads(graph, projected, count, crosses[0])
+    graph.output("source.new", keys_values, count * crosses[0].heads, 1, head_size(crosses[0]))
     return graph
 
 
