@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.helpers.runs import CPU, elsewhere, short_recipe, whole_recipe
-from whilst.cli.studies import paper
+from whilst.cli.study import paper
 from whilst.core.errors import UserError
 from whilst.core.policy_spec import PolicySpec, distinct
 from whilst.core.settings import MAX_POSITIONS, Data, Evaluate, Objective, Recipe

@@ -1,4 +1,4 @@
-"""The benches run and write what they print. Their figures are never tested: they are measurements."""
+"""The benches run and write what they print. The figures themselves are not tested."""
 
 import dataclasses
 import functools
@@ -15,13 +15,12 @@ from whilst.core.policy_spec import PolicySpec
 from whilst.core.settings import Data, Evaluate
 from whilst.data.dataset import Dataset
 from whilst.decoding import batched as decode
-from whilst.decoding import graphed as steady
+from whilst.decoding import graphed as graphed
 from whilst.model.agent import Agent
 from whilst.model.checkpoint import save_tensors, write_run
 from whilst.model.transformer import Translator
-from whilst.research.bench import growth, limits, losses
-from whilst.research.bench import train_decode as bench
-from whilst.research.bench.kernels import by_kind
+from whilst.research.bench import common, decoding, limits, losses, training
+from whilst.research.bench.common import sum_by_kind
 from whilst.training.tasks import AgentTask
 
 SMALL = ["model.width=16", "model.encoder_layers=1", "model.decoder_layers=1", "model.feed_forward=16"]
@@ -31,9 +30,9 @@ SMALL = ["model.width=16", "model.encoder_layers=1", "model.decoder_layers=1", "
 def test_train_bench(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: Literal["translate", "search", "agent"]
 ) -> None:
-    monkeypatch.setattr(bench, "random_text", functools.partial(bench.random_text, pairs=300, words=50))
+    monkeypatch.setattr(common, "random_text", functools.partial(common.random_text, pairs=300, words=50))
     tokens = "train.batch_tokens=512" if stage == "translate" else f"{stage}.train.batch_tokens=512"
-    bench.train_bench(None, stage, 1, [*SMALL, tokens, "agent.hidden=8"], "cpu", tmp_path / "out.json", True)
+    training.train_bench(None, stage, 1, [*SMALL, tokens, "agent.hidden=8"], "cpu", tmp_path / "out.json", True)
     figures = read_json(tmp_path / "out.json")
     times = [row["ms"] for row in figures["kernels"]]
     assert times == sorted(times, reverse=True)
@@ -44,7 +43,7 @@ def test_train_bench(
     assert figures["command"].startswith("whilst")
 
 
-def test_kernels_are_summed_by_what_they_do() -> None:
+def test_kernels_are_summed_by_kind() -> None:
     names = [
         "triton_tem_fused_flex_attention_backward_transpose_view_13",
         "fmha_cutlassF_bf16_aligned_64x128_rf_sm80(…)",  # not a product: attention comes first
@@ -54,7 +53,7 @@ def test_kernels_are_summed_by_what_they_do() -> None:
         "triton_poi_fused_add_view_10",
         "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<…>",
     ]
-    found = by_kind([{"kernel": name, "ms": 2.0**number, "calls": 3.0} for number, name in enumerate(names)])
+    found = sum_by_kind([{"kernel": name, "ms": 2.0**number, "calls": 3.0} for number, name in enumerate(names)])
     assert {row["kernel"]: (row["ms"], row["calls"]) for row in found} == {
         "attention": (3, 6),
         "products of matrices": (4, 3),
@@ -67,7 +66,7 @@ def test_kernels_are_summed_by_what_they_do() -> None:
 
 
 def test_decode_bench(tmp_path: Path) -> None:
-    bench.decode_bench(None, 3, 6, SMALL, "cpu", tmp_path / "out.json")
+    decoding.decode_bench(None, 3, 6, SMALL, "cpu", tmp_path / "out.json")
     figures = read_json(tmp_path / "out.json")
     cached, recomputed = figures["one by one, cached: ms a token"], figures["one by one, recomputed: ms a token"]
     assert figures["recomputed / cached"] == pytest.approx(recomputed / cached)
@@ -81,28 +80,30 @@ def test_decode_bench_of_a_run(
     write_run(tmp_path, recipe, toy_dataset.source, toy_dataset.target)
     model = Translator(recipe.model, len(toy_dataset.source), len(toy_dataset.target))
     save_tensors(tmp_path / "model.safetensors", model.state_dict(), {})
-    monkeypatch.setattr(decode, "on_gpu", lambda _: True)  # steady steps, as there
-    monkeypatch.setattr(bench, "ALONE", 3)
-    texts = bench.Texts(sentences=50, batch=8, with_kernels=True)
-    bench.run_bench(
-        tmp_path, PolicySpec.parse("wait-2"), texts, ["evaluate.max_extra=2"], "cpu", tmp_path / "out.json"
+    monkeypatch.setattr(decode, "on_gpu", lambda _: True)  # repeated steps, as there
+    monkeypatch.setattr(decoding, "ALONE", 3)
+    texts = decoding.BenchText(sentences=50, batch=8)
+    decoding.run_bench(
+        tmp_path, PolicySpec.parse("wait-2"), texts, ["evaluate.max_extra=2"], "cpu", tmp_path / "out.json", True
     )
     figures = read_json(tmp_path / "out.json")
     assert figures["sentences"] == 50, "the test text has 20: it was repeated"
     assert figures["together, first pass: sentences/s"] > 0
     assert figures["together: sentences/s"] > 0
-    assert figures["together: steps"] % steady.CHECK == 0
+    assert figures["together: steps"] % graphed.CHECK == 0
     assert figures["one by one: target tokens/s"] > 0
     assert any("mm" in row["kernel"] for row in figures["kernels"])
     with pytest.raises(UserError, match="oracle-1"):
-        bench.run_bench(tmp_path, PolicySpec.parse("oracle-1"), texts, [], "cpu", None)
+        decoding.run_bench(tmp_path, PolicySpec.parse("oracle-1"), texts, [], "cpu", None)
     with pytest.raises(UserError, match="GPU"):
-        bench.run_bench(tmp_path, PolicySpec.parse("wait-2"), bench.Texts(precision="half"), [], "cpu", None)
+        decoding.run_bench(
+            tmp_path, PolicySpec.parse("wait-2"), decoding.BenchText(precision="half"), [], "cpu", None
+        )
 
 
 def test_losses_bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a CPU there is one way only, so that both begin with the same weights and see the same batches."""
-    monkeypatch.setattr(bench, "random_text", functools.partial(bench.random_text, pairs=100, words=30))
+    monkeypatch.setattr(common, "random_text", functools.partial(common.random_text, pairs=100, words=30))
     settings = [*SMALL, "train.batch_tokens=512", "objective.name=multi-path"]
     losses.losses_bench(None, "translate", 3, settings, "cpu", tmp_path / "out")
     figures = read_json(tmp_path / "out.json")
@@ -139,13 +140,13 @@ def test_losses_see_reads_that_are_not_found_alike(toy_data: Data, toy_dataset: 
     one, other = (
         AgentTask(dataclasses.replace(recipe, start=""), toy_dataset, model, agent, CPU) for _ in range(2)
     )
-    assert losses.alike(one, other) == 1
+    assert losses.equal_labels(one, other) == 1
     other.labels["train"].reads[0] += 1
-    assert losses.alike(one, other) == 0.5
+    assert losses.equal_labels(one, other) == 0.5
 
 
 def test_growth_bench(tmp_path: Path) -> None:
-    growth.growth_bench(None, 8, 2, SMALL, "cpu", tmp_path / "out")
+    decoding.growth_bench(None, 8, 2, SMALL, "cpu", tmp_path / "out")
     figures = read_json(tmp_path / "out.json")
     assert figures["positions"][-1] == 8
     assert len(figures["positions"]) == len(figures["read"]) == len(figures["write"]) == len(figures["recomputed"])

@@ -1,4 +1,4 @@
-"""The bench runs and writes what it prints. Its figures are never tested: they are measurements."""
+"""The engine bench runs and writes what it prints. The figures themselves are not tested."""
 
 from pathlib import Path
 

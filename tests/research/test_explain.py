@@ -1,4 +1,4 @@
-"""Explaining a sentence: its chances against the slow way, the walk against the decoding loop, the picture."""
+"""Explaining a sentence: probabilities against the slow reference, forced decoding, the picture."""
 
 from pathlib import Path
 
@@ -17,13 +17,12 @@ from whilst.decoding.reference import masked_logits
 from whilst.model.checkpoint import LoadedRun
 from whilst.model.transformer import Translator
 from whilst.policy.wait_k import WaitK
-from whilst.research.explain import explain
-from whilst.research.landscape import draw, print_landscape
+from whilst.research.explain import draw, explain, print_explanation
 
 
 @pytest.fixture(scope="module")
 def trained(toy_dataset: Dataset) -> LoadedRun:
-    """An untrained model of the toy languages: what it says does not matter here."""
+    """An untrained model of the toy languages."""
     torch.manual_seed(1)
     settings = Model(width=16, heads=2, encoder_layers=1, decoder_layers=1, feed_forward=16)
     recipe = Recipe(model=settings, search=Search(intervals=((1, 4), (2, 5)), slope="one"))
@@ -37,28 +36,28 @@ def pair(toy_dataset: Dataset) -> tuple[str, str]:
     return sources[0], targets[0]
 
 
-def test_chances_are_those_of_the_slow_way(trained: LoadedRun, pair: tuple[str, str]) -> None:
+def test_probabilities_match_the_slow_reference(trained: LoadedRun, pair: tuple[str, str]) -> None:
     found = explain(trained, *pair, first=2)
     source = [*trained.source.encode(pair[0].split())[0], EOS]
     target = [*trained.target.encode(pair[1].split())[0], EOS]
-    assert found.chances.shape == (len(target), len(source))
+    assert found.probabilities.shape == (len(target), len(source))
     for i, g in ((0, 1), (2, 3), (3, len(source)), (len(target) - 1, 4)):
         path = [min(max(g - i + j, 1), len(source)) for j in range(i + 1)]
         chance = masked_logits(trained.model, source, target[:i], path).softmax(-1)[target[i]]
-        assert found.chances[i, g - 1] == pytest.approx(float(chance), rel=1e-4)
+        assert found.probabilities[i, g - 1] == pytest.approx(float(chance), rel=1e-4)
     assert found.low == [min(2 + i, len(source)) for i in range(len(target))]
     assert found.high == [min(5 + i, len(source)) for i in range(len(target))]
     assert all(low <= g <= high for low, g, high in zip(found.low, found.found, found.high, strict=True))
     assert found.agent is None
 
 
-def test_without_a_target_it_is_what_the_model_says(trained: LoadedRun, pair: tuple[str, str]) -> None:
+def test_without_a_target_the_models_translation_is_explained(trained: LoadedRun, pair: tuple[str, str]) -> None:
     found = explain(trained, pair[0], None, 1)
     assert found.target[-1] == "</s>"
-    assert np.all((found.chances >= 0) & (found.chances <= 1))
+    assert np.all((found.probabilities >= 0) & (found.probabilities <= 1))
 
 
-def test_walking_along_its_own_translation_is_decoding(trained: LoadedRun, pair: tuple[str, str]) -> None:
+def test_forced_decoding_along_its_own_translation_is_decoding(trained: LoadedRun, pair: tuple[str, str]) -> None:
     source = [*trained.source.encode(pair[0].split())[0], EOS]
     for k in (1, 3):
         output = translate_batch(trained.model, [source], WaitK(k), Limits(1.0, 0))[0]
@@ -72,7 +71,7 @@ def test_picture_and_terminal(
     for name in ("one.png", "one.svg"):
         draw(found, tmp_path / name)
         assert (tmp_path / name).stat().st_size > 5000
-    print_landscape(found)
+    print_explanation(found)
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == len(found.target) + 1
     assert all("●" in line for line in lines)

@@ -1,4 +1,4 @@
-"""The commands. Each one reads its options, calls one function, and says where the result is.
+"""The commands. Each one reads its options and calls one function.
 
-Packages with heavy imports are imported inside the commands, so that `--help` is fast.
+Everything slow to import is imported inside the commands, so that `--help` takes a fraction of a second.
 """

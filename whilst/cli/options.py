@@ -1,28 +1,41 @@
 """Arguments and options that several commands share."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 RecipeFile = Annotated[
-    Path, typer.Argument(help="Recipe, a TOML file such as recipes/toy/bs-simt.toml.", metavar="RECIPE")
+    Path,
+    typer.Argument(
+        help="Recipe: a TOML file such as recipes/toy/bs-simt.toml.", metavar="RECIPE", show_default=False
+    ),
 ]
-Run = Annotated[Path, typer.Argument(help="Folder of a trained model, as `whilst train` makes it.", metavar="RUN")]
+Run = Annotated[Path, typer.Argument(help="Folder of a trained model, written by `whilst train`.", metavar="RUN")]
 Set = Annotated[
-    list[str], typer.Option("--set", help="Change a setting, such as train.steps=100. Repeatable.", metavar="A.B=C")
+    list[str],
+    typer.Option("--set", help="Change a setting, such as train.steps=100. May be repeated.", metavar="A.B=C"),
 ]
 Model = Annotated[
     str,
-    typer.Option(help="A run folder, one made by `whilst export`, or a model of the package.", metavar="MODEL"),
+    typer.Option(
+        help="A run folder, a folder written by `whilst export`, or the name of a model of the package.",
+        metavar="MODEL",
+    ),
 ]
-Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
+Latency = Annotated[
+    str,
+    typer.Option(help="low, medium or high; or a policy: agent-L, wait-K, diagonal-K, full.", metavar="LATENCY"),
+]
+Device = Annotated[str, typer.Option(help="auto (a GPU if there is one), cpu, cuda or cuda:N.", metavar="DEVICE")]
 Policies = Annotated[
     list[str],
     typer.Option(
         "--policy",
-        help="full, wait-K, diagonal-K, mma, agent-L or oracle-L, where L is the first read of a search interval;"
-        " agent-L.threshold-0.6 WRITEs when it is so sure. Repeatable. Default: the recipe's.",
+        help="full, wait-K, diagonal-K, mma, agent-L or oracle-L. L is the first read of a search interval."
+        " agent-L.threshold-0.6 WRITEs at a probability of 0.6. May be repeated. Default: those of the recipe.",
         metavar="POLICY",
     ),
 ]
+Json = Annotated[Path | None, typer.Option("--json", help="Also write the figures to this file.", metavar="FILE")]
+Stage = Literal["translate", "search", "agent"]

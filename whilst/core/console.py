@@ -18,7 +18,8 @@ notes = Console(stderr=True, highlight=False, soft_wrap=True, markup=False)
 class ProgressBar(Generic[T]):
     """A bar on stderr with counts, time left and `figures`: shown after a second, and only on a terminal."""
 
-    REFRESH = 0.1  # seconds
+    DELAY = 1.0  # seconds until the bar is shown
+    REFRESH = 0.1  # seconds between updates
 
     def __init__(self, items: Iterable[T], what: str, unit: str, total: int | None = None, start: int = 0) -> None:
         self.items, self.done, self.figures = items, start, ""
@@ -41,7 +42,7 @@ class ProgressBar(Generic[T]):
             redirect_stderr=False,
         )
         self._task = self._progress.add_task(what, total=total, completed=start, figures="")
-        self._next = time.monotonic() + 1
+        self._next = time.monotonic() + self.DELAY
 
     def __enter__(self) -> Self:
         return self

@@ -1,13 +1,19 @@
-"""One sentence under the magnifying glass: what each target token gains from each source token, what search makes
-of it, and what the agent does. How it is drawn stands in landscape.py."""
+"""One sentence explained: token probabilities after each number of reads, the searched reads, the agent's path."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
+import matplotlib as mpl
 import numpy as np
 import numpy.typing as npt
 import torch
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from rich.text import Text
 
+from whilst.core.console import console
 from whilst.core.errors import UserError
+from whilst.core.files import writing
 from whilst.core.settings import Evaluate, Limits
 from whilst.data.batches import Batch, pad_batch
 from whilst.data.dataset import Split, TokenSequences
@@ -22,22 +28,25 @@ from whilst.policy.full import Full
 from whilst.search.agreement import bounded_agreement
 from whilst.search.binary_search import Interval, PathDecoder, search
 
+FOUND, AGENT = "#D55E00", "#009E73"
+SHADES = " ░▒▓█"
+
 
 @dataclass(frozen=True)
 class Explanation:
-    """Everything is in units, end marks included."""
+    """All in units, end marks included."""
 
     source: list[str]
     target: list[str]
-    chances: npt.NDArray[np.float64]  # (target, source) probability of the token after so many reads
-    low: list[int]  # the interval of each token
+    probabilities: npt.NDArray[np.float64]  # (target, reads - 1) of the target token
+    low: list[int]  # search interval of each token
     high: list[int]
     found: list[int]  # by search
-    agent: list[int] | None  # where the agent would WRITE each token; None without one
+    agent: list[int] | None  # reads at which the agent would WRITE each token; None without an agent
 
 
 def explain(trained: LoadedRun, source: str, target: str | None, first: int) -> Explanation:
-    """Look at a sentence with the search interval that begins with `first` reads."""
+    """Explain a sentence with the search interval that begins with `first` reads."""
     trained.require_causal_encoder()
     data = trained.recipe.data
     words = cleaner(data, data.source)(source).split()
@@ -45,12 +54,12 @@ def explain(trained: LoadedRun, source: str, target: str | None, first: int) -> 
         raise UserError("explain: the source sentence is empty")
     ids = [*trained.source.encode(words)[0], EOS]
     if target is None:
-        # What the model says when it has read everything is what is looked at.
+        # The model's translation after the whole source.
         wanted = [*translate_batch(trained.model, [ids], Full(), Limits())[0].units, EOS]
     else:
         wanted = [*trained.target.encode(cleaner(data, data.target)(target).split())[0], EOS]
         if len(wanted) == 1:
-            raise UserError("explain: the target sentence is empty; leave it out for what the model says")
+            raise UserError("explain: the target sentence is empty; leave it out for the translation of the model")
     settings = bounded_agreement(trained.recipe.search) if trained.recipe.agent.bounded else trained.recipe.search
     intervals = {interval[0]: number for number, interval in enumerate(settings.intervals)}
     if first not in intervals:
@@ -64,12 +73,12 @@ def explain(trained: LoadedRun, source: str, target: str | None, first: int) -> 
     agent = None
     if trained.agent is not None:
         names = trained.agents
-        name = names[intervals[first] % len(names)]  # a translation-based agent has but one
+        name = names[intervals[first] % len(names)]  # a translation-based agent has one policy
         agent = walk_along(trained.model, [ids], [wanted], choose(name, trained, Evaluate(), None))[0]
     return Explanation(
         [trained.source.vocabulary.units[unit] for unit in ids],
         [trained.target.vocabulary.units[unit] for unit in wanted],
-        landscape(trained.model, batch),
+        reference_probabilities(trained.model, batch),
         low[0].tolist(),
         high[0].tolist(),
         search(trained.model, batch, settings, first)[0].tolist(),
@@ -78,17 +87,72 @@ def explain(trained: LoadedRun, source: str, target: str | None, first: int) -> 
 
 
 @torch.inference_mode()
-def landscape(model: Translator, batch: Batch) -> npt.NDArray[np.float64]:
-    """(target, source) chance of each reference token after each number of reads, on a path of one READ a WRITE."""
+def reference_probabilities(model: Translator, batch: Batch) -> npt.NDArray[np.float64]:
+    """(target, reads - 1) of each reference token after each number of reads, on paths of one READ per WRITE."""
     decoder = PathDecoder(model, batch)
     position, length = batch.target_at.position, int(batch.source_lengths[0, 0])
     count = batch.labels.shape[1]
-    chances = np.zeros((count, length))
+    probabilities = np.zeros((count, length))
     for offset in range(2 - count, length + 1):
         seen = (position + offset).clamp(1, length)
         found = decoder.predict(seen).probability[0].tolist()
         for i in range(count):
-            # Only where this path is not bent by the ends of the sentence.
+            # Only where the path was not clamped to the sentence.
             if 1 <= i + offset <= length:
-                chances[i, i + offset - 1] = found[i]
-    return chances
+                probabilities[i, i + offset - 1] = found[i]
+    return probabilities
+
+
+def draw(explanation: Explanation, out: Path) -> None:
+    """Write the picture, in the format of its name (.png, .svg, .pdf)."""
+    rows, columns = explanation.probabilities.shape
+    figure = Figure(figsize=(2.4 + 0.5 * columns, 2.2 + 0.36 * rows), layout="constrained")
+    axes = figure.add_subplot()
+    shades = axes.imshow(explanation.probabilities, cmap="Blues", vmin=0, vmax=1, aspect="auto")
+    figure.colorbar(shades, ax=axes, label="probability of the target token", shrink=0.8)
+    for row, (low, high) in enumerate(zip(explanation.low, explanation.high, strict=True)):
+        box = Rectangle((low - 1.5, row - 0.5), high - low + 1, 1, fill=False, edgecolor="#8c8c8c", linewidth=0.8)
+        axes.add_patch(box)
+    places = range(rows)
+    # READs go to the right, WRITEs go down.
+    points = [g - 1 for g in explanation.found]
+    axes.plot(points, places, "o-", color=FOUND, drawstyle="steps-post", label="found by search")
+    if explanation.agent is not None:
+        points = [g - 1 for g in explanation.agent]
+        axes.plot(points, places, "D--", color=AGENT, markersize=5, drawstyle="steps-post", label="agent")
+    axes.plot([], [], color="#8c8c8c", linewidth=0.8, label="search interval")
+    axes.set_xticks(range(columns), [_plain(unit) for unit in explanation.source], rotation=50, ha="right")
+    axes.set_yticks(range(rows), [_plain(unit) for unit in explanation.target])
+    axes.set_xlabel("last source token read")
+    axes.set_ylabel("target token")
+    figure.legend(loc="outside upper center", ncols=3, frameon=False)
+    with mpl.rc_context({"svg.hashsalt": "whilst"}), writing(out) as temporary:
+        figure.savefig(temporary, dpi=150, format=out.suffix.removeprefix(".") or "png")
+
+
+def _plain(unit: str) -> str:
+    """Escape `$`, which would start a formula in matplotlib."""
+    return unit.replace("$", r"\$")
+
+
+def print_explanation(explanation: Explanation) -> None:
+    """Print the picture on the terminal: a column for each number of reads."""
+    wide = max(map(len, explanation.target))
+    agent = explanation.agent
+    for row, unit in enumerate(explanation.target):
+        line = Text(f"{unit:>{wide}} ")
+        for column, probability in enumerate(explanation.probabilities[row].tolist()):
+            reads = column + 1
+            inside = explanation.low[row] <= reads <= explanation.high[row]
+            mark = SHADES[min(int(probability * len(SHADES)), len(SHADES) - 1)] * 2
+            style = "blue" if inside else "bright_black"
+            if reads == explanation.found[row]:
+                mark, style = mark[0] + "●", "bold dark_orange"
+            if agent is not None and reads == agent[row]:
+                mark, style = "◆" + mark[1], "bold green"
+            line.append(mark, style=style)
+        before = explanation.found[row - 1] if row else 0
+        line.append(f"  {' '.join(explanation.source[before : explanation.found[row]])}", style="dim")
+        console.print(line, soft_wrap=True)
+    shades = "  ".join(f"{shade}{shade} {i / len(SHADES):.0%}+" for i, shade in enumerate(SHADES) if i)
+    console.print(f"{shades}   ● found by search   ◆ agent   blue: search interval", style="dim", soft_wrap=True)

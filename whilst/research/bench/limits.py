@@ -1,4 +1,4 @@
-"""What the machine itself can do: what figures of training and decoding are to be held against."""
+"""What the machine itself can do, to compare the speed of training and decoding with."""
 
 import statistics
 from collections.abc import Callable
@@ -8,18 +8,18 @@ import torch
 
 from whilst.core.console import progress_bar
 from whilst.core.distributed import pick_device
-from whilst.research.bench.train_decode import Figures, clock, show
+from whilst.research.bench.common import Figures, clock, print_figures
 
 REPEATS = 10
-LAUNCHES = 1000  # of a kernel that does next to nothing
-# tokens x in x out: a large product; then what a batch of the paper's model is made of
+LAUNCHES = 1000  # of a kernel that adds 1
+# tokens x in x out: a large product, and those of the paper's model
 LARGE = (8192, 8192, 8192)
-OWN = {"feed-forward": (16384, 512, 1024), "attention": (16384, 512, 1536), "output": (16384, 512, 7712)}
+MODEL = {"feed-forward": (16384, 512, 1024), "attention": (16384, 512, 1536), "output": (16384, 512, 7712)}
 
 
 def seconds(work: Callable[[], object], device: torch.device) -> float:
-    """The median of several times; libraries choose their algorithms before."""
-    work()
+    """The median of several times."""
+    work()  # libraries choose their algorithms
     times = []
     for _ in range(REPEATS):
         began = clock(device)
@@ -29,7 +29,7 @@ def seconds(work: Callable[[], object], device: torch.device) -> float:
 
 
 def products(shape: tuple[int, int, int], device: torch.device, kind: torch.dtype) -> float:
-    """TFLOP/s of a product of matrices, several of them in a row so that the launch does not count."""
+    """TFLOP/s of a matrix product, repeated so that the launch does not count."""
     rows, inner, columns = shape
     left, right = (torch.randn(size, device=device, dtype=kind) for size in ((rows, inner), (inner, columns)))
     count = max(1, 8192**3 // (rows * inner * columns)) if device.type == "cuda" else 1
@@ -42,11 +42,11 @@ def products(shape: tuple[int, int, int], device: torch.device, kind: torch.dtyp
 
 
 def limits_bench(name: str, scale: int, out: Path | None) -> None:
-    """`scale` divides the sizes, for machines that are slow."""
+    """`scale` divides the sizes, for slow machines."""
     device = pick_device(name)
     kind = torch.bfloat16 if device.type == "cuda" else torch.float32
     figures: Figures = {"type": str(kind).removeprefix("torch.")}
-    for what, shape in progress_bar({"large": LARGE, **OWN}.items(), "measuring", "products"):
+    for what, shape in progress_bar({"large": LARGE, **MODEL}.items(), "measuring", "products"):
         rows, inner, columns = (max(1, size // scale) for size in shape)
         title = f"{what} product, {rows:,} x {inner:,} x {columns:,}: TFLOP/s"
         figures[title] = products((rows, inner, columns), device, kind)
@@ -60,4 +60,4 @@ def limits_bench(name: str, scale: int, out: Path | None) -> None:
             one.add_(1)
 
     figures["launch of a kernel: µs"] = seconds(launches, device) / LAUNCHES * 1e6
-    show("limits", figures, device, out)
+    print_figures("limits", figures, device, out)

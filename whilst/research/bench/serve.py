@@ -1,7 +1,7 @@
-"""How many live streams does a server carry? Real WebSocket clients on loopback; the server is another process.
+"""The number of live streams that a server can carry, measured with WebSocket clients on the same machine.
 
-Every stream speaks at its own steady pace, whatever the server does: a word's delay counts from the moment when it
-was due, until the commit that acknowledges it.
+Every client sends words at a fixed rate, however slow the server is. A word's delay is the time from when it was
+due until the commit that acknowledges it.
 """
 
 import asyncio
@@ -20,8 +20,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rich.table import Table
-
 from whilst.core.console import console, notes
 from whilst.core.distributed import command_line, versions
 from whilst.core.errors import UserError
@@ -29,9 +27,9 @@ from whilst.core.files import write_json
 from whilst.data import toy
 from whilst.data.vocabulary import UNK, Language
 from whilst.live.loading import resolve
-from whilst.research.bench.engine import processor
+from whilst.research.bench.common import print_rows, processor
 
-WARM = 2.0  # seconds at the beginning of a probe that do not count
+WARM_UP = 2.0  # seconds at the start of a probe that do not count
 SENTENCES = """
 The boats came back late in the evening .
 She asked me whether the road to the village was still open .
@@ -48,24 +46,24 @@ They have built a library where the old market was .
 
 @dataclass(frozen=True)
 class Load:
-    """What one probe asks of the server."""
+    """What one probe demands of the server."""
 
     streams: int
-    rate: float = 3.0  # words a second, of each stream
+    rate: float = 3.0  # words per second of each stream
     seconds: float = 10.0
     latency: str = "medium"
 
 
 @dataclass
-class Heard:
-    """What came back to one stream."""
+class Received:
+    """What one client received."""
 
-    due: list[float] = field(default_factory=list)  # of each word
-    delays: list[float] = field(default_factory=list)  # of those that count
+    due: list[float] = field(default_factory=list)  # time of each word
+    delays: list[float] = field(default_factory=list)  # of words after the warm-up
     acked: int = 0
     seq: int = 0
     words: int = 0
-    wrong: list[str] = field(default_factory=list)  # what must not happen
+    wrong: list[str] = field(default_factory=list)  # violations of the protocol, errors
 
     def take(self, message: dict[str, Any], now: float, since: float) -> None:
         if message["seq"] != self.seq + 1:
@@ -87,14 +85,14 @@ class Heard:
 @dataclass(frozen=True)
 class Result:
     streams: int
-    words: int  # that were fed and count
+    words: int  # acknowledged after the warm-up
     p50: float  # ms
     p95: float
     p99: float
     most: float
-    lost: int
-    wrong: int  # out of order, errors
-    batch: float  # sessions in one call of the model, on average
+    lost: int  # words without a commit
+    wrong: int
+    batch: float  # mean number of sessions in a call of the model
     megabytes: float  # of the server
 
     def holds(self, limit: float) -> bool:
@@ -102,10 +100,10 @@ class Result:
 
 
 def talk(language: Language) -> list[str]:
-    """Words that the model knows: of the toy language, or plain English with the punctuation that it is used to."""
+    """Words that suit the vocabulary: of the toy language, or English with punctuation apart or attached."""
 
     def units(words: Sequence[str]) -> float:
-        """For each letter; an unknown word is as bad as a letter by letter one."""
+        """Units per letter; an unknown unit counts as one for each letter."""
         ids, _ = language.encode(words)
         letters = sum(map(len, words))
         return (len(ids) + letters * sum(unit == UNK for unit in ids) / len(ids)) / letters
@@ -115,42 +113,42 @@ def talk(language: Language) -> list[str]:
     return min((toys, SENTENCES.split(), plain.split()), key=units)
 
 
-async def stream(url: str, load: Load, words: Sequence[str], began: float, phase: float) -> Heard:
-    """One client: speaks on time, listens all the while, and says when it has finished."""
+async def stream(url: str, load: Load, words: Sequence[str], began: float, phase: float) -> Received:
+    """One client: sends each word when it is due, receives all the while, and finishes."""
     from websockets.asyncio.client import connect
 
-    heard, since = Heard(), began + WARM
+    received, since = Received(), began + WARM_UP
     async with connect(url, compression=None, max_queue=None, open_timeout=60) as client:
         await client.send(json.dumps({"type": "start", "latency": load.latency}))
-        heard.take(json.loads(await client.recv()), 0.0, since)
+        received.take(json.loads(await client.recv()), 0.0, since)
 
         async def listen() -> None:
             async for frame in client:
                 message = json.loads(frame)
-                heard.take(message, time.monotonic(), since)
-                if message["type"] == "final" and message["source_words"] != len(heard.due):
-                    heard.wrong.append(f"{message['source_words']} of {len(heard.due)} words")
+                received.take(message, time.monotonic(), since)
+                if message["type"] == "final" and message["source_words"] != len(received.due):
+                    received.wrong.append(f"{message['source_words']} of {len(received.due)} words")
                 if message["type"] in ("final", "error"):
                     return
 
         listening = asyncio.create_task(listen())
-        for number in range(int((WARM + load.seconds) * load.rate)):
+        for number in range(int((WARM_UP + load.seconds) * load.rate)):
             due = began + (number + phase) / load.rate
             await asyncio.sleep(max(0.0, due - time.monotonic()))
-            heard.due.append(due)
+            received.due.append(due)
             word = words[number % len(words)]
             await client.send(json.dumps({"type": "words", "seq": number + 1, "text": word}))
-        await client.send(json.dumps({"type": "finish", "seq": len(heard.due) + 1}))
+        await client.send(json.dumps({"type": "finish", "seq": len(received.due) + 1}))
         try:
             await asyncio.wait_for(listening, 60)
         except TimeoutError:
-            heard.wrong.append("no final")
-    return heard
+            received.wrong.append("no final")
+    return received
 
 
-async def probe(url: str, load: Load, words: Sequence[str]) -> list[Heard]:
-    """All streams, evenly out of step, each somewhere else in the text."""
-    began = time.monotonic() + 0.5 + load.streams / 200  # connecting takes a moment
+async def probe(url: str, load: Load, words: Sequence[str]) -> list[Received]:
+    """All streams: evenly spread in time, each at another place of the text."""
+    began = time.monotonic() + 0.5 + load.streams / 200  # after all have connected
     step = len(words) // load.streams or 1
     tasks = []
     for number in range(load.streams):
@@ -160,7 +158,7 @@ async def probe(url: str, load: Load, words: Sequence[str]) -> list[Heard]:
 
 
 class Serving:
-    """A server in a process of its own."""
+    """A server in its own process."""
 
     def __init__(self, model: str, sessions: int, options: Sequence[str]) -> None:
         with socket.create_server(("127.0.0.1", 0)) as free:
@@ -173,7 +171,7 @@ class Serving:
                 self.get("/healthz")
                 return
             if self.process.poll() is not None:
-                raise UserError("the server did not start; it says why above")
+                raise UserError("the server did not start; see its message above")
             time.sleep(0.1)
         self.stop()
         raise UserError("the server does not answer")
@@ -184,7 +182,7 @@ class Serving:
         return text
 
     def sum(self, name: str) -> float:
-        """Of a metric, over all labels and workers."""
+        """The sum of a metric over all labels and workers."""
         found = re.findall(rf"^{name}{{[^}}]*}} (\S+)$", self.get("/metrics"), re.MULTILINE)
         return sum(map(float, found))
 
@@ -205,15 +203,15 @@ def serving(model: str, sessions: int, options: Sequence[str] = ()) -> Iterator[
 def measure(server: Serving, load: Load, words: Sequence[str]) -> Result:
     calls, rows = server.sum("whilst_steps_total"), server.sum("whilst_step_rows_total")
     found = asyncio.run(probe(f"ws://{server.host}/v1/stream", load, words))
-    delays = sorted(1000 * delay for heard in found for delay in heard.delays)
+    delays = sorted(1000 * delay for received in found for delay in received.delays)
     if not delays:
-        raise UserError(f"not one word came back: {found[0].wrong[:1]}")
-    for line in {text for heard in found for text in heard.wrong}:
+        raise UserError(f"no word was acknowledged: {found[0].wrong[:1]}")
+    for line in {text for received in found for text in received.wrong}:
         notes.print(f"wrong: {line}")
     calls, rows = server.sum("whilst_steps_total") - calls, server.sum("whilst_step_rows_total") - rows
     p50, p95, p99 = (delays[math.ceil(share * len(delays)) - 1] for share in (0.5, 0.95, 0.99))
-    lost = sum(len(heard.due) - heard.acked for heard in found)
-    wrong = sum(len(heard.wrong) for heard in found)
+    lost = sum(len(received.due) - received.acked for received in found)
+    wrong = sum(len(received.wrong) for received in found)
     memory = server.sum("whilst_resident_bytes") / 2**20
     return Result(load.streams, len(delays), p50, p95, p99, delays[-1], lost, wrong, rows / max(1, calls), memory)
 
@@ -235,13 +233,9 @@ def largest(attempt: Callable[[int], bool], first: int, most: int) -> int:
 
 def print_results(results: Sequence[Result], title: str) -> None:
     names = ("streams", "words", "p50", "p95", "p99", "max", "lost", "wrong", "batch", "MiB")
-    table = Table(*names, title=title, caption="delays in ms; batch: sessions in a call of the model")
-    for column in table.columns:
-        column.justify = "right"
-    for result in results:
-        values = asdict(result).values()
-        table.add_row(*(f"{value:.1f}" if isinstance(value, float) else str(value) for value in values))
-    console.print(table)
+    values = [asdict(result).values() for result in results]
+    rows = [[f"{value:.1f}" if isinstance(value, float) else str(value) for value in row] for row in values]
+    print_rows(f"{title}\ndelays in ms; batch: sessions in a call of the model", names, rows)
 
 
 def source_language(model: str) -> Language:
@@ -251,13 +245,13 @@ def source_language(model: str) -> Language:
 def serve_bench(
     model: str, streams: int | None, load: Load, limit: float, most: int, options: Sequence[str], out: Path | None
 ) -> None:
-    """Measure so many streams, or search for how many stay below the limit (ms, 99 of 100 words)."""
+    """Measure `streams`, or search for the largest number whose p99 delay stays below `limit` (ms)."""
     words = talk(source_language(model))
     results: list[Result] = []
     with serving(model, max(most, streams or 0), options) as server:
-        asyncio.run(probe(f"ws://{server.host}/v1/stream", Load(2, seconds=1), words))  # the first calls are slow
+        asyncio.run(probe(f"ws://{server.host}/v1/stream", Load(2, seconds=1), words))  # warms up
         idle = server.sum("whilst_resident_bytes") / 2**20
-        precision = json.loads(server.get("/healthz"))["precision"]  # what the machine can do if none was asked for
+        precision = json.loads(server.get("/healthz"))["precision"]
 
         def attempt(number: int) -> bool:
             result = measure(server, Load(number, load.rate, load.seconds, load.latency), words)

@@ -1,0 +1,211 @@
+"""Commands that measure speed: `whilst bench train`, `decode`, `engine`, …"""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from whilst.cli.options import Device, Json, Latency, Model, Set, Stage
+from whilst.cli.serve import Engine, Precision, Threads, Workers
+from whilst.core.settings import DEFAULT_MODEL
+
+app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="Measure speed: training, decoding, CPU engine, server.",
+)
+Recipe = Annotated[
+    Path | None,
+    typer.Argument(help="Default: the paper's model on random text.", metavar="RECIPE", show_default=False),
+]
+Kernels = Annotated[bool, typer.Option("--kernels", help="Also profile, and list the slowest kernels.")]
+Out = Annotated[Path | None, typer.Option(help="Also write OUT.json, OUT.png and OUT.svg.", metavar="OUT")]
+
+
+@app.command()
+def train(
+    recipe: Recipe = None,
+    stage: Annotated[Stage, typer.Option(help="What to train.")] = "translate",
+    steps: Annotated[int, typer.Option(help="Updates to time, after as many to warm up.", min=1)] = 20,
+    kernels: Kernels = False,
+    set_: Set = [],  # noqa: B006
+    device: Device = "auto",
+    json: Json = None,
+) -> None:
+    """Time training updates: target tokens/s, sentences/s, peak memory.
+
+    \b
+    Examples:
+        whilst bench train
+        whilst bench train recipes/iwslt15.en-vi/bs-simt.toml --steps 100 --set train.batch_tokens=32768
+        whilst bench train --stage agent --set agent.train.batch_tokens=65536
+    """
+    from whilst.research.bench.training import train_bench
+
+    train_bench(recipe, stage, steps, set_, device, json, kernels)
+
+
+@app.command()
+def losses(
+    recipe: Recipe = None,
+    stage: Annotated[
+        Stage, typer.Option(help="What to train; search and agent start with the translator of the recipe's run.")
+    ] = "translate",
+    steps: Annotated[int, typer.Option(help="Updates of each.", min=1)] = 200,
+    set_: Set = [],  # noqa: B006
+    device: Device = "auto",
+    out: Out = None,
+) -> None:
+    """Compare the losses of fast and simple training.
+
+    Fast training is packed, in bf16 and compiled; simple training uses padded batches in fp32, and the same
+    sentences. On a CPU both are the same.
+
+    \b
+    Examples:
+        whilst bench losses recipes/iwslt15.en-vi/bs-simt.toml --set train.batch_tokens=4096 --out losses
+        whilst bench losses recipes/iwslt15.en-vi/bs-simt.toml --stage agent
+    """
+    from whilst.research.bench.losses import losses_bench
+
+    losses_bench(recipe, stage, steps, set_, device, out)
+
+
+@app.command()
+def decode(
+    recipe: Recipe = None,
+    sentences: Annotated[
+        int | None,
+        typer.Option(
+            help="Sentences to decode together. Default: 64. With --run: the test text, cut or repeated to this"
+            " number; with several thousand the last, half-empty batches no longer matter.",
+            min=1,
+        ),
+    ] = None,
+    length: Annotated[int, typer.Option(help="Source length of the cached/recomputed comparison.", min=2)] = 30,
+    run: Annotated[Path | None, typer.Option("--run", help="Time this run on its test text.", metavar="R")] = None,
+    policy: Annotated[str, typer.Option(help="With --run: agent-L, wait-K or full.")] = "agent-3",
+    batch: Annotated[int, typer.Option(help="With --run: sentences at a time.", min=1)] = 250,
+    precision: Annotated[
+        Literal["single", "half"], typer.Option(help="With --run: of model and agent; half is for GPUs.")
+    ] = "single",
+    kernels: Kernels = False,
+    set_: Set = [],  # noqa: B006
+    device: Device = "auto",
+    json: Json = None,
+) -> None:
+    """Time decoding: in batches, one by one, without caches.
+
+    With --run: a first pass, in which a GPU captures its steps, and a second one; then 20 sentences one by one.
+
+    \b
+    Examples:
+        whilst bench decode
+        whilst bench decode --length 100 --device cpu
+        whilst bench decode --run runs/toy --policy agent-1
+        whilst bench decode --run runs/toy --policy agent-1 --sentences 5000 --precision half --kernels
+    """
+    from whilst.core.policy_spec import PolicySpec
+    from whilst.research.bench.decoding import BenchText, decode_bench, run_bench
+
+    if run is not None:
+        text = BenchText(sentences, batch, precision)
+        run_bench(run, PolicySpec.parse(policy), text, set_, device, json, kernels)
+    else:
+        decode_bench(recipe, sentences or 64, length, set_, device, json)
+
+
+@app.command()
+def growth(
+    recipe: Recipe = None,
+    length: Annotated[int, typer.Option(help="Tokens of the sentence.", min=2)] = 200,
+    repeats: Annotated[int, typer.Option(help="Sentences to time; medians are shown.", min=1)] = 5,
+    set_: Set = [],  # noqa: B006
+    device: Device = "auto",
+    out: Out = None,
+) -> None:
+    """Time a READ and a WRITE by position in the sentence.
+
+    \b
+    Examples:
+        whilst bench growth
+        whilst bench growth --length 400 --device cpu --out growth
+    """
+    from whilst.research.bench.decoding import growth_bench
+
+    growth_bench(recipe, length, repeats, set_, device, out)
+
+
+@app.command()
+def limits(
+    scale: Annotated[int, typer.Option(help="Divide all sizes by this, on a slow machine.", min=1)] = 1,
+    device: Device = "auto",
+    json: Json = None,
+) -> None:
+    """Time the machine: matrix products, copies, kernel launches.
+
+    \b
+    Examples:
+        whilst bench limits --json limits.json
+        whilst bench limits --device cpu --scale 8
+    """
+    from whilst.research.bench.limits import limits_bench
+
+    limits_bench(device, scale, json)
+
+
+@app.command()
+def engine(
+    recipe: Recipe = None,
+    lengths: Annotated[
+        list[int] | None,
+        typer.Option("--length", help="Source length. May be repeated. Default: 30, 100.", min=2),
+    ] = None,
+    repeats: Annotated[int, typer.Option(help="Sentences to time; medians are shown.", min=1)] = 5,
+    threads: Annotated[int, typer.Option(help="Threads of the model.", min=1)] = 1,
+    set_: Set = [],  # noqa: B006
+    json: Json = None,
+) -> None:
+    """Time a READ and a WRITE on the CPU: PyTorch, exported graphs.
+
+    \b
+    Examples:
+        whilst bench engine
+        whilst bench engine --length 30 --threads 2 --json engine.json
+    """
+    from whilst.research.bench.engine import engine_bench
+
+    engine_bench(recipe, lengths or [30, 100], repeats, threads, set_, json)
+
+
+@app.command()
+def serve(
+    model: Model = DEFAULT_MODEL,
+    streams: Annotated[
+        int | None, typer.Option(help="Streams to measure. Default: search for the largest number.", min=1)
+    ] = None,
+    rate: Annotated[float, typer.Option(help="Words per second of each stream.", min=0.1)] = 3.0,
+    seconds: Annotated[float, typer.Option(help="Of each probe, after two to warm up.", min=1)] = 10.0,
+    latency: Latency = "medium",
+    limit: Annotated[float, typer.Option(help="Milliseconds that 99 of 100 words must stay below.")] = 300.0,
+    most: Annotated[int, typer.Option(help="Streams at most.", min=1)] = 400,
+    workers: Workers = 1,
+    threads: Threads = 1,
+    engine: Engine = "batch",
+    precision: Precision = "",
+    json: Json = None,
+) -> None:
+    """Count the live streams that a server can carry.
+
+    WebSocket clients on this machine send words at a fixed rate.
+
+    \b
+    Examples:
+        whilst bench serve
+        whilst bench serve --model runs/mine --streams 100 --seconds 30 --threads 2 --json serve.json
+    """
+    from whilst.research.bench.serve import Load, serve_bench
+
+    options = ["--workers", str(workers), "--threads", str(threads), "--engine", engine, "--precision", precision]
+    load = Load(streams or 1, rate, seconds, latency)
+    serve_bench(model, streams, load, limit, most, options, json)

@@ -1,0 +1,114 @@
+"""Commands: translate, evaluate, score, report."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from whilst.cli.options import Device, Policies, Run, Set
+from whilst.core.errors import UserError
+
+
+def translate(
+    run: Run,
+    file: Annotated[Path | None, typer.Argument(help="Text, one sentence per line. Default: stdin.")] = None,
+    policy: Annotated[str, typer.Option(help="full, wait-K or agent-L.")] = "wait-3",
+    show: Annotated[bool, typer.Option("--show", help="Show every READ and WRITE.")] = False,
+    set_: Set = [],  # noqa: B006
+    device: Device = "auto",
+) -> None:
+    """Translate sentences, one per line.
+
+    \b
+    Examples:
+        whilst translate runs/toy data/toy-20000-1/test.src --policy wait-5
+        head -n 3 data/toy-20000-1/test.src | whilst translate runs/toy --show
+    """
+    from whilst.core.policy_spec import PolicySpec
+    from whilst.evaluation.translate import translate_text
+
+    translate_text(run, file, PolicySpec.parse(policy), show, set_, device)
+
+
+def evaluate(
+    run: Run,
+    policies: Policies = [],  # noqa: B006
+    out: Annotated[Path | None, typer.Option(help="Folder for the traces. Default: RUN/evaluations.")] = None,
+    text: Annotated[bool, typer.Option(help="Keep source and reference in the traces.")] = True,
+    precision: Annotated[str | None, typer.Option(help="Of an exported run: int8 (default) or fp32.")] = None,
+    set_: Set = [],  # noqa: B006
+    device: Device = "auto",
+) -> None:
+    """Measure quality and latency on the test set.
+
+    The test set is translated under each policy. An exported run is evaluated one sentence at a time, as
+    `whilst live` translates.
+
+    \b
+    Examples:
+        whilst evaluate runs/toy
+        whilst evaluate runs/toy --policy wait-1 --policy wait-3 --policy full
+        whilst evaluate runs/toy/search --policy agent-1 --policy oracle-1
+        whilst evaluate runs/iwslt15.en-vi --no-text --out results/iwslt15.en-vi --set evaluate.split=valid
+        whilst evaluate engines/en-vi --policy agent-3 --precision int8
+    """
+    from whilst.engine.runtime import is_export
+    from whilst.evaluation.evaluate import evaluate_run
+    from whilst.evaluation.report_screen import print_table
+    from whilst.live.evaluate_export import evaluate_exported
+
+    if is_export(run):
+        print_table(evaluate_exported(run, policies, precision or "int8", out, text, set_, device))
+    elif precision is not None:
+        raise UserError(f"--precision {precision}: {run} is no exported run; `whilst export` makes one")
+    else:
+        print_table(evaluate_run(run, policies, out, text, set_, device))
+
+
+def score(
+    trace: Annotated[Path, typer.Argument(help="A trace written by `whilst evaluate`.", metavar="TRACE")],
+    source: Annotated[Path | None, typer.Option(help="Source text, for traces without text.")] = None,
+    reference: Annotated[Path | None, typer.Option(help="Reference text, for traces without text.")] = None,
+) -> None:
+    """Score a trace again, without the model.
+
+    The scores are compared with the recorded ones.
+
+    \b
+    Examples:
+        whilst score runs/toy/evaluations/test.wait-3.jsonl.xz
+        whilst score results/iwslt15.en-vi/multi-path/test.wait-3.jsonl.xz --source s.en --reference r.vi
+    """
+    from whilst.evaluation.record import rescore
+    from whilst.evaluation.report_screen import print_scores
+
+    print_scores(rescore(trace, source, reference))
+
+
+def report(
+    evaluations: Annotated[list[Path], typer.Argument(help="Records, or folders of records.", metavar="PATH")],
+    out: Annotated[Path, typer.Option(help="Folder for the report.")] = Path("report"),
+    pair: Annotated[str | None, typer.Option(help="Such as iwslt15.en-vi, if there are several.")] = None,
+    split: Annotated[str, typer.Option(help="Text that was evaluated: test or valid.")] = "test",
+) -> None:
+    """Draw the quality/latency curve of evaluations.
+
+    Also writes their table. The figures of the paper are shown beside them.
+
+    \b
+    Examples:
+        whilst report runs/toy/evaluations --out runs/toy/report
+        whilst report results/iwslt15.en-vi --out results/iwslt15.en-vi
+        whilst report runs/toy/evaluations --split valid --out runs/toy/report.valid
+    """
+    from whilst.core.console import notes
+    from whilst.evaluation.record import read_records
+    from whilst.evaluation.report import report, select
+    from whilst.evaluation.report_screen import print_comparisons, print_table
+
+    records = read_records(evaluations)
+    written = report(records, out, pair, split)
+    chosen = select(records, pair, split)
+    print_table(chosen)
+    print_comparisons(chosen)
+    notes.print(f"{out}: {', '.join(path.name for path in written)}")

@@ -1,0 +1,145 @@
+"""Commands that study a trained model: explain, analyse, sufficiency, flicker, paper."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from whilst.cli.options import Device, Json, Latency, Model, Policies, Run, Set
+from whilst.core.errors import UserError
+from whilst.core.settings import DEFAULT_MODEL
+
+RECIPES = Path("recipes")
+
+
+def explain(
+    run: Run,
+    source: Annotated[str, typer.Argument(help="Source sentence, in quotes.", metavar="SOURCE")],
+    target: Annotated[str | None, typer.Argument(help="Its translation. Default: that of the model.")] = None,
+    latency: Annotated[
+        int | None, typer.Option(help="First read of the search interval. Default: the first interval.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Picture: .png, .svg or .pdf.")] = Path("explain.png"),
+    device: Device = "auto",
+) -> None:
+    """Draw what each read contributes to one sentence.
+
+    The picture shows the probability of each target token after each number of reads, the search intervals, the
+    reads that search found, and the path of the agent.
+
+    \b
+    Examples:
+        whilst explain runs/toy/search "ros muhun hosus ronan son mor sotosun yun ."
+        whilst explain runs/toy/search "kan musak ros ramak haran ." --latency 2 --out sentence.svg
+    """
+    from whilst.core.console import notes
+    from whilst.core.distributed import pick_device
+    from whilst.model.checkpoint import load_run
+    from whilst.research.explain import draw, explain, print_explanation
+
+    if out.suffix not in (".png", ".svg", ".pdf"):
+        raise UserError(f"--out {out}: the name must end in .png, .svg or .pdf")
+    trained = load_run(run, pick_device(device))
+    first = trained.recipe.search.intervals[0][0] if latency is None else latency
+    explanation = explain(trained, source, target, first)
+    print_explanation(explanation)
+    draw(explanation, out)
+    notes.print(f"picture: {out}")
+
+
+def analyse(
+    run: Run,
+    split: Annotated[
+        str | None, typer.Option(help="Text: test, valid or train. Default: that of the recipe.")
+    ] = None,
+    length: Annotated[int | None, typer.Option(help="Target length to show. Default: the most frequent.")] = None,
+    points: Annotated[int, typer.Option(help="Shares of the source to evaluate.", min=1)] = 20,
+    out: Annotated[Path | None, typer.Option(help="Folder for the table and the figure. Default: RUN.")] = None,
+    device: Device = "auto",
+) -> None:
+    """Draw token probabilities by the share of source read.
+
+    \b
+    Examples:
+        whilst analyse runs/toy
+        whilst analyse runs/iwslt14.de-en --split test --length 20
+    """
+    from whilst.core.console import notes
+    from whilst.research.analyse import analyse_run
+
+    analyse_run(run, split, length, points, out, device)
+    notes.print(f"{out or run}: analysis.json, analysis.png, analysis.svg")
+
+
+def sufficiency(
+    runs: Annotated[list[Path], typer.Argument(help="Folders of trained models.", metavar="RUN…")],
+    source: Annotated[Path, typer.Option(help="Source text, one sentence per line.")],
+    reference: Annotated[Path, typer.Option(help="Its translation.")],
+    alignment: Annotated[Path, typer.Option(help="Links of word numbers from 1: 9-8 sure, 25p22 possible.")],
+    policies: Policies = [],  # noqa: B006
+    possible: Annotated[bool, typer.Option("--possible", help="Count possible links too.")] = False,
+    reverse: Annotated[bool, typer.Option("--reverse", help="Links name the target word first.")] = False,
+    out: Annotated[Path, typer.Option(help="Folder for the table and the figure.")] = Path("sufficiency"),
+    set_: Set = [],  # noqa: B006
+    device: Device = "auto",
+) -> None:
+    """Measure how often aligned source words were read in time.
+
+    \b
+    Examples:
+        whilst sufficiency runs/de-en --source test.de --reference test.en --alignment alignment.talp
+        whilst sufficiency runs/en-de --source test.en --reference test.de --alignment alignment.talp --reverse
+    """
+    from whilst.core.console import notes
+    from whilst.research.sufficiency import print_points, sufficiency
+
+    files = source, reference, alignment
+    print_points(sufficiency(runs, files, policies, possible, reverse, out, set_, device))
+    notes.print(f"{out}: sufficiency.json, sufficiency.png, sufficiency.svg")
+
+
+def flicker(
+    file: Annotated[Path | None, typer.Argument(help="Sentences, one per line. Default: the demo's talk.")] = None,
+    model: Model = DEFAULT_MODEL,
+    latency: Latency = "medium",
+    json: Json = None,
+) -> None:
+    """Count the words that change after they were shown.
+
+    Live translation is compared with translating every prefix anew.
+
+    \b
+    Examples:
+        whilst flicker
+        whilst flicker data/live.en-vi/test.source.txt --latency low --json flicker.json
+    """
+    from whilst.live.demo import TALK
+    from whilst.live.flicker import flicker
+    from whilst.live.loading import Wanted
+
+    flicker(Wanted(model, latency, by_lines=True), file or TALK, json)
+
+
+def paper(
+    results: Annotated[Path, typer.Argument(help="Recorded evaluations.", metavar="RESULTS")] = Path("results"),
+    recipes: Annotated[Path, typer.Option(help="The recipes of these evaluations.")] = RECIPES,
+    out: Annotated[Path | None, typer.Option(help="Folder for the document. Default: RESULTS/paper.")] = None,
+) -> None:
+    """Write the paper's tables and figures beside ours.
+
+    The document is Markdown, and HTML in one file. It says how each number was made, and which command would
+    make those that are missing.
+
+    \b
+    Examples:
+        whilst paper
+        whilst paper results --out /tmp/paper
+    """
+    from whilst.core.console import notes
+    from whilst.research.paper.paper_doc import write_paper
+
+    if recipes != RECIPES and not recipes.is_dir():
+        raise UserError(f"--recipes {recipes}: no such folder")
+    folder = out or results / "paper"
+    written = write_paper(results, recipes, folder)
+    notes.print(f"{folder}: {', '.join(path.name for path in written)}")

@@ -1,0 +1,82 @@
+"""Speed of training updates."""
+
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from whilst.core.console import progress_bar
+from whilst.core.distributed import pick_device, start_compile_workers
+from whilst.core.settings import Recipe
+from whilst.data.batches import prefetch
+from whilst.data.dataset import Dataset
+from whilst.model.agent import Agent
+from whilst.model.transformer import Translator
+from whilst.research.bench.common import Figures, clock, load_or_make, peak_memory, print_figures, profile_kernels
+from whilst.training.loop import Loop
+from whilst.training.stages import make_task, stages
+from whilst.training.tasks import AgentTask, Task
+
+Stage = Literal["translate", "search", "agent"]
+PROFILED_UPDATES = 4
+
+
+def task_of(recipe: Recipe, dataset: Dataset, device: torch.device) -> Task:
+    """The task of a stage with random weights, which work as long as trained ones and need no run."""
+    if recipe.stages != ("agent",):
+        return make_task(replace(recipe, start="", teacher=""), dataset, device)
+    torch.manual_seed(1)
+    translator = Translator(recipe.model, len(dataset.source), len(dataset.target)).to(device).eval()
+    agent = Agent(recipe.agent, recipe.model.width, recipe.latencies).to(device)
+    return AgentTask(recipe, dataset, translator.requires_grad_(False), agent, device)
+
+
+def train_bench(
+    recipe: Path | None,
+    stage: Stage,
+    steps: int,
+    overrides: list[str],
+    name: str,
+    out: Path | None,
+    with_kernels: bool = False,
+) -> None:
+    """Time `steps` updates of a stage after as many to warm up; then profile some more."""
+    device = pick_device(name)
+    start_compile_workers(device)
+    with tempfile.TemporaryDirectory() as temporary:
+        whole = load_or_make(recipe, overrides, Path(temporary))
+        chosen = replace(stages(replace(whole, stages=(stage,)))[0], start="")
+        dataset = Dataset.open(Path(chosen.data.dataset))
+        loop = Loop(chosen, task_of(chosen, dataset, device))
+        began = clock(device)
+        if chosen.train.compile and device.type == "cuda":
+            loop.compile()
+        updates = prefetch(loop.updates())
+        tokens = sentences = 0
+        since, first = began, 0.0
+        for step in progress_bar(range(2 * steps), "training", "steps"):
+            if step == steps:
+                since, tokens, sentences = clock(device), 0, 0
+            micro_batches, count, _ = next(updates)
+            loop.update(micro_batches, count)
+            if step == 0:
+                first = clock(device) - began
+            tokens, sentences = tokens + count, sentences + sum(batch.sentences for _, batch in micro_batches)
+        seconds = clock(device) - since
+        memory = peak_memory(device)
+        kernels = []
+        if with_kernels:
+            kernels = profile_kernels(lambda: loop.update(*next(updates)[:2]), PROFILED_UPDATES, device)
+    figures: Figures = {
+        "parameters": loop.state.parameters,
+        "tokens in a batch": chosen.train.batch_tokens,
+        "first update (s, compiling)": first,
+        "ms an update": 1000 * seconds / steps,
+        "target tokens/s": round(tokens / seconds),
+        "sentences/s": round(sentences / seconds),
+        "peak memory (GiB)": memory,
+    }
+    title = {"translate": "training", "search": "fine-tuning", "agent": "agent training"}[stage]
+    print_figures(title, figures, device, out, kernels)
