@@ -155,7 +155,7 @@ def tab(chrome: Browser) -> Iterator[Tab]:
     tab.resize(1280, 800)
     yield tab
     lost = ("WebSocket connection to", "ERR_CONNECTION_REFUSED")  # messages about a server that was stopped
-    assert [text for text in tab.complaints if not any(part in text for part in lost)] == []
+    assert [text for text in tab.errors if not any(part in text for part in lost)] == []
     tab.close()
 
 

@@ -1,6 +1,6 @@
-"""A headless Chromium for tests of the page, driven over its own protocol through two pipes: no package is needed.
+"""A headless Chromium, driven over the DevTools protocol through two pipes, without another package.
 
-`WHILST_CHROMIUM` names the program; without it the first of PROGRAMS that is installed.
+`WHILST_CHROMIUM` names the program; otherwise it is the first of PROGRAMS that is installed.
 """
 
 import base64
@@ -13,7 +13,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,21 +32,20 @@ FLAGS = (
     "--hide-scrollbars",
     "--remote-debugging-pipe",
 )
-PATIENCE = 30.0  # seconds: a shared machine is slow at times
+TIMEOUT = 30.0  # seconds
 
 
 def chromium() -> str | None:
-    """The program, if there is one."""
     named = os.environ.get("WHILST_CHROMIUM")
     return named or next((path for name in PROGRAMS if (path := shutil.which(name))), None)
 
 
 class Pipes:
-    """Messages to the browser and back: JSON, each with a zero byte after it."""
+    """JSON messages to the browser and back, each followed by a zero byte."""
 
     def __init__(self, folder: str) -> None:
         (near, self._out), (self._in, far) = os.pipe(), os.pipe()
-        # The browser wants the numbers 3 and 4, which Python cannot promise; a shell can, from numbers above them.
+        # The browser uses the descriptors 3 and 4: a shell moves them there from higher numbers.
         read, write = (fcntl.fcntl(end, fcntl.F_DUPFD, 10) for end in (near, far))
         line = f'exec "$0" "$@" 3<&{read} 4>&{write}'
         self.process = subprocess.Popen(
@@ -66,7 +65,7 @@ class Pipes:
     def receive(self) -> dict[str, Any]:
         while b"\0" not in self._rest:
             chunk = os.read(self._in, 1 << 20)
-            assert chunk, "the browser has ended"
+            assert chunk, "the browser has exited"
             self._rest += chunk
         text, self._rest = self._rest.split(b"\0", 1)
         message: dict[str, Any] = json.loads(text)
@@ -85,7 +84,7 @@ class Tab:
 
     def __init__(self, pipes: Pipes, target: str, session: str) -> None:
         self._pipes, self._target, self._session, self._number = pipes, target, session, 0
-        self.complaints: list[str] = []  # what the page's console said
+        self.errors: list[str] = []  # of the console
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.command(f"{domain}.enable")
 
@@ -100,53 +99,46 @@ class Tab:
             if message.get("id") == number:
                 assert "error" not in message, f"{method}: {message['error']}"
                 return message["result"]
-            self._note(message)
+            self._record(message)
 
-    def _note(self, message: dict[str, Any]) -> None:
+    def _record(self, message: dict[str, Any]) -> None:
         match message.get("method"), message.get("params"):
             case "Runtime.exceptionThrown", {"exceptionDetails": details}:
-                self.complaints.append(json.dumps(details))
+                self.errors.append(json.dumps(details))
             case "Log.entryAdded", {"entry": {"level": "error", "text": text}}:
-                self.complaints.append(text)
+                self.errors.append(text)
 
     def open(self, address: str) -> None:
         self.command("Page.navigate", url=address)
         self.wait("document.readyState === 'complete'")
 
-    def ask(self, expression: str) -> Any:
+    def evaluate(self, expression: str) -> Any:
         """The value of a JavaScript expression."""
         answer = self.command("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in answer, f"{expression}: {answer['exceptionDetails']}"
         return answer["result"].get("value")
 
-    def wait(self, expression: str, patience: float = PATIENCE) -> Any:
-        """Until an expression is true; its value."""
-        end = time.monotonic() + patience
-        while not (value := self.ask(expression)):
-            assert time.monotonic() < end, f"never became true: {expression}\n{self.complaints}"
+    def wait(self, expression: str, timeout: float = TIMEOUT) -> Any:
+        """The value of an expression, once it is true."""
+        end = time.monotonic() + timeout
+        while not (value := self.evaluate(expression)):
+            assert time.monotonic() < end, f"timeout: {expression}\n{self.errors}"
             time.sleep(0.02)
         return value
-
-    def until(self, condition: Callable[[], bool]) -> None:
-        """Until something outside is so."""
-        end = time.monotonic() + PATIENCE
-        while not condition():
-            assert time.monotonic() < end, f"it never came to that\n{self.complaints}"
-            time.sleep(0.02)
 
     def close(self) -> None:
         self.command("Target.closeTarget", targetId=self._target)
 
     def text(self, selector: str) -> str:
-        value: str = self.ask(f"document.querySelector({json.dumps(selector)}).innerText")
+        value: str = self.evaluate(f"document.querySelector({json.dumps(selector)}).innerText")
         return value
 
     def point(self, selector: str) -> tuple[float, float]:
-        """Move the mouse to the middle of it."""
+        """Move the mouse to its centre."""
         node = f"document.querySelector({json.dumps(selector)})"
-        self.ask(f"{node}.scrollIntoView({{block: 'nearest'}})")
+        self.evaluate(f"{node}.scrollIntoView({{block: 'nearest'}})")
         middle = "({x, y, width, height}) => [x + width / 2, y + height / 2]"
-        x, y = self.ask(f"({middle})({node}.getBoundingClientRect())")
+        x, y = self.evaluate(f"({middle})({node}.getBoundingClientRect())")
         self.command("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
         return x, y
 
@@ -156,7 +148,7 @@ class Tab:
             self.command("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
 
     def type(self, text: str) -> None:
-        """Key by key, as people do."""
+        """Key by key."""
         for letter in text:
             self.press("Enter", "\r") if letter == "\n" else self.press(letter, letter)
 
@@ -171,12 +163,12 @@ class Tab:
         size = {"width": width, "height": height, "deviceScaleFactor": scale, "mobile": mobile}
         self.command("Emulation.setDeviceMetricsOverride", **size)
 
-    def prefer(self, **features: str) -> None:
+    def set_media(self, **features: str) -> None:
         """Such as prefers_color_scheme="dark"."""
         listed = [{"name": name.replace("_", "-"), "value": value} for name, value in features.items()]
         self.command("Emulation.setEmulatedMedia", features=listed)
 
-    def picture(self, path: Path, transparent: bool = False) -> None:
+    def screenshot(self, path: Path, transparent: bool = False) -> None:
         if transparent:
             self.command("Emulation.setDefaultBackgroundColorOverride", color={"r": 0, "g": 0, "b": 0, "a": 0})
         path.write_bytes(base64.b64decode(self.command("Page.captureScreenshot", format="png")["data"]))

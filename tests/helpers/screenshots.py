@@ -1,9 +1,9 @@
-"""Takes the pictures of the page in docs/, with the model of the package or another that translates English:
+"""Take the screenshots of the page in docs/, with the model of the package or another that translates English:
 
-    python -m tests.screenshots
-    python -m tests.screenshots runs/iwslt15.en-vi --set data.moses=true
+    python -m tests.helpers.screenshots
+    python -m tests.helpers.screenshots runs/iwslt15.en-vi data.moses=true
 
-Words after the model are options of `whilst serve`.
+Arguments after the model are settings, as of `whilst serve --set`.
 """
 
 import sys
@@ -13,60 +13,61 @@ from pathlib import Path
 from PIL import Image
 
 from tests.helpers.browser import Browser, Tab, browser
-from tests.helpers.serving import serving
+from tests.helpers.serving import local_server
 from whilst.core.settings import DEFAULT_MODEL
+from whilst.server.served import How, serve_model
 
 DOCS = Path(__file__).parents[2] / "docs"
-LARGEST = 200_000  # bytes of a picture
+MAX_BYTES = 200_000
 
 
 @dataclass(frozen=True)
-class Shot:
+class Screenshot:
     name: str
     size: tuple[int, int]
     path: str = "/?pace=4"
     scheme: str = "light"
     past: int = 3  # sentences that have ended
-    written: int = 7  # words of the one under way
+    written: int = 7  # words of the current one
 
 
-SHOTS = (
-    Shot("page", (1280, 760)),
-    Shot("page-dark", (1280, 760), scheme="dark", past=4, written=5),
-    Shot("page-phone", (360, 740), past=1),
-    Shot("captions", (1280, 720), "/captions?pace=4", past=3, written=10),
+SCREENSHOTS = (
+    Screenshot("page", (1280, 760)),
+    Screenshot("page-dark", (1280, 760), scheme="dark", past=4, written=5),
+    Screenshot("page-phone", (360, 740), past=1),
+    Screenshot("captions", (1280, 720), "/captions?pace=4", past=3, written=10),
 )
 
 
-def play(tab: Tab, shot: Shot, address: str) -> None:
-    """Until the moment that the picture shows."""
+def play(tab: Tab, shot: Screenshot, address: str) -> None:
+    """Play the sample up to the state of the screenshot."""
     tab.resize(*shot.size, scale=2, mobile=shot.size[0] < 640)
-    tab.prefer(prefers_color_scheme=shot.scheme)
+    tab.set_media(prefers_color_scheme=shot.scheme)
     tab.open(address + shot.path)
-    tab.ask("document.activeElement.blur()")  # a caret blinks
-    tab.ask("document.querySelector('#play').click()")  # not with the mouse, which would be over something
+    tab.evaluate("document.activeElement.blur()")  # hide the caret
+    tab.evaluate("document.querySelector('#play').click()")  # not with the mouse, which would hover
     count = "document.querySelectorAll('{}').length".format
-    tab.wait(f"{count('#past .row')} >= {shot.past} && {count('#written .word')} >= {shot.written}", patience=100)
+    tab.wait(f"{count('#past .row')} >= {shot.past} && {count('#written .word')} >= {shot.written}", timeout=100)
 
 
-def take(chrome: Browser, shot: Shot, address: str) -> None:
+def take(chrome: Browser, shot: Screenshot, address: str, folder: Path) -> None:
     tab = chrome.tab()
     play(tab, shot, address)
-    path = DOCS / f"{shot.name}.png"
-    tab.picture(path)
-    assert not tab.complaints, tab.complaints
+    path = folder / f"{shot.name}.png"
+    tab.screenshot(path)
+    assert not tab.errors, tab.errors
     tab.close()
     with Image.open(path) as picture:
         picture.convert("RGB").quantize(256, dither=Image.Dither.NONE).save(path, optimize=True)
     size = path.stat().st_size
-    assert size <= LARGEST, f"{path}: {size} bytes"
+    assert size <= MAX_BYTES, f"{path}: {size} bytes"
     print(f"{path}: {size} bytes")
 
 
-def main(model: str = DEFAULT_MODEL, *options: str) -> None:
-    with serving(model, *options) as server, browser() as chrome:
-        for shot in SHOTS:
-            take(chrome, shot, server.address)
+def main(model: str = DEFAULT_MODEL, *settings: str, folder: Path = DOCS) -> None:
+    with local_server(serve_model(model, settings, How())) as server, browser() as chrome:
+        for shot in SCREENSHOTS:
+            take(chrome, shot, server.address, folder)
 
 
 if __name__ == "__main__":

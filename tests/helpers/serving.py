@@ -1,27 +1,46 @@
-"""`whilst serve` as a process of its own, for tests that talk to it from outside."""
+"""Servers for tests: in a thread of the tests' own process, at a real port, and WebSocket clients for them."""
 
+import asyncio
 import contextlib
 import dataclasses
-import signal
+import json
 import socket
-import subprocess
+import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import ClientConnection, connect
 
 from tests.conftest import make_model
-from tests.helpers.runs import ENVIRONMENT, command, short_recipe
+from tests.helpers.runs import short_recipe
+from tests.live.test_session import LETTERS, make_text
 from whilst.core.settings import Data, Evaluate
 from whilst.data.dataset import Dataset
+from whilst.live.eager import Eager
+from whilst.live.session import Event, Session, TextPipeline, Word
 from whilst.model.checkpoint import save_tensors, write_run
+from whilst.model.transformer import Translator
+from whilst.policy import policy
+from whilst.server.metrics import Metrics
+from whilst.server.pool import Batched
+from whilst.server.protocol import Limits
+from whilst.server.run import Server
+from whilst.server.served import Served
+from whilst.server.sessions import AccessControl, SessionManager
 
-PATIENCE = 100.0  # seconds: a shared machine is slow at times
+LATENCIES = {"low": "wait-1", "medium": "wait-2", "high": "wait-5"}
+WordAt = tuple[str, int, int]  # text, sentence, source position
 
 
 def write_run_without_agent(folder: Path, dataset: Dataset, data: Data) -> Path:
-    """A run that was never trained: it says nonsense, but other nonsense for another source, and not too much."""
+    """An untrained run with short translations that depend on the source."""
     evaluate = Evaluate(max_ratio=1.0, max_extra=3, unknown="keep")  # every unit is a word, and can be counted
     recipe = dataclasses.replace(short_recipe(data, folder), evaluate=evaluate)
     write_run(folder, recipe, dataset.source, dataset.target)
@@ -30,51 +49,184 @@ def write_run_without_agent(folder: Path, dataset: Dataset, data: Data) -> Path:
     return folder
 
 
-def free_port() -> int:
-    with socket.socket() as place:
-        place.bind(("127.0.0.1", 0))
-        port: int = place.getsockname()[1]
-        return port
+def make_served(model: Translator, text: TextPipeline | None = None) -> Served:
+    text = text or make_text(longest=20)
+
+    def pool(places: int) -> Batched:
+        return Batched(model, policy, places, text.max_units, text.max_target_units(text.max_units))
+
+    return Served("src-tgt", "src", "tgt", text, LATENCIES, policy, pool, "fp32")
 
 
-class Serving:
-    """A server at a port of its own, which it has again when it is started again."""
+def words_of(events: list[Event]) -> list[WordAt]:
+    return [(event.text, event.sentence, event.position) for event in events if isinstance(event, Word)]
 
-    def __init__(self, model: str | Path, *options: str) -> None:
-        self.port = free_port()
-        self.address = f"http://127.0.0.1:{self.port}"
-        self._command = command("serve", "--model", model, "--port", str(self.port), *options)
-        self._process: subprocess.Popen[bytes] | None = None
+
+def translate_alone(model: Translator, words: list[str], name: str = "wait-2") -> list[WordAt]:
+    """The reference: a session without a server."""
+    text = make_text(longest=20)
+    session = Session(Eager(model, policy(name), text.max_units, text.max_target_units(text.max_units)), text)
+    return words_of([event for word in words for event in session.feed(word)] + session.finish())
+
+
+def wait_until(condition: Callable[[], bool], what: str, seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, f"timeout: {what}"
+        time.sleep(0.005)
+
+
+def make_words(seed: int, count: int = 40) -> list[str]:
+    random = Random(seed)
+    return ["".join(random.choices(LETTERS, k=random.randint(1, 4))) for _ in range(count)]
+
+
+class ThreadServer(Server):
+    def capture_signals(self) -> contextlib.AbstractContextManager[None]:  # type: ignore[override]
+        return contextlib.nullcontext()  # only the main thread may
+
+
+class LocalServer:
+    """It keeps its port when it is started again."""
+
+    def __init__(self, served: Served, limits: Limits, access: AccessControl) -> None:
+        self._settings = served, limits, access
+        self.port = 0
+        self.start()
 
     def start(self) -> None:
-        self._process = subprocess.Popen(self._command, env=ENVIRONMENT, stderr=subprocess.PIPE)
-        end = time.monotonic() + PATIENCE
-        while not self._healthy():
-            if self._process.poll() is not None:
-                assert self._process.stderr is not None
-                raise AssertionError(self._process.stderr.read().decode())
-            assert time.monotonic() < end, "it takes too long to start"
-            time.sleep(0.05)
+        self.manager = SessionManager(*self._settings, Metrics())
+        self.uvicorn = ThreadServer(self.manager)
+        self._socket = socket.socket()
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # Small, so that a client that does not read is noticed soon.
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        self._socket.bind(("127.0.0.1", self.port))
+        self._socket.listen(128)
+        self.port = self._socket.getsockname()[1]
+        self.address = f"http://127.0.0.1:{self.port}"
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
+        self._thread.start()
+        wait_until(lambda: self.uvicorn.started, "start")
 
-    def _healthy(self) -> bool:
-        try:
-            with urllib.request.urlopen(f"{self.address}/healthz", timeout=5) as answer:
-                return bool(answer.status == 200)
-        except (urllib.error.URLError, OSError):
-            return False
+    async def _serve(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        await self.uvicorn.serve([self._socket])
 
-    def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
-        if self._process is not None:
-            self._process.send_signal(number)
-            self._process.communicate(timeout=PATIENCE)
-        self._process = None
+    def stop(self) -> None:
+        self.uvicorn.should_exit = True
+        self._thread.join(60)
+        self._socket.close()
+        assert not self._thread.is_alive()
+
+    def kill(self) -> None:
+        """Connections are reset, as when a process is killed."""
+
+        def reset() -> None:
+            for server in self.uvicorn.servers:
+                server.close()
+            for connection in self.uvicorn.server_state.connections:
+                connection.transport.abort()
+
+        self._loop.call_soon_threadsafe(reset)
+        self.stop()
+
+    def is_idle(self) -> bool:
+        """No session is open, and the worker has all its slots again."""
+        worker = self.manager.worker
+        free = len(worker._free) == self.manager.limits.sessions
+        return not self.manager.sessions and free and not worker._active
+
+    def connect(self, **options: Any) -> "Client":
+        return Client(f"ws://127.0.0.1:{self.port}/v1/stream", options)
 
 
 @contextlib.contextmanager
-def serving(model: str | Path, *options: str) -> Iterator[Serving]:
-    server = Serving(model, *options)
+def local_server(
+    served: Served, limits: Limits | None = None, access: AccessControl | None = None
+) -> Iterator[LocalServer]:
+    server = LocalServer(served, limits or Limits(sessions=8), access or AccessControl())
     try:
-        server.start()
         yield server
     finally:
-        server.stop(signal.SIGKILL)
+        server.stop()
+
+
+class Client:
+    """Checks `seq` and `time` of all messages."""
+
+    def __init__(self, url: str, options: dict[str, Any]) -> None:
+        self._stack = contextlib.ExitStack()
+        self.socket: ClientConnection = self._stack.enter_context(connect(url, compression=None, **options))
+        self.sent = self.received = 0
+        self.time = 0.0
+        self.words: list[WordAt] = []
+
+    def __enter__(self) -> "Client":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._stack.close()
+
+    def send(self, message: dict[str, Any]) -> None:
+        self.socket.send(json.dumps(message))
+
+    def start(self, **fields: str) -> dict[str, Any]:
+        self.send({"type": "start", **fields})
+        return self.receive()
+
+    def send_words(self, text: str) -> None:
+        self.sent += 1
+        self.send({"type": "words", "seq": self.sent, "text": text})
+
+    def finish(self) -> None:
+        self.sent += 1
+        self.send({"type": "finish", "seq": self.sent})
+
+    def receive(self, timeout: float = 30) -> dict[str, Any]:
+        message: dict[str, Any] = json.loads(self.socket.recv(timeout))
+        self.received += 1
+        assert message["seq"] == self.received
+        assert message["time"] >= self.time
+        self.time = message["time"]
+        for word in message.get("words", []) if message["type"] == "commit" else []:
+            self.words.append((word["text"], word["sentence"], word["source"]))
+        return message
+
+    def receive_until(self, kind: str) -> dict[str, Any]:
+        while (message := self.receive())["type"] != kind:
+            assert message["type"] != "error", message
+        return message
+
+    def receive_ack(self, seq: int) -> dict[str, Any]:
+        """The commit that acknowledges this message; commits before it may have some of its words."""
+        while (message := self.receive_until("commit"))["ack"] < seq:
+            pass
+        assert message["ack"] == seq
+        return message
+
+    def close_code(self) -> int:
+        """The code that the server closes with, without another message before."""
+        with pytest.raises(ConnectionClosed) as closed:
+            self.socket.recv(30)
+        assert closed.value.rcvd is not None
+        return closed.value.rcvd.code
+
+
+def fetch(server: LocalServer, path: str, data: bytes | None = None, **headers: str) -> tuple[int, str, str]:
+    """Status, content type, body."""
+    names = {name.replace("_", "-"): value for name, value in headers.items()}
+    request = urllib.request.Request(f"http://127.0.0.1:{server.port}{path}", data, names)
+    try:
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return answer.status, answer.headers["content-type"], answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.headers["content-type"], error.read().decode()
+
+
+def post(server: LocalServer, table: object, **headers: str) -> tuple[int, str, str]:
+    return fetch(server, "/v1/translate", json.dumps(table).encode(), **headers)

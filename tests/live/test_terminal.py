@@ -4,6 +4,7 @@ import dataclasses
 import io
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -18,8 +19,8 @@ from tests.cli.test_commands import whilst
 from tests.helpers.runs import CPU, ENVIRONMENT, command, short_recipe
 from whilst.core.errors import UserError
 from whilst.core.policy_spec import PolicySpec, for_latency
+from whilst.core.settings import DEFAULT_MODEL, Data, Recipe, Search
 from whilst.core.settings import Agent as AgentSettings
-from whilst.core.settings import Data, Recipe, Search
 from whilst.data.dataset import Dataset
 from whilst.data.vocabulary import EOS
 from whilst.decoding.batched import translate_batch
@@ -76,19 +77,19 @@ def expected(run: Path, lines: list[str], name: str) -> list[str]:
 def test_a_pipe(run: Path, lines: list[str], tmp_path: Path) -> None:
     files = f"--srt {tmp_path}/a.srt --vtt {tmp_path}/a.vtt".split()
     stdin = "\n".join(lines).encode()
-    said = whilst("live", *PYTORCH, "--model", run, "--latency", "wait-2", *files, stdin=stdin)
-    wanted = expected(run, lines, "wait-2")
-    assert (said.code, said.err) == (0, "")
-    assert said.out == "".join(line + "\n" for line in wanted)
+    done = whilst("live", *PYTORCH, "--model", run, "--latency", "wait-2", *files, stdin=stdin)
+    reference = expected(run, lines, "wait-2")
+    assert (done.code, done.err) == (0, "")
+    assert done.out == "".join(line + "\n" for line in reference)
     assert (tmp_path / "a.vtt").read_text(encoding="utf-8").startswith("WEBVTT\n\n00:00:")
     shown = (tmp_path / "a.srt").read_text(encoding="utf-8").replace("\n", " ").split()
-    assert [word for word in shown if word in " ".join(wanted).split()] == " ".join(wanted).split()
+    assert [word for word in shown if word in " ".join(reference).split()] == " ".join(reference).split()
 
 
 def test_json_lines(run: Path, lines: list[str]) -> None:
     stdin = "\n".join(lines).encode()
-    said = whilst("live", *PYTORCH, "--model", run, "--latency", "wait-2", "--json", stdin=stdin)
-    rows = [json.loads(line) for line in said.out.splitlines()]
+    done = whilst("live", *PYTORCH, "--model", run, "--latency", "wait-2", "--json", stdin=stdin)
+    rows = [json.loads(line) for line in done.out.splitlines()]
     words = [row for row in rows if "word" in row]
     ends = [row for row in rows if "end" in row]
     assert [row["end"] for row in ends] == [0, 1, 2, 3]
@@ -101,17 +102,17 @@ def test_json_lines(run: Path, lines: list[str]) -> None:
 
 def test_lines_and_empty_lines(run: Path) -> None:
     text = b"kan . musak\nros\n\nkan"
-    said = whilst("live", *PYTORCH, "--model", run, "--latency", "full", stdin=text)
-    assert said.out.splitlines() == expected(run, ["kan .", "musak ros", "kan"], "full")
-    said = whilst("live", *PYTORCH, "--model", run, "--latency", "full", "--lines", stdin=text)
-    assert said.out.splitlines() == expected(run, ["kan . musak", "ros", "kan"], "full")
+    done = whilst("live", *PYTORCH, "--model", run, "--latency", "full", stdin=text)
+    assert done.out.splitlines() == expected(run, ["kan .", "musak ros", "kan"], "full")
+    done = whilst("live", *PYTORCH, "--model", run, "--latency", "full", "--lines", stdin=text)
+    assert done.out.splitlines() == expected(run, ["kan . musak", "ros", "kan"], "full")
 
 
 def test_hypotheses_of_a_recogniser(run: Path) -> None:
     lines = b"kan\nkan mu\nkan musak ro\nkan musak ros\nkar musak ros\nkar musak ros ramak\n\nros"
-    said = whilst("live", *PYTORCH, "--model", run, "--latency", "full", "--partial", stdin=lines)
-    assert said.out.splitlines() == expected(run, ["kan musak ros ramak", "ros"], "full")
-    assert said.err == "whilst: heard 'kan', which is now 'kar': it was translated already\n"
+    done = whilst("live", *PYTORCH, "--model", run, "--latency", "full", "--partial", stdin=lines)
+    assert done.out.splitlines() == expected(run, ["kan musak ros ramak", "ros"], "full")
+    assert done.err == "whilst: heard 'kan', which is now 'kar': it was translated already\n"
 
 
 @pytest.mark.parametrize(
@@ -132,15 +133,15 @@ def test_hypotheses_of_a_recogniser(run: Path) -> None:
     ],
 )
 def test_mistakes_are_one_line(run: Path, arguments: list[str], stdin: bytes, message: str) -> None:
-    said = whilst("live", *PYTORCH, "--model", run, *arguments, stdin=stdin)
-    assert said.code == 2
-    assert message in said.err
-    assert said.err.count("\n") == 1
+    done = whilst("live", *PYTORCH, "--model", run, *arguments, stdin=stdin)
+    assert done.code == 2
+    assert message in done.err
+    assert done.err.count("\n") == 1
 
 
 def test_words_before_invalid_input_are_translated(run: Path) -> None:
-    said = whilst("live", *PYTORCH, "--model", run, "--latency", "full", stdin=b"kan musak\n\nros\n\nkan \xff")
-    assert (said.code, said.out.splitlines()) == (2, expected(run, ["kan musak", "ros", "kan"], "full"))
+    done = whilst("live", *PYTORCH, "--model", run, "--latency", "full", stdin=b"kan musak\n\nros\n\nkan \xff")
+    assert (done.code, done.out.splitlines()) == (2, expected(run, ["kan musak", "ros", "kan"], "full"))
 
 
 @pytest.mark.parametrize(("partial", "text"), [(True, b"kan\nkan musak ros"), (False, b"kan musak ros")])
@@ -180,25 +181,25 @@ def test_words_are_read_at_the_given_rate(run: Path, lines: list[str], monkeypat
     monkeypatch.setattr("whilst.live.terminal.time.sleep", sleep)
     opened = open_model(Wanted(str(run), "low", "torch"), print)
     output = PlainOutput(io.StringIO())
-    heard: list[float] = []
-    monkeypatch.setattr(output, "source_word", lambda _, arrived: heard.append(arrived))
+    arrivals: list[float] = []
+    monkeypatch.setattr(output, "source_word", lambda _, arrived: arrivals.append(arrived))
     session = Session(opened.steps(), opened.text)
     live = LiveTranslation(session, PlainTextParser(), [output], lambda: now, words_per_second=4.0)
     live.run(io.BytesIO(lines[0].encode()))
     count = len(lines[0].split())
-    assert heard == [number / 4 for number in range(count)]
+    assert arrivals == [number / 4 for number in range(count)]
     assert slept == [0.0] + [0.25] * (count - 1)
 
 
 def test_show_prints_every_action(run: Path, lines: list[str]) -> None:
-    said = whilst("live", *PYTORCH, "--model", run, "--latency", "wait-2", "--show", stdin=lines[0].encode())
-    assert said.code == 0
-    rows = said.out.splitlines()
+    done = whilst("live", *PYTORCH, "--model", run, "--latency", "wait-2", "--show", stdin=lines[0].encode())
+    assert done.code == 0
+    rows = done.out.splitlines()
     read, wrote = ([row for row in rows if row.startswith(name)] for name in ("READ", "WRITE"))
     assert [word for row in read for word in row.split()[1:]] == lines[0].split()
-    (wanted,) = expected(run, lines[:1], "wait-2")
-    assert [word for row in wrote for word in row.split()[1:]] == wanted.split()
-    assert "words read, written" in said.out
+    (reference,) = expected(run, lines[:1], "wait-2")
+    assert [word for row in wrote for word in row.split()[1:]] == reference.split()
+    assert "words read, written" in done.out
 
 
 def test_latencies(run: Path, toy_dataset: Dataset, tmp_path: Path) -> None:
@@ -216,16 +217,17 @@ def test_latencies(run: Path, toy_dataset: Dataset, tmp_path: Path) -> None:
         )
 
 
-def test_the_first_the_middle_and_the_last() -> None:
-    for agents, wanted in (("13579", "159"), ("13", "113"), ("1", "111")):
+def test_low_medium_and_high_are_first_middle_and_last() -> None:
+    for agents, reference in (("13579", "159"), ("13", "113"), ("1", "111")):
         known = [PolicySpec("agent", first) for first in agents]
         found = [for_latency(latency, known)[0].argument for latency in ("low", "medium", "high")]
-        assert found == [*wanted]
+        assert found == [*reference]
 
 
 def start(*arguments: str | Path) -> "subprocess.Popen[bytes]":
+    """With the model of the package, whose exported engine starts much faster than PyTorch."""
     return subprocess.Popen(
-        command("live", *PYTORCH, *arguments),
+        command("live", "--latency", "wait-1", *arguments),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -240,10 +242,11 @@ def send(process: "subprocess.Popen[bytes]", text: str) -> None:
 
 
 def take(process: "subprocess.Popen[bytes]", count: int) -> str:
-    """So many words, which must come although the input stays open."""
+    """This many words, while the input stays open."""
     assert process.stdout is not None
     words = b""
     while len(words.split()) < count:
+        assert select.select([process.stdout], [], [], 60)[0], "timeout"
         found = os.read(process.stdout.fileno(), 1000)
         assert found, process.stderr and process.stderr.read()
         words += found
@@ -251,34 +254,39 @@ def take(process: "subprocess.Popen[bytes]", count: int) -> str:
 
 
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
-def test_words_come_while_the_input_is_open_and_a_signal_ends_it(
-    run: Path, tmp_path: Path, stop: signal.Signals
-) -> None:
+def test_words_come_while_the_input_is_open_and_a_signal_ends_it(tmp_path: Path, stop: signal.Signals) -> None:
     srt = tmp_path / "a.srt"
-    process = start("--model", run, "--latency", "wait-1", "--srt", srt)
-    for word in ("kan", "musak", "ros"):
+    process = start("--srt", srt)
+    source = "I think that we"
+    written = ""
+    send(process, "I ")
+    for word in source.split()[1:]:
         send(process, word + " ")  # not even a line
-        assert take(process, 1)
+        written += take(process, 1)
     send(process, "half")  # no white space after it: it may go on
     process.send_signal(stop)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert err == b""
-    assert out.endswith(b"\n"), "the sentence is translated to its end"
-    whole = expected(run, ["kan musak ros"], "wait-1")[0]
-    assert " ".join(srt.read_text(encoding="utf-8").split("\n")[2:4]).split()[:3] == whole.split()[:3]
+    assert out.endswith(b"\n"), "the end of a sentence"
+    opened = open_model(Wanted(DEFAULT_MODEL, "wait-1"), print)
+    session = Session(opened.steps(), opened.text)
+    events = session.feed(source) + session.finish()
+    words = [event.text for event in events if isinstance(event, Word)]
+    assert (written + out.decode()).split() == words
+    assert " ".join(srt.read_text(encoding="utf-8").split("\n")[2:4]).split()[:3] == words[:3]
     assert srt.read_text(encoding="utf-8").endswith("\n\n")
 
 
-def test_a_closed_output_ends_the_command(run: Path) -> None:
-    with start("--model", run, "--latency", "wait-1") as process:
-        send(process, "kan ")
+def test_a_closed_output_ends_the_command() -> None:
+    with start() as process:
+        send(process, "I think ")
         take(process, 1)
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stderr is not None
         process.stdout.close()
-        send(process, "musak ros . kan musak . ")
+        send(process, "that we are here. We go home. ")
         process.stdin.close()
         assert process.stderr.read() == b""
 

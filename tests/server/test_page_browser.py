@@ -1,22 +1,23 @@
-"""The page as people use it, in a real browser, served by `whilst serve`."""
+"""The page in a headless Chromium, with a server in the tests' process."""
 
 import itertools
 import json
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.helpers.browser import Browser, Tab, chromium
-from tests.helpers.serving import Serving, serving, write_run_without_agent
+from tests.helpers.serving import LocalServer, local_server, wait_until, write_run_without_agent
 from tests.live.test_terminal import expected
 from whilst.core.settings import Data
 from whilst.data.dataset import Dataset
+from whilst.server.served import How, Served, serve_model
+from whilst.server.sessions import AccessControl
 
 pytest.importorskip("uvicorn", reason="the extra `serve` is not installed")
 pytestmark = pytest.mark.skipif(
-    chromium() is None, reason="no Chromium here to test the page in: install it, or name one in WHILST_CHROMIUM"
+    chromium() is None, reason="Chromium is not installed; WHILST_CHROMIUM may name one"
 )
 
 OPEN = "document.body.dataset.state === 'open'"
@@ -37,8 +38,13 @@ def run(toy_dataset: Dataset, toy_data: Data, tmp_path_factory: pytest.TempPathF
 
 
 @pytest.fixture(scope="module")
-def server(run: Path) -> Iterator[Serving]:
-    with serving(run) as server:
+def served(run: Path) -> Served:
+    return serve_model(str(run), [], How())
+
+
+@pytest.fixture(scope="module")
+def server(served: Served) -> Iterator[LocalServer]:
+    with local_server(served) as server:
         yield server
 
 
@@ -48,58 +54,58 @@ def lines(toy_dataset: Dataset) -> list[str]:
     return [line for line in toy_dataset.text("test")[0] if len(line.split()) > 6][:4]
 
 
-def begin(tab: Tab, server: Serving, path: str = "/") -> None:
+def open_page(tab: Tab, server: LocalServer, path: str = "/") -> None:
     tab.open(server.address + path)
     tab.wait(OPEN)
     tab.click("#live .source")
 
 
-def shown(translation: str) -> str:
-    """As the page shows it: punctuation stands close to the word before."""
+def detokenised(text: str) -> str:
+    """As the page shows it: without a space before punctuation."""
     for mark in ",.!?;:":
-        translation = translation.replace(f" {mark}", mark)
-    return translation
+        text = text.replace(f" {mark}", mark)
+    return text
 
 
 def test_words_appear_before_the_sentence_ends_and_never_change(
-    tab: Tab, server: Serving, run: Path, lines: list[str]
+    tab: Tab, server: LocalServer, run: Path, lines: list[str]
 ) -> None:
-    begin(tab, server)
-    tab.ask("""
+    open_page(tab, server)
+    tab.evaluate("""
         seen = [];
         new MutationObserver(() => seen.push(document.querySelector('#written').textContent))
             .observe(document.querySelector('#written'), {childList: true});
     """)
     words = lines[0].split()
     tab.type(" ".join(words[:3]))
-    assert tab.text("#written") == "", "the third word may go on"
+    assert tab.text("#written") == "", "the third word is not complete"
     tab.type(" ")
-    wanted = shown(expected(run, [lines[0]], "wait-3")[0])
-    assert tab.wait(LIVE) == wanted.split()[0], "after three words, one"
-    assert tab.ask("document.querySelectorAll('#said .word.read').length") == 3
+    wanted = detokenised(expected(run, [lines[0]], "wait-3")[0])
+    assert tab.wait(LIVE) == wanted.split()[0], "wait-3"
+    assert tab.evaluate("document.querySelectorAll('#said .word.read').length") == 3
     tab.type(" ".join(words[3:5]) + " ")
     tab.wait("document.querySelectorAll('#written .word').length === 3")
-    assert tab.ask(PAST) == []
+    assert tab.evaluate(PAST) == []
     assert tab.text("#behind") == "2"
     tab.type(" ".join(words[5:]) + "\n")
     tab.wait(f"{PAST}.length === 1")
-    assert tab.ask(PAST) == [wanted]
-    assert tab.ask(SOURCES) == [shown(lines[0])]
-    assert tab.ask("document.querySelector('#lag').innerText") != "–"  # noqa: RUF001
-    grown = [text for text in tab.ask("seen") if text]
+    assert tab.evaluate(PAST) == [wanted]
+    assert tab.evaluate(SOURCES) == [detokenised(lines[0])]
+    assert tab.evaluate("document.querySelector('#lag').innerText") != "–"  # noqa: RUF001
+    grown = [text for text in tab.evaluate("seen") if text]
     assert len(grown) >= 2
     assert all(after.startswith(before) for before, after in itertools.pairwise(grown))
     assert wanted.startswith(grown[-1])
-    tab.wait("document.querySelector('#log').textContent.trim().length > 0")  # a screen reader is told
+    tab.wait("document.querySelector('#log').textContent.trim().length > 0")  # for screen readers
 
 
-def test_another_latency_by_keyboard(tab: Tab, server: Serving, run: Path, lines: list[str]) -> None:
-    begin(tab, server)
+def test_another_latency_by_keyboard(tab: Tab, server: LocalServer, run: Path, lines: list[str]) -> None:
+    open_page(tab, server)
     tab.type(lines[0] + "\n")
     tab.wait(f"{PAST}.length === 1")
-    tab.ask("document.querySelector('#latency input:checked').focus()")
+    tab.evaluate("document.querySelector('#latency input:checked').focus()")
     tab.press("ArrowLeft")
-    assert tab.ask("document.querySelector('#latency input:checked').value") == "low"
+    assert tab.evaluate("document.querySelector('#latency input:checked').value") == "low"
     tab.wait("document.querySelector('#latency input:checked').parentElement.title === 'wait-1'")
     tab.click("#live .source")
     tab.type(lines[1].split()[0] + " ")
@@ -107,33 +113,33 @@ def test_another_latency_by_keyboard(tab: Tab, server: Serving, run: Path, lines
     tab.type(" ".join(lines[1].split()[1:]) + "\n")
     tab.wait(f"{PAST}.length === 2")
     wanted = expected(run, lines[:1], "wait-3") + expected(run, lines[1:2], "wait-1")
-    assert tab.ask(PAST) == [shown(text) for text in wanted]
+    assert tab.evaluate(PAST) == [detokenised(text) for text in wanted]
 
 
-def test_a_server_that_is_killed_and_comes_back(tab: Tab, server: Serving, run: Path, lines: list[str]) -> None:
-    begin(tab, server, "/?latency=low")
+def test_a_killed_server_that_is_started_again(tab: Tab, server: LocalServer, run: Path, lines: list[str]) -> None:
+    open_page(tab, server, "/?latency=low")
     tab.type(lines[0] + "\n")
     tab.wait(f"{PAST}.length === 1")
     words = lines[1].split()
     tab.type(" ".join(words[:4]) + " ")
     before = tab.wait(f"document.querySelectorAll('#written .word').length >= 4 && {LIVE}")
-    server.stop(signal.SIGKILL)
+    server.kill()
     tab.wait("document.body.dataset.state === 'waiting'")
     assert "Reconnecting" in tab.text("#state")
     assert "is kept" in tab.text("#note")
     tab.resize(360, 740, mobile=True)
-    assert tab.ask(NARROW) == []
+    assert tab.evaluate(NARROW) == []
     tab.type(" ".join(words[4:]) + "\n")
-    assert tab.text("#written") == before, "what is written stays"
+    assert tab.text("#written") == before, "it does not change"
     server.start()
     tab.wait(f"{PAST}.length === 2")
     assert tab.text("#note") == ""
-    assert tab.ask(PAST) == [shown(text) for text in expected(run, lines[:2], "wait-1")]
-    assert tab.ask(SOURCES) == [shown(line) for line in lines[:2]]
+    assert tab.evaluate(PAST) == [detokenised(text) for text in expected(run, lines[:2], "wait-1")]
+    assert tab.evaluate(SOURCES) == [detokenised(line) for line in lines[:2]]
 
 
-def test_a_server_that_is_stopped_ends_the_sentence(tab: Tab, server: Serving, run: Path, lines: list[str]) -> None:
-    begin(tab, server, "/?latency=low")
+def test_stopping_the_server_ends_the_sentence(tab: Tab, server: LocalServer, run: Path, lines: list[str]) -> None:
+    open_page(tab, server, "/?latency=low")
     words = lines[1].split()
     tab.type(" ".join(words[:4]) + " ")
     tab.wait(LIVE)
@@ -145,7 +151,7 @@ def test_a_server_that_is_stopped_ends_the_sentence(tab: Tab, server: Serving, r
     tab.type(" ".join(words[4:]) + "\n")
     tab.wait(f"{PAST}.length === 2")
     parts = [" ".join(words[:4]), " ".join(words[4:])]
-    assert tab.ask(PAST) == [shown(text) for text in expected(run, parts, "wait-1")]
+    assert tab.evaluate(PAST) == [detokenised(text) for text in expected(run, parts, "wait-1")]
 
 
 PASTE = """
@@ -156,115 +162,119 @@ PASTE = """
 """
 
 
-def test_paste_at_pace_and_at_once(tab: Tab, server: Serving, run: Path, lines: list[str]) -> None:
-    begin(tab, server, "/?pace=10")
+def test_pasted_text_at_a_rate_and_at_once(tab: Tab, server: LocalServer, run: Path, lines: list[str]) -> None:
+    open_page(tab, server, "/?pace=10")
     text = json.dumps("\n\n".join(lines[:3]))
-    tab.ask(PASTE.replace("TEXT", text))
+    tab.evaluate(PASTE.replace("TEXT", text))
     upcoming = tab.wait("document.querySelector('#upcoming').innerText")
-    assert shown(lines[0]).endswith(upcoming.strip())
+    assert detokenised(lines[0]).endswith(upcoming.strip())
     tab.wait(LIVE)
     assert tab.text("#play") == "Pause"
     tab.click("#play")
     tab.wait("document.querySelector('#play').innerText === 'Go on'")
-    tab.ask("document.querySelector('#pace').value = 'Infinity'")
-    tab.ask("document.querySelector('#pace').dispatchEvent(new Event('change'))")
+    tab.evaluate("document.querySelector('#pace').value = 'Infinity'")
+    tab.evaluate("document.querySelector('#pace').dispatchEvent(new Event('change'))")
     tab.click("#play")
     tab.wait(f"{PAST}.length === 3")
-    assert tab.ask(PAST) == [shown(text) for text in expected(run, lines[:3], "wait-3")]
+    assert tab.evaluate(PAST) == [detokenised(text) for text in expected(run, lines[:3], "wait-3")]
     assert tab.text("#play") == "Play a sample"
 
 
-def test_the_sample_plays(tab: Tab, server: Serving) -> None:
-    begin(tab, server, "/?latency=low&pace=20")
+def test_the_sample_plays(tab: Tab, server: LocalServer) -> None:
+    open_page(tab, server, "/?latency=low&pace=20")
     tab.click("#play")
     tab.wait(f"{LIVE} && !{PAST}.length")
     tab.wait(f"{PAST}.length >= 2")
-    assert tab.ask(SOURCES)[0].startswith("ros honus monar")  # in the language of the model
+    assert tab.evaluate(SOURCES)[0].startswith("ros honus monar")  # in the language of the model
     tab.click("#clear")
     tab.wait(f"{PAST}.length === 0 && document.querySelector('#said').innerText === ''")
 
 
-def test_copy_and_subtitles(tab: Tab, chrome: Browser, server: Serving, lines: list[str], tmp_path: Path) -> None:
+def test_copy_and_subtitles(
+    tab: Tab, chrome: Browser, server: LocalServer, lines: list[str], tmp_path: Path
+) -> None:
     chrome.command("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path))
     chrome.command("Browser.grantPermissions", permissions=["clipboardReadWrite", "clipboardSanitizedWrite"])
-    begin(tab, server)
-    assert tab.ask("document.querySelector('#srt').disabled")
+    open_page(tab, server)
+    assert tab.evaluate("document.querySelector('#srt').disabled")
     tab.type(f"{lines[0]}\n{lines[1]}\n")
     tab.wait(f"{PAST}.length === 2")
-    translations = tab.ask(PAST)
+    translations = tab.evaluate(PAST)
     tab.click("#copy")
     tab.wait("document.querySelector('#note').innerText === 'Copied.'")
-    assert tab.ask("navigator.clipboard.readText()") == "".join(f"{line}\n" for line in translations)
+    assert tab.evaluate("navigator.clipboard.readText()") == "".join(f"{line}\n" for line in translations)
     for name in ("srt", "vtt"):
         tab.click(f"#{name}")
-        tab.until(lambda name=name: (tmp_path / f"whilst.{name}").is_file())  # type: ignore[misc]
+        wait_until((tmp_path / f"whilst.{name}").is_file, "download")
     srt = (tmp_path / "whilst.srt").read_text(encoding="utf-8")
     assert srt.startswith("1\n00:00:00,")
     spoken = [line for line in srt.split("\n") if line and "-->" not in line and not line.isdecimal()]
-    assert shown(" ".join(spoken)) == " ".join(translations)
+    assert detokenised(" ".join(spoken)) == " ".join(translations)
     assert (tmp_path / "whilst.vtt").read_text(encoding="utf-8").startswith("WEBVTT\n\n00:00:00.")
 
 
-def test_captions(tab: Tab, chrome: Browser, server: Serving, lines: list[str]) -> None:
-    begin(tab, server)
+def test_captions(tab: Tab, chrome: Browser, server: LocalServer, lines: list[str]) -> None:
+    open_page(tab, server)
     tab.type(f"{lines[0]}\n")
     tab.wait(f"{PAST}.length === 1")
     other = chrome.tab()
     other.open(server.address + "/captions?size=40&background=none")
     text = "document.querySelector('#captions').innerText.trim()"
-    assert other.wait(text) == tab.ask(PAST)[0], "it follows the other window"
+    assert other.wait(text) == tab.evaluate(PAST)[0], "the text of the other window"
     style = "getComputedStyle(document.querySelector('#captions'))"
-    assert other.ask(f"{style}.fontSize") == "40px"
-    assert other.ask("getComputedStyle(document.body).backgroundColor") == "rgba(0, 0, 0, 0)"
-    assert other.ask("getComputedStyle(document.querySelector('header')).display") == "none"
-    assert other.ask("document.body.dataset.state") == "asleep", "a window that follows takes no session"
+    assert other.evaluate(f"{style}.fontSize") == "40px"
+    assert other.evaluate("getComputedStyle(document.body).backgroundColor") == "rgba(0, 0, 0, 0)"
+    assert other.evaluate("getComputedStyle(document.querySelector('header')).display") == "none"
+    assert other.evaluate("document.body.dataset.state") == "asleep", "it opens no session"
     tab.type(f"{lines[1]}\n")
     tab.wait(f"{PAST}.length === 2")
-    other.wait(f"{text}.endsWith({json.dumps(tab.ask(PAST)[1][-20:])})")
+    other.wait(f"{text}.endsWith({json.dumps(tab.evaluate(PAST)[1][-20:])})")
     other.open(server.address + "/captions?latency=low")
-    other.ask("document.querySelector('#play').focus()")
+    other.evaluate("document.querySelector('#play').focus()")
     other.press("Enter", "\r")
-    other.wait(f"{OPEN} && {LIVE}")  # it plays by itself
+    other.wait(f"{OPEN} && {LIVE}")  # a session of its own
     other.close()
-    tab.ask("document.querySelector('#captioned').focus()")
+    tab.evaluate("document.querySelector('#captioned').focus()")
     tab.press("Enter", "\r")
     tab.wait("document.body.dataset.view === 'captions'")
-    assert tab.ask("getComputedStyle(document.body).backgroundColor") == "rgb(0, 0, 0)"
+    assert tab.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(0, 0, 0)"
     tab.press("Escape")
     tab.wait("document.body.dataset.view === 'talk'")
 
 
-def test_the_staircase_of_a_sentence_that_is_chosen(tab: Tab, server: Serving, lines: list[str]) -> None:
-    begin(tab, server)
+def test_the_staircase_of_a_selected_sentence(tab: Tab, server: LocalServer, lines: list[str]) -> None:
+    open_page(tab, server)
     tab.type(f"{lines[0]}\n{lines[1]}\n")
     tab.wait(f"{PAST}.length === 2")
     label = "document.querySelector('#staircase').getAttribute('aria-label')"
     tab.wait(f"{label}.startsWith('Sentence 2: {len(lines[1].split())} words read')")
     tab.click("#past .row:first-child .lagged")
     tab.wait(f"{label}.startsWith('Sentence 1: {len(lines[0].split())} words read')")
-    assert tab.ask("document.querySelector('#staircase .steps').getAttribute('d').length") > 40
+    assert tab.evaluate("document.querySelector('#staircase .steps').getAttribute('d').length") > 40
     tab.point("#past .row:first-child .target .word:nth-child(2)")
-    assert tab.ask("document.querySelectorAll('#past .row:first-child .had').length") == 4, "what wait-3 had read"
+    assert tab.evaluate("document.querySelectorAll('#past .row:first-child .had').length") == 4, (
+        "source words read, with wait-3"
+    )
 
 
-def test_phone_width_colours_and_motion(tab: Tab, server: Serving, lines: list[str]) -> None:
-    begin(tab, server)
+def test_phone_width_colour_scheme_and_motion(tab: Tab, server: LocalServer, lines: list[str]) -> None:
+    open_page(tab, server)
     tab.type(f"{lines[0]}\n{lines[1]}")
     tab.wait(f"{PAST}.length === 1")
     colours = []
     for scheme in ("light", "dark"):
-        tab.prefer(prefers_color_scheme=scheme)
-        colours.append(tab.ask("getComputedStyle(document.body).backgroundColor"))
+        tab.set_media(prefers_color_scheme=scheme)
+        colours.append(tab.evaluate("getComputedStyle(document.body).backgroundColor"))
     tab.click("#theme")
-    colours.append(tab.ask("getComputedStyle(document.body).backgroundColor"))
+    colours.append(tab.evaluate("getComputedStyle(document.body).backgroundColor"))
     assert colours[0] == colours[2] != colours[1]
-    tab.prefer(prefers_reduced_motion="reduce")
-    assert tab.ask("getComputedStyle(document.querySelector('#said .word')).animationName") == "none"
+    tab.set_media(prefers_reduced_motion="reduce")
+    assert tab.evaluate("getComputedStyle(document.querySelector('#said .word')).animationName") == "none"
     tab.resize(360, 740, mobile=True)
-    assert tab.ask("innerWidth") == 360
-    assert tab.ask(NARROW) == []
+    assert tab.evaluate("innerWidth") == 360
+    assert tab.evaluate(NARROW) == []
     place = "document.querySelector('#live .{}').getBoundingClientRect()".format
-    assert tab.ask(f"{place('source')}.bottom <= {place('target')}.top"), "one below the other"
+    assert tab.evaluate(f"{place('source')}.bottom <= {place('target')}.top"), "one below the other"
 
 
 NAME = "node => node.id || node.className || node.value"
@@ -277,8 +287,8 @@ RING = """
 """
 
 
-def test_keyboard_and_screen_reader(tab: Tab, server: Serving, lines: list[str]) -> None:
-    begin(tab, server)
+def test_keyboard_and_screen_reader(tab: Tab, server: LocalServer, lines: list[str]) -> None:
+    open_page(tab, server)
     tab.type(f"{lines[0]}\n")
     tab.wait(f"{PAST}.length === 1")
     nodes = [node for node in tab.command("Accessibility.getFullAXTree")["nodes"] if not node["ignored"]]
@@ -287,64 +297,68 @@ def test_keyboard_and_screen_reader(tab: Tab, server: Serving, lines: list[str])
         if role in {"button", "radio", "textbox", "combobox", "image", "log", "complementary", "region"}:
             assert name, f"a {role} without a name"
     assert ("log", "Translation") in roles
-    wanted, reached = set(tab.ask(CONTROLS)), set[str]()
+    wanted, reached = set(tab.evaluate(CONTROLS)), set[str]()
     for _ in range(2 * len(wanted)):
         tab.press("Tab")
-        name = tab.ask(f"({NAME})(document.activeElement)")
+        name = tab.evaluate(f"({NAME})(document.activeElement)")
         if name in wanted:
             reached.add(name)
-            seen = tab.ask(f"{RING}.outlineStyle") != "none" or tab.ask(f"{RING}.boxShadow") != "none"
+            seen = tab.evaluate(f"{RING}.outlineStyle") != "none" or tab.evaluate(f"{RING}.boxShadow") != "none"
             assert seen, f"{name}: the focus is not seen"
     assert reached == wanted
 
 
-def test_tab_reaches_one_past_sentence_and_arrows_the_others(tab: Tab, server: Serving, lines: list[str]) -> None:
+def test_tab_reaches_one_past_sentence_and_arrow_keys_the_others(
+    tab: Tab, server: LocalServer, lines: list[str]
+) -> None:
     tab.open(server.address)
     tab.wait(OPEN)
     tab.type("".join(f"{line}\n" for line in lines[:3]))  # without a click: the text field has the focus
     tab.wait(f"{PAST}.length === 3")
     focus = "document.activeElement.ariaLabel ?? document.activeElement.id"
-    tab.ask("document.querySelector('#theme').focus()")
+    tab.evaluate("document.querySelector('#theme').focus()")
     for key, wanted in (("Tab", "Sentence 3,"), ("ArrowUp", "Sentence 2,"), ("ArrowUp", "Sentence 1,")):
         tab.press(key)
-        assert tab.ask(focus).startswith(wanted)
+        assert tab.evaluate(focus).startswith(wanted)
     tab.press("Tab")
-    assert tab.ask("document.activeElement.id") == "input"
-    assert tab.ask("document.activeElement.placeholder"), "what ended is no reason not to go on"
+    assert tab.evaluate("document.activeElement.id") == "input"
+    assert tab.evaluate("document.activeElement.placeholder"), "it can be used"
 
 
-def test_a_token_is_asked_for(chrome: Browser, tab: Tab, run: Path) -> None:
-    with serving(run, "--token", "secret") as server:
+def test_the_page_asks_for_a_token(chrome: Browser, tab: Tab, served: Served) -> None:
+    with local_server(served, access=AccessControl("secret")) as server:
         tab.open(server.address)
         tab.wait("!document.querySelector('#identify').hidden")
         tab.type("wrong\n")
         tab.wait("document.querySelector('#note').innerText === 'The server does not know this token.'")
-        tab.ask("document.querySelector('#token').select()")
+        tab.evaluate("document.querySelector('#token').select()")
         tab.type("secret\n")
         tab.wait(OPEN)
-        assert tab.ask("document.querySelector('#identify').hidden && !document.querySelector('#note').innerText")
+        assert tab.evaluate(
+            "document.querySelector('#identify').hidden && !document.querySelector('#note').innerText"
+        )
         other = chrome.tab()
         other.open(server.address + "/#token=secret")
         other.wait(OPEN)
         other.close()
 
 
-def test_nothing_may_come_from_elsewhere(tab: Tab, server: Serving) -> None:
-    """The policy is sent, the browser enforces it, and the page works under it (every test asks for complaints)."""
-    begin(tab, server)
+def test_the_content_security_policy_is_enforced(tab: Tab, server: LocalServer) -> None:
+    """That the page works under it is checked by every test: errors are in `tab.errors`."""
+    open_page(tab, server)
     inline = "document.body.append(Object.assign(document.createElement('script'), {textContent: 'ran = true'}))"
-    assert tab.ask(f"{inline}; typeof ran") == "undefined"
-    assert any("Content Security Policy" in text for text in tab.complaints)
-    tab.complaints.clear()
+    assert tab.evaluate(f"{inline}; typeof ran") == "undefined"
+    assert any("Content Security Policy" in text for text in tab.errors)
+    tab.errors.clear()
     for path in ("/static/..%2Fapp.py", "/static/%00", "/static/", "/static/none.js"):
-        assert tab.ask(f"fetch('{path}').then(answer => answer.status)") == 404
-    tab.complaints.clear()
+        assert tab.evaluate(f"fetch('{path}').then(answer => answer.status)") == 404
+    tab.errors.clear()
 
 
-def test_a_latency_that_there_is_not(tab: Tab, server: Serving) -> None:
-    begin(tab, server, "/?latency=lwo")
+def test_an_unknown_latency(tab: Tab, server: LocalServer) -> None:
+    open_page(tab, server, "/?latency=lwo")
     assert "lwo" in tab.text("#note")
-    assert tab.ask("document.querySelector('#latency input:checked').value") == "medium"
-    begin(tab, server, "/?latency=wait-2")
+    assert tab.evaluate("document.querySelector('#latency input:checked').value") == "medium"
+    open_page(tab, server, "/?latency=wait-2")
     assert tab.text("#note") == ""
-    assert tab.ask("document.querySelector('#latency input:checked').value") == "wait-2"
+    assert tab.evaluate("document.querySelector('#latency input:checked').value") == "wait-2"

@@ -1,4 +1,4 @@
-"""`whilst serve --ray`: two replicas on one machine translate as a session does; without Ray it says so."""
+"""`whilst serve --ray`: two replicas on one machine."""
 
 import contextlib
 import importlib.util
@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.runs import ENVIRONMENT, command
-from tests.helpers.sites import Client, until
+from tests.helpers.serving import Client, wait_until
 from tests.server.test_serve import expected, make_run
 from whilst.core.errors import UserError
 from whilst.core.settings import Data
@@ -25,14 +25,14 @@ from whilst.server.run import ServeOptions
 MISSING = importlib.util.find_spec("ray") is None
 
 
-def test_without_ray_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_ray_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(UserError, match=r"pip install 'whilst\[ray\]'"):
         deployment(ServeOptions("run"))
 
 
-def ask(port: int) -> dict[str, int]:
-    """The replica that answers, and how many sessions it has had."""
+def sessions_opened(port: int) -> dict[str, int]:
+    """Of the replica that answers, by process."""
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
             text = answer.read().decode()
@@ -49,36 +49,36 @@ def test_two_replicas(tmp_path: Path, toy_data: Data, toy_dataset: Dataset) -> N
     words = " ".join(toy_dataset.text("test")[0][:3]).split()
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    line = command("serve", "--ray", "--workers", "2", "--model", run, "--port", str(port))
-    process = subprocess.Popen(line, env=ENVIRONMENT | {"RAY_USAGE_STATS_ENABLED": "0"}, start_new_session=True)
+    serve = command("serve", "--ray", "--workers", "2", "--model", run, "--port", str(port))
+    process = subprocess.Popen(serve, env=ENVIRONMENT | {"RAY_USAGE_STATS_ENABLED": "0"}, start_new_session=True)
 
     replicas: dict[str, int] = {}
 
     def both() -> bool:
         assert process.poll() is None, "it ended before it should"
-        replicas.update(ask(port))  # each question is answered by one of them
+        replicas.update(sessions_opened(port))  # each request is answered by one of them
         return len(replicas) == 2
 
     try:
-        until(both, "starting both", 300)
-        with contextlib.ExitStack() as left:
+        wait_until(both, "both start", 300)
+        with contextlib.ExitStack() as stack:
             url = f"ws://127.0.0.1:{port}/v1/stream"
-            clients = [left.enter_context(Client(url, {})) for _ in range(8)]
+            clients = [stack.enter_context(Client(url, {})) for _ in range(8)]
             for client in clients:
                 client.start(latency="low")
                 for word in words:
-                    client.say(word)
+                    client.send_words(word)
             for client in clients:
                 client.finish()
                 assert client.receive_until("final")["source_words"] == len(words)
                 assert client.words == expected(run, words, "agent-1")
 
         def busy() -> bool:
-            replicas.update(ask(port))
+            replicas.update(sessions_opened(port))
             return sum(replicas.values()) == len(clients)
 
-        until(busy, "all sessions are counted")
-        assert min(replicas.values()) > 0, "both have had sessions"
+        wait_until(busy, "metrics of all sessions")
+        assert min(replicas.values()) > 0, "both have sessions"
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
     finally:

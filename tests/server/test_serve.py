@@ -1,4 +1,4 @@
-"""`whilst serve` as people start it: what it says, how it stops, what becomes of a worker that is killed."""
+"""`whilst serve` as a process: its messages, signals, killed workers; the models and engines it serves."""
 
 import contextlib
 import dataclasses
@@ -18,8 +18,9 @@ import torch
 from torch import nn
 from websockets.exceptions import ConnectionClosed
 
-from tests.helpers.runs import CPU, ENVIRONMENT, call, command, short_recipe
-from tests.helpers.sites import Client, texts, until
+from tests.cli.test_commands import whilst
+from tests.helpers.runs import CPU, ENVIRONMENT, command, short_recipe
+from tests.helpers.serving import Client, WordAt, wait_until, words_of
 from tests.live.test_terminal import write_model
 from whilst.core.errors import UserError
 from whilst.core.policy_spec import PolicySpec
@@ -50,7 +51,7 @@ def run(toy_dataset: Dataset, toy_data: Data, tmp_path_factory: pytest.TempPathF
 
 
 def make_run(folder: Path, toy_data: Data, toy_dataset: Dataset) -> Path:
-    """A run that was never trained, with an agent of three latencies."""
+    """An untrained run with an agent of three latencies."""
     search = Search(intervals=((1, 3), (2, 4), (4, 6)))
     recipe = dataclasses.replace(short_recipe(toy_data, folder), search=search, agent=AgentSettings(hidden=8))
     torch.manual_seed(4)
@@ -62,24 +63,22 @@ def make_run(folder: Path, toy_data: Data, toy_dataset: Dataset) -> Path:
     return folder
 
 
-class Served:
-    """The command in a process of its own."""
-
+class ServeProcess:
     def __init__(self, *arguments: str | Path) -> None:
-        line = command("serve", "--port", "0", *arguments)
-        self.process = subprocess.Popen(line, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
+        serve = command("serve", "--port", "0", *arguments)
+        self.process = subprocess.Popen(serve, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
         assert self.process.stderr is not None
-        self.said = ""
-        while "token" not in self.said:
-            said = self.process.stderr.readline()
-            assert said, self.said
-            self.said += said
-        found = re.search(r"http://127.0.0.1:(\d+)", self.said)
+        self.output = ""
+        while "token" not in self.output:
+            line = self.process.stderr.readline()
+            assert line, self.output
+            self.output += line
+        found = re.search(r"http://127.0.0.1:(\d+)", self.output)
         assert found is not None
         self.port = int(found[1])
-        until(self.answers, "starting")
+        wait_until(self.is_healthy, "start")
 
-    def answers(self) -> bool:
+    def is_healthy(self) -> bool:
         with contextlib.suppress(OSError):
             return b"ok" in self.get("/healthz")
         return False
@@ -90,7 +89,6 @@ class Served:
         return found
 
     def workers(self) -> list[int]:
-        """Processes with this one as their parent that serve (others help multiprocessing)."""
         found = re.findall(rb'whilst_resident_bytes{process="(\d+)"}', self.get("/metrics"))
         return sorted(map(int, found))
 
@@ -102,86 +100,89 @@ class Served:
         return Client(f"ws://127.0.0.1:{self.port}/v1/stream", {})
 
     def wait(self) -> tuple[int, str]:
-        """Exit code, and what it said at the end."""
+        """Exit code and the rest of stderr."""
         rest = self.process.communicate(timeout=60)[1]
         return self.process.returncode, rest
 
 
 @contextlib.contextmanager
-def serving(*arguments: str | Path) -> Iterator[Served]:
-    served = Served(*arguments)
+def serve_process(*arguments: str | Path) -> Iterator[ServeProcess]:
+    server = ServeProcess(*arguments)
     try:
-        yield served
+        yield server
     finally:
-        served.process.kill()
-        served.process.communicate()
+        server.process.kill()
+        server.process.communicate()
 
 
-def expected(run: Path, words: list[str], name: str) -> list[tuple[str, int, int]]:
+def expected(run: Path, words: list[str], name: str) -> list[WordAt]:
     trained = load_run(run / SEARCH, CPU)
     text = text_of(trained)
     session = Session(steps_of(trained, choose(parse(name), trained, trained.recipe.evaluate, None), text), text)
-    return texts([event for word in words for event in session.feed(word)] + session.finish())
+    return words_of([event for word in words for event in session.feed(word)] + session.finish())
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_it_says_what_it_is_and_ends_in_order(run: Path, toy_dataset: Dataset, number: signal.Signals) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
+def test_summary_and_graceful_shutdown(run: Path, toy_dataset: Dataset, number: signal.Signals) -> None:
     words = " ".join(toy_dataset.text("test")[0][:2]).split()[:-1]
-    with serving("--model", run, "--sessions", "3", "--idle", "60") as served:
-        assert "latencies low = agent-1, medium = agent-2, high = agent-4\n" in served.said
-        assert "3 sessions" in served.said
-        assert f"{run}: src to tgt" in served.said
-        with served.connect() as client:
+    with serve_process("--model", run, "--sessions", "3", "--idle", "60") as server:
+        assert "latencies low = agent-1, medium = agent-2, high = agent-4\n" in server.output
+        assert "3 sessions" in server.output
+        assert f"{run}: src to tgt" in server.output
+        with server.connect() as client:
             assert client.start()["latency"] == "agent-2"
             for word in words:
-                client.say(word)
+                client.send_words(word)
             client.receive_until("commit")
-            served.process.send_signal(number)
+            server.process.send_signal(number)
             assert client.receive_until("final")["source_words"] == len(words)
             assert client.receive()["code"] == "shutdown"
-            assert client.closed() == 1012
+            assert client.close_code() == 1012
             assert client.words == expected(run, words, "agent-2")
-        assert served.wait() == (0, "")
+        assert server.wait() == (0, "")
 
 
 @pytest.mark.slow
-def test_a_worker_that_is_killed_takes_only_its_own_sessions_along(run: Path, toy_dataset: Dataset) -> None:
+def test_a_killed_worker_is_replaced_and_others_go_on(run: Path, toy_dataset: Dataset) -> None:
     words = " ".join(toy_dataset.text("test")[0][:3]).split()
-    with serving("--model", run, "--workers", "2", "--sessions", "30") as served, contextlib.ExitStack() as left:
-        until(lambda: len(served.workers()) == 2, "both begin")
-        clients = [left.enter_context(served.connect()) for _ in range(16)]
+    with (
+        serve_process("--model", run, "--workers", "2", "--sessions", "30") as server,
+        contextlib.ExitStack() as stack,
+    ):
+        wait_until(lambda: len(server.workers()) == 2, "both start")
+        clients = [stack.enter_context(server.connect()) for _ in range(16)]
         for client in clients:
             client.start(latency="wait-2")
-            client.say(words[0])
+            client.send_words(words[0])
             client.receive_until("commit")
         counts: dict[int, int] = {}
-        until(lambda: counts.update(served.sessions()) or sum(counts.values()) == 16, "all are counted")
-        assert len(counts) == 2, "or all have gone to one worker"
+        wait_until(lambda: counts.update(server.sessions()) or sum(counts.values()) == 16, "metrics of both")
+        assert len(counts) == 2, "both have sessions"
         victim, count = counts.popitem()
         os.kill(victim, signal.SIGKILL)
         lost = 0
         for client in clients:
             try:
                 for word in words[1:]:
-                    client.say(word)
+                    client.send_words(word)
                 client.finish()
                 client.receive_until("final")
                 assert client.words == expected(run, words, "wait-2")
             except ConnectionClosed:
                 lost += 1
         assert lost == count
-        until(lambda: len(set(served.workers()) - {victim}) == 2, "another one takes its place")
-        with served.connect() as client:
+        wait_until(lambda: len(set(server.workers()) - {victim}) == 2, "replacement")
+        with server.connect() as client:
             assert client.start()["type"] == "ready"
-        served.process.send_signal(signal.SIGINT)
-        code, said = served.wait()
+        server.process.send_signal(signal.SIGINT)
+        code, output = server.wait()
         assert code == 0
-        assert f"worker {victim} ended with -9" in said
+        assert f"worker {victim} ended with -9" in output
 
 
 def test_mistakes_are_one_line(run: Path, tmp_path: Path) -> None:
-    done = call("serve", "--port", "0", "--model", run, "--engine", "magic")
-    assert (done.returncode, done.stderr) == (2, "whilst: --engine magic: write batch, single, onnx\n")
+    done = whilst("serve", "--port", "0", "--model", run, "--engine", "magic")
+    assert (done.code, done.err) == (2, "whilst: --engine magic: write batch, single, onnx\n")
     with pytest.raises(UserError, match="not a run folder"):
         serve(ServeOptions(str(tmp_path), port=0))
     with pytest.raises(UserError, match=r"--host 192.0.2.1 --port 0: cannot be served at"):
@@ -193,7 +194,7 @@ def test_mistakes_are_one_line(run: Path, tmp_path: Path) -> None:
                 serve(ServeOptions(str(run), port=port, workers=workers))
 
 
-def test_a_run_without_an_agent_waits(run: Path, tmp_path: Path) -> None:
+def test_latencies_of_a_run_without_an_agent(run: Path, tmp_path: Path) -> None:
     plain = tmp_path / "plain"
     plain.mkdir()
     for path in run.iterdir():
@@ -204,10 +205,9 @@ def test_a_run_without_an_agent_waits(run: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("engine", ["batch", "onnx"])
-def test_a_latency_that_the_model_has_not_is_said_at_once(
+def test_an_unknown_latency_is_an_error_before_the_session(
     run: Path, engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before a session begins with it, and fails."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     served = serve_model(str(run), [], How(engine))
     assert served.policy("agent-1.threshold-0.6") == "agent-1.threshold-0.6"
@@ -218,33 +218,32 @@ def test_a_latency_that_the_model_has_not_is_said_at_once(
         assert len(str(caught.value)) < 200
 
 
-def spoken(run: Path, words: list[str], how: How) -> list[tuple[str, int, int]]:
-    """What a session of high latency says, alone."""
+def translated(run: Path, words: list[str], how: How) -> list[WordAt]:
+    """By the pool of a server, at high latency."""
     served = serve_model(str(run), [], how)
-    pool, script = served.pool(2), SessionState(served.text)
+    pool, state = served.pool(2), SessionState(served.text)
     pool.use(1, served.policy("high"))
     events = []
     for word in words:
-        script.add_words(word)
-        events += script.close_finished()
-        while (ask := script.next_request()) is not None:
-            events += script.handle_result(ask, pool.do(ask.operation, [(1, ask.unit)])[0])
-    return texts(events)
+        state.add_words(word)
+        events += state.close_finished()
+        while (request := state.next_request()) is not None:
+            events += state.handle_result(request, pool.do(request.operation, [(1, request.unit)])[0])
+    return words_of(events)
 
 
 @pytest.mark.parametrize("how", [How(), How("single"), How("onnx", "fp32")])
-def test_a_run_translates_as_live(
+def test_every_engine_translates_like_a_session(
     run: Path, toy_dataset: Dataset, how: How, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With weights that are laid out anew."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     words = " ".join(toy_dataset.text("test")[0][:4]).split()
-    assert spoken(run, words, how) == expected(run, words, "agent-4")
+    assert translated(run, words, how) == expected(run, words, "agent-4")
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_packed_layers_are_the_same(run: Path, precision: str) -> None:
-    """And rows come out the same, to the bit, whoever is beside them."""
+    """And each row does not depend on the others, to the bit."""
     model = load_run(run, CPU).model
     assert can_pack(model, precision)
     near = 2e-3 if precision == "fp16" else 1e-5
@@ -267,13 +266,13 @@ CALLS = {
 
 
 def without(monkeypatch: pytest.MonkeyPatch, place: str, missing: str) -> None:
-    """A PyTorch that lacks this call."""
+    """PyTorch without this call."""
     there = {name: getattr(getattr(torch.ops, place), name) for name in CALLS[place] if name != missing}
     monkeypatch.setattr(torch.ops, place, SimpleNamespace(**there))
 
 
 @pytest.mark.parametrize("missing", [*CALLS["mkldnn"], "none, but one is wrong"])
-def test_without_such_calls_it_uses_pytorchs_own_layers(
+def test_without_packed_layers_it_uses_those_of_pytorch(
     run: Path, toy_dataset: Dataset, monkeypatch: pytest.MonkeyPatch, missing: str
 ) -> None:
     without(monkeypatch, "mkldnn", missing)
@@ -281,11 +280,11 @@ def test_without_such_calls_it_uses_pytorchs_own_layers(
         monkeypatch.setattr(torch.ops.mkldnn, "_linear_pointwise", lambda inputs, weight, *_: inputs @ weight.T + 1)
         monkeypatch.setattr(torch.ops.mkldnn, "_reorder_linear_weight", lambda weight, _: weight)
     words = toy_dataset.text("test")[0][0].split()
-    assert spoken(run, words, How()) == expected(run, words, "agent-4")
+    assert translated(run, words, How()) == expected(run, words, "agent-4")
 
 
 @pytest.mark.parametrize("missing", CALLS["quantized"])
-def test_without_16_bits_it_says_so(run: Path, monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
+def test_fp16_without_support_is_an_error(run: Path, monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
     without(monkeypatch, "quantized", missing)
     with pytest.raises(UserError, match="--precision fp16: this machine cannot; leave it away"):
         serve_model(str(run), [], How(precision="fp16"))
@@ -299,13 +298,11 @@ def test_a_packed_agent_is_the_same() -> None:
 
 
 @pytest.mark.parametrize("kept", [True, False])
-def test_exported_graphs_have_as_many_threads_as_wanted(
-    run: Path, kept: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_threads_of_exported_graphs(run: Path, kept: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path if kept else Path(__file__)))
     before = torch.get_num_threads()
     pool = serve_model(str(run), [], How("onnx", "fp32", threads=2)).pool(1)
-    assert torch.get_num_threads() == before, "PyTorch's are another matter, and all of the process has them"
+    assert torch.get_num_threads() == before, "those of PyTorch do not change"
     assert isinstance(pool, Single)
     steps = pool._make("wait-1")
     assert isinstance(steps, OnEngine)
@@ -313,7 +310,7 @@ def test_exported_graphs_have_as_many_threads_as_wanted(
     assert {graph.get_session_options().intra_op_num_threads for graph in graphs} == {2}
 
 
-def test_counts_of_all_workers(tmp_path: Path) -> None:
+def test_metrics_of_all_workers(tmp_path: Path) -> None:
     first, second = Metrics(tmp_path), Metrics(tmp_path)
     first._add("whilst_sessions_total", labels='kind="stream"')
     second._add("whilst_sessions_total", 2, 'kind="stream"')
@@ -325,11 +322,11 @@ def test_counts_of_all_workers(tmp_path: Path) -> None:
     assert f'whilst_sessions_total{{process="{os.getpid()}", kind="stream"}} 1' in lines
     assert lines.count("# TYPE whilst_sessions_total counter") == 1
     os.utime(tmp_path / "1.json", (0, 0))
-    assert 'process="1"' not in first.render(), "that one has ended"
+    assert 'process="1"' not in first.render(), "a worker that has ended"
 
 
 @pytest.mark.parametrize("wanted", [0, 3, 8, 9, 23, 100, 400])
-def test_the_search_finds_about_how_many(wanted: int) -> None:
+def test_the_search_for_the_largest_load(wanted: int) -> None:
     tried: list[int] = []
 
     def attempt(number: int) -> bool:
@@ -343,7 +340,7 @@ def test_the_search_finds_about_how_many(wanted: int) -> None:
 
 
 @pytest.mark.slow
-def test_the_bench_speaks_and_counts(run: Path, tmp_path: Path) -> None:
+def test_the_bench(run: Path, tmp_path: Path) -> None:
     assert len(talk(source_language(str(run)))) > 50
     out = tmp_path / "serve.json"
     serve_bench(str(run), 3, BenchLoad(3, 10.0, 1.0, "low"), 60_000, 4, [], out)

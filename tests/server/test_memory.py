@@ -1,4 +1,4 @@
-"""Ten thousand clients that come and go leave nothing behind."""
+"""Memory does not grow with the number of sessions."""
 
 import asyncio
 import gc
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.sites import make_served
+from tests.helpers.serving import make_served
 from whilst.model.transformer import Translator
 from whilst.server.app import make_app
 from whilst.server.metrics import Metrics, resident_bytes
@@ -16,7 +16,7 @@ from whilst.server.sessions import AccessControl, SessionManager
 
 
 class Sockets:
-    """A client at the level of ASGI: no socket, so that ten thousand take no time."""
+    """A client at the level of ASGI, without sockets."""
 
     def __init__(self, frames: list[str]) -> None:
         self.events: list[dict[str, Any]] = [{"type": "websocket.connect"}]
@@ -37,15 +37,15 @@ class Sockets:
 
 
 @pytest.mark.slow
-def test_ten_thousand_come_and_go(model: Translator) -> None:
-    """In every state that a session can be left in; nothing of them stays."""
+def test_ten_thousand_sessions_leave_nothing_behind(model: Translator) -> None:
+    """Whichever state the client leaves them in."""
     start = '{"type":"start"}'
     word, end = '{"type":"words","seq":1,"text":"abc"}', '{"type":"finish","seq":2}'
-    ways = [[start], [start, word], [start, word, end], ["rubbish"], [start, end]]
+    scripts = [[start], [start, word], [start, word, end], ["invalid"], [start, end]]
     scope = {"type": "websocket", "path": "/v1/stream", "headers": [], "query_string": b"", "subprotocols": []}
 
     async def visit(app: Any, number: int) -> None:
-        client = Sockets(ways[number % len(ways)] if number % 10 == 0 else ways[number % 2 * 3])
+        client = Sockets(scripts[number % len(scripts)] if number % 10 == 0 else scripts[number % 2 * 3])
         await app(dict(scope), client.receive, client.send)
         assert json.loads(client.sent[1]["text"])["type"] in ("ready", "error")
 
@@ -53,8 +53,8 @@ def test_ten_thousand_come_and_go(model: Translator) -> None:
         gc.collect()
         return len(gc.get_objects()), resident_bytes()
 
-    async def settled() -> tuple[int, int]:
-        """When two counts agree: the worker's thread may still hold what it has just done."""
+    async def stable_count() -> tuple[int, int]:
+        """Two counts that agree: the worker's thread may still hold its last round."""
         last, now = None, count()
         while last is None or last[0] != now[0]:
             await asyncio.sleep(0.05)
@@ -73,9 +73,9 @@ def test_ten_thousand_come_and_go(model: Translator) -> None:
                     await asyncio.sleep(0.01)
                 assert not manager.sessions
                 assert not manager.handshakes
-                counts.append(await settled())
+                counts.append(await stable_count())
         return counts
 
     counts = asyncio.run(main())
-    assert counts[-1][0] <= counts[1][0] + 100, "no object for each"
-    assert counts[-1][1] <= counts[1][1] + (8 << 20), "nor memory elsewhere"
+    assert counts[-1][0] <= counts[1][0] + 100, "no object remains"
+    assert counts[-1][1] <= counts[1][1] + (8 << 20), "no memory remains"
