@@ -1,4 +1,4 @@
-"""Commands: translate, evaluate, score, report."""
+"""Commands: translate, evaluate, score, archive, report."""
 
 from pathlib import Path
 from typing import Annotated
@@ -66,7 +66,7 @@ def evaluate(
 
 
 def score(
-    trace: Annotated[Path, typer.Argument(help="A trace written by `whilst evaluate`.", metavar="TRACE")],
+    trace: Annotated[Path, typer.Argument(help="A trace, or an archive of traces.", metavar="TRACE")],
     source: Annotated[Path | None, typer.Option(help="Source text, for traces without text.")] = None,
     reference: Annotated[Path | None, typer.Option(help="Reference text, for traces without text.")] = None,
 ) -> None:
@@ -77,12 +77,39 @@ def score(
     \b
     Examples:
         whilst score runs/toy/evaluations/test.wait-3.jsonl.xz
-        whilst score results/iwslt15.en-vi/multi-path/test.wait-3.jsonl.xz --source s.en --reference r.vi
+        whilst score results/iwslt15.en-vi/traces.tar.xz
+        whilst score results/iwslt15.en-vi/traces.tar.xz/multi-path/test.wait-3.jsonl --source s.en --reference r.vi
     """
+    from whilst.evaluation.archive import TRACES, is_archived, rescore_archive
     from whilst.evaluation.record import rescore
-    from whilst.evaluation.report_screen import print_scores
+    from whilst.evaluation.report_screen import print_archive, print_scores
 
-    print_scores(rescore(trace, source, reference))
+    if not is_archived(trace):
+        print_scores(rescore(trace, source, reference))
+    elif trace.name == TRACES:
+        print_archive(rescore_archive(trace, source, reference))
+    else:
+        for _, rescored in rescore_archive(trace, source, reference):
+            print_scores(rescored)
+
+
+def archive(
+    folder: Annotated[Path, typer.Argument(help="Folder of evaluations.", metavar="FOLDER")],
+) -> None:
+    """Move the evaluations under a folder into two files.
+
+    They are FOLDER/records.jsonl and FOLDER/traces.tar.xz. `whilst report`, `score` and `paper` read them there.
+    Another call adds new evaluations.
+
+    \b
+    Examples:
+        whilst evaluate runs/iwslt15.en-vi --no-text --out results/iwslt15.en-vi/multi-path
+        whilst archive results/iwslt15.en-vi
+    """
+    from whilst.core.console import notes
+    from whilst.evaluation.archive import pack
+
+    notes.print(f"{folder}: {pack(folder)} evaluations in records.jsonl and traces.tar.xz")
 
 
 def report(

@@ -31,6 +31,7 @@ Train a model on parallel text, and draw its quality/latency curve:
 COMMANDS = (
     *(live.demo, live.live, serve.serve),
     *(toy.toy, train.prepare, train.train, evaluate.translate, evaluate.evaluate, evaluate.score, evaluate.report),
+    evaluate.archive,
     *(package.export, package.bundle),
     *(study.explain, study.analyse, study.sufficiency, study.flicker, study.paper),
 )

@@ -13,7 +13,7 @@ from whilst.core.config import build, flat, to_table
 from whilst.core.errors import UserError
 from whilst.core.settings import Recipe
 from whilst.evaluation.paper_numbers import Point, interpolate
-from whilst.evaluation.record import Record, find_records, read_record
+from whilst.evaluation.record import Record, records_in
 from whilst.evaluation.seeds import UNIMPORTANT, WATCHING, Result
 from whilst.evaluation.tables import point_label
 
@@ -113,8 +113,8 @@ def agreement_of(settings: dict[str, Any]) -> str:
 
 
 def read_filed(root: Path) -> list[Filed]:
-    """Every record under a folder that has its trace beside it, in the order of their paths."""
-    return [Filed(path, read_record(path)) for path in sorted(find_records(root))]
+    """Every record under a folder that has a trace, in the order of their paths."""
+    return [Filed(path, record) for path, record in records_in(root).items()]
 
 
 def families(filed: Sequence[Filed]) -> tuple[list[Family], list[Filed]]:

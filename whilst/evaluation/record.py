@@ -1,5 +1,7 @@
 """The record of an evaluation, `NAME.json` beside the trace `NAME.jsonl.xz`, and scoring a trace again.
 
+`records.jsonl` in a folder has the records of many evaluations, one a line, whose traces are archived (archive.py).
+
 A record says what was measured, on which text (by checksum) and how to get it again. Scoring again needs
 no model: latency comes from the trace alone, quality from the trace and the reference text.
 """
@@ -7,14 +9,14 @@ no model: latency comes from the trace alone, quality from the trace and the ref
 import dataclasses
 import json
 import typing
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from whilst.core.config import build
 from whilst.core.errors import UserError
-from whilst.core.files import read_json, sha256_lines, write_json
+from whilst.core.files import read_json, sha256_lines, write_json, writing_text
 from whilst.core.policy_spec import PolicySpec
 from whilst.core.settings import Data, Recipe, Role, values_with
 from whilst.data.dataset import Dataset
@@ -23,6 +25,7 @@ from whilst.evaluation.metrics import Scores, score
 from whilst.evaluation.trace import Sentence, find_problem, read_trace, write_trace
 
 FORMAT = 1
+ARCHIVED = "records.jsonl"
 _SUFFIXES = (".jsonl", ".jsonl.gz", ".jsonl.xz")
 
 
@@ -58,6 +61,12 @@ def record_path(trace: Path) -> Path:
     raise UserError(f"{trace}: a trace's name ends in {', '.join(_SUFFIXES)}")
 
 
+def trace_of(record: Path) -> Path | None:
+    """The trace beside a record, if there is one."""
+    traces = [record.with_suffix(suffix) for suffix in _SUFFIXES]
+    return next((trace for trace in traces if trace.is_file()), None)
+
+
 def write_up(
     about: dict[str, Any], trace: Path, sentences: list[Sentence], references: list[str], text: bool
 ) -> Record:
@@ -69,16 +78,24 @@ def write_up(
 
 
 def write_record(path: Path, record: Record) -> None:
+    write_json(path, to_row(record))
+
+
+def to_row(record: Record) -> dict[str, Any]:
+    """The record as JSON has it."""
     table = {item.name: getattr(record, item.name) for item in dataclasses.fields(record)}
     for name in ("agent_sha256", "origin"):
         if not table[name]:
             del table[name]
     scores = {"scores": record.scores.to_table(), "signatures": dict(record.scores.signatures)}
-    write_json(path, {"format": FORMAT, **table, **scores})
+    return {"format": FORMAT, **table, **scores}
 
 
 def read_record(path: Path) -> Record:
-    table = read_json(path)
+    return _from_row(read_json(path), str(path))
+
+
+def _from_row(table: Any, path: str) -> Record:
     if not isinstance(table, dict) or table.pop("format", None) != FORMAT:
         raise UserError(f"{path}: not an evaluation's record (format {FORMAT}); run `whilst evaluate` again")
     kinds = {name: _KINDS.get(hint, dict) for name, hint in typing.get_type_hints(Record).items()}
@@ -95,6 +112,32 @@ def read_record(path: Path) -> Record:
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
     return Record(**table, scores=scores)
+
+
+def read_archived(folder: Path) -> dict[str, Record]:
+    """The records of a folder's `records.jsonl` by name, such as multi-path/test.wait-3; none without the file."""
+    path = folder / ARCHIVED
+    records: dict[str, Record] = {}
+    for number, line in enumerate(read_lines(path) if path.is_file() else [], start=1):
+        try:
+            row = json.loads(line)
+            name = row.pop("name")
+            if isinstance(row["settings"], str):  # the name of an earlier record with the same settings
+                row["settings"] = records[row["settings"]].settings
+        except (ValueError, TypeError, KeyError, AttributeError):
+            raise UserError(f"{path}:{number}: damaged; restore the file") from None
+        records[name] = _from_row(row, f"{path}:{number}")
+    return records
+
+
+def write_archived(folder: Path, records: Mapping[str, Record]) -> None:
+    first: dict[str, str] = {}  # name of the first record with these settings
+    with writing_text(folder / ARCHIVED) as file:
+        for name, record in sorted(records.items()):
+            row = {"name": name, **to_row(record)}
+            same = first.setdefault(json.dumps(row["settings"], sort_keys=True), name)
+            row["settings"] = row["settings"] if same == name else same
+            file.write(json.dumps(row, ensure_ascii=False, separators=(",", ":")) + "\n")
 
 
 ELSEWHERE = "choose another folder with --out, or remove it"
@@ -136,26 +179,31 @@ def _in_the_way(trace: Path) -> Record | None:
         return None
 
 
-def find_records(folder: Path) -> list[Path]:
-    """The record of every trace under a folder that has one."""
-    traces = sorted(path for suffix in _SUFFIXES for path in folder.rglob(f"*{suffix}"))
-    return [path for path in dict.fromkeys(map(record_path, traces)) if path.is_file()]
+def records_in(folder: Path) -> dict[Path, Record]:
+    """The records under a folder that have a trace, by their paths; of archived ones the path that they had."""
+    traces = sorted(path for suffix in _SUFFIXES for path in folder.rglob(f"*{suffix}") if path.name != ARCHIVED)
+    found = {path: read_record(path) for path in map(record_path, traces) if path.is_file()}
+    for file in folder.rglob(ARCHIVED):
+        for name, record in read_archived(file.parent).items():
+            found.setdefault(file.parent / f"{name}.json", record)
+    return {path: found[path] for path in sorted(found)}
 
 
 def read_records(places: list[Path]) -> list[Record]:
     """Records from files (a record or its trace) and folders (every trace in them that has a record)."""
-    records: list[tuple[Path, Path]] = []
+    records: dict[Path, Record] = {}  # one that is named twice, once
     for place in places:
         if place.is_dir():
-            files = find_records(place)
-            if not files:
+            found = records_in(place)
+            if not found:
                 raise UserError(f"{place}: no evaluation in this folder; run `whilst evaluate` first")
         elif not place.exists():
             raise UserError(f"{place}: no such file or folder; `whilst evaluate` makes them")
         else:
-            files = [place if place.suffix == ".json" else record_path(place)]
-        records += [(path.resolve(), path) for path in files]
-    return [read_record(path) for path in dict(records).values()]  # one that is named twice, once
+            path = place if place.suffix == ".json" else record_path(place)
+            found = {path: read_record(path)}
+        records |= {path.resolve(): record for path, record in found.items()}
+    return list(records.values())
 
 
 @dataclass(frozen=True)
@@ -191,13 +239,17 @@ def rescore(trace: Path, source: Path | None = None, reference: Path | None = No
     """Score a trace without the model, joining text by line and checking that it is the recorded one."""
     if trace.suffix == ".json" and trace.is_file():
         raise UserError(f"{trace}: is a record; name its trace, such as {trace.stem}{_SUFFIXES[-1]}")
-    sentences = read_trace(trace)
-    notes = []
-    record = None
     path = record_path(trace)
-    if path.is_file():
-        record = read_record(path)
-    else:
+    record = read_record(path) if path.is_file() else None
+    return rescore_sentences(read_trace(trace), record, path, source, reference)
+
+
+def rescore_sentences(
+    sentences: list[Sentence], record: Record | None, path: Path, source: Path | None, reference: Path | None
+) -> Rescored:
+    """Score the sentences of a trace again. `path`: of the record, for messages."""
+    notes = []
+    if record is None:
         notes.append(f"no record {path.name} beside the trace: text is checked by its word counts only")
     data = _data(record, path)
     if source is not None:

@@ -1,6 +1,6 @@
 """Reports and scores for the terminal."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from rich import box
 from rich.console import Console
@@ -74,8 +74,23 @@ def print_scores(rescored: Rescored) -> None:
     console.print(f"words: {length}{early}{empty}", soft_wrap=True)
     for note in rescored.notes:
         notes.print(note, soft_wrap=True, markup=False)
-    if rescored.differences:
-        names = ", ".join(rescored.differences)
-        raise UserError(f"not as recorded: {names}; the trace, the text or the scorer has changed")
+    _require_as_recorded(rescored.differences)
     if rescored.record is not None:
         notes.print("as recorded")
+
+
+def print_archive(traces: Iterable[tuple[str, Rescored]]) -> None:
+    """A line for each trace of an archive, as it is scored again."""
+    differences: dict[str, object] = {}
+    for name, rescored in traces:
+        figures = rescored.scores.to_table()
+        cells = [f"{key} {figures[key]:.2f}" for key in NARROWER[0] if figures[key] is not None]
+        console.print(f"{name}: {', '.join(cells)}", soft_wrap=True, markup=False, highlight=False)
+        differences |= {f"{name} {figure}": values for figure, values in rescored.differences.items()}
+    _require_as_recorded(differences)
+    notes.print("as recorded")
+
+
+def _require_as_recorded(differences: Iterable[str]) -> None:
+    if names := ", ".join(differences):
+        raise UserError(f"not as recorded: {names}; the trace, the text or the scorer has changed")

@@ -28,7 +28,7 @@ class Sentence:
     index: int  # line in the corpus, from 0
     prediction: str  # whole words joined by one space
     delays: tuple[int, ...]  # per word: source words read when the word was complete
-    elapsed: tuple[float, ...]  # per word: ms since the decoding of its batch began
+    elapsed: tuple[float, ...]  # per word: ms since the decoding of its batch began; empty in archives
     reads: tuple[int, ...]  # per target unit (no eos): source units read, eos not counted
     source_length: int  # words
     source_units: int  # model units, eos not counted
@@ -48,10 +48,10 @@ def write_trace(path: Path, sentences: Iterable[Sentence], with_text: bool) -> N
             problem = find_problem(sentence)
             if problem:
                 raise ValueError(f"sentence {sentence.index}: {problem}")
-            file.write(_to_line(sentence, with_text) + "\n")
+            file.write(to_line(sentence, with_text) + "\n")
 
 
-def _to_line(sentence: Sentence, with_text: bool) -> str:
+def to_line(sentence: Sentence, with_text: bool) -> str:
     row = {
         "index": sentence.index,
         "prediction": sentence.prediction,
@@ -72,9 +72,14 @@ def _to_line(sentence: Sentence, with_text: bool) -> str:
 def read_trace(path: Path) -> list[Sentence]:
     """Read and check a trace; an error names the file and the line."""
     try:
-        lines = read_text(path).split("\n")
+        return parse_trace(read_text(path), str(path))
     except (UnicodeDecodeError, OSError, EOFError, lzma.LZMAError, zlib.error) as error:
         raise UserError(f"{path}: cannot be read ({error})") from None
+
+
+def parse_trace(text: str, path: str) -> list[Sentence]:
+    """The sentences of a trace's text; errors name `path`."""
+    lines = text.split("\n")
     if lines[-1] == "":
         lines.pop()
     if not lines:
@@ -146,7 +151,7 @@ def find_problem(sentence: Sentence) -> str:
         return "prediction must be words joined by one space"
     if len(sentence.delays) != len(words):
         return f"{len(words)} words in the prediction but {len(sentence.delays)} delays"
-    if len(sentence.elapsed) != len(words):
+    if sentence.elapsed and len(sentence.elapsed) != len(words):
         return f"{len(words)} words in the prediction but {len(sentence.elapsed)} elapsed times"
     if not _is_rising(sentence.delays, sentence.source_length):
         return f"delays must rise from 0 to at most the source's {sentence.source_length} words"
