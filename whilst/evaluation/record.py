@@ -239,9 +239,9 @@ def rescore(trace: Path, source: Path | None = None, reference: Path | None = No
     """Score a trace without the model, joining text by line and checking that it is the recorded one."""
     if trace.suffix == ".json" and trace.is_file():
         raise UserError(f"{trace}: is a record; name its trace, such as {trace.stem}{_SUFFIXES[-1]}")
-    path = record_path(trace)
+    sentences, path = read_trace(trace), record_path(trace)
     record = read_record(path) if path.is_file() else None
-    return rescore_sentences(read_trace(trace), record, path, source, reference)
+    return rescore_sentences(sentences, record, path, source, reference)
 
 
 def rescore_sentences(
