@@ -25,7 +25,16 @@ from whilst.research.explain import explain
 from whilst.research.paper import studies as paper_studies
 from whilst.research.paper.document import Table
 from whilst.research.paper.shelf import Shelf
-from whilst.research.sufficiency import Aligned, Led, Point, curves, measure_all, print_points, resolve, sufficiency
+from whilst.research.sufficiency import (
+    Aligned,
+    Point,
+    RunPolicy,
+    curves,
+    measure_points,
+    print_points,
+    run_policies,
+    sufficiency,
+)
 from whilst.training.train import train
 
 parse = PolicySpec.parse
@@ -123,7 +132,7 @@ def by_hand(trained: LoadedRun, files: Files, name: str, possible: bool) -> tupl
 
 
 def point_of(run: Path, text: Aligned, name: str, *overrides: str) -> Point:
-    (point,) = measure_all(resolve([run], [name], ["evaluate.batch=3", *overrides], "cpu"), text)
+    (point,) = measure_points(run_policies([run], [name], ["evaluate.batch=3", *overrides], "cpu"), text)
     return point
 
 
@@ -197,8 +206,8 @@ def test_a_threshold_decides_and_is_part_of_the_name(run: Path, files: Files) ->
 
 def test_points_are_told_apart(run: Path, heads: list[Path], files: Files, tmp_path: Path) -> None:
     points = sufficiency(heads, files, [], False, False, tmp_path, [], "cpu")
-    others = resolve([run], ["wait-3", "agent-3", "diagonal-3"], [], "cpu")
-    points += measure_all(others, Aligned.read(*files, False, False))
+    others = run_policies([run], ["wait-3", "agent-3", "diagonal-3"], [], "cpu")
+    points += measure_points(others, Aligned.read(*files, False, False))
     assert [point.label for point in points] == ["λ=0.1", "λ=0.4", "k=3", "[3,5]", "k=3"]
     assert [point.run for point in points[:2]] == [str(path) for path in heads]
     table = json.loads((tmp_path / "sufficiency.json").read_text(encoding="utf-8"))
@@ -220,17 +229,17 @@ def test_runs_share_a_curve_only_if_each_is_a_point_of_it(
     run: Path, tuned: Path, heads: list[Path], files: Files
 ) -> None:
     text = Aligned.read(*files, False, False)
-    points = measure_all(resolve([run, tuned], ["agent-1", "agent-3"], [], "cpu"), text)
+    points = measure_points(run_policies([run, tuned], ["agent-1", "agent-3"], [], "cpu"), text)
     assert [point.label for point in points] == ["[1,3]", "[3,5]", "[1,2]", "[3,4]"]
     assert [line.name for line in curves(points)] == [f"bs-simt, {run}", f"bs-simt, {tuned}"]
     assert [line.name for line in curves(points[::2])] == ["bs-simt"]
-    points = measure_all(resolve([heads[0], heads[0].parent / heads[0].name], ["mma"], [], "cpu"), text)
+    points = measure_points(run_policies([heads[0], heads[0].parent / heads[0].name], ["mma"], [], "cpu"), text)
     again = [points[0], dataclasses.replace(points[1], run="again")]
     assert [line.name for line in curves(again)] == [f"mma, {heads[0]}", "mma, again"], "the same λ is no curve"
 
 
 def test_the_whole_source_is_no_point_of_a_curve(run: Path, files: Files) -> None:
-    points = measure_all(resolve([run], [], [], "cpu"), Aligned.read(*files, False, False))
+    points = measure_points(run_policies([run], [], [], "cpu"), Aligned.read(*files, False, False))
     assert [point.policy for point in points] == ["wait-1", "full", "agent-3", "oracle-3"]
     drawn = [label for line in curves(points) for label, _, _ in line.curve]
     assert drawn == ["k=1", "[3,5]", "[3,5]"]
@@ -238,7 +247,7 @@ def test_the_whole_source_is_no_point_of_a_curve(run: Path, files: Files) -> Non
 
 def test_what_reads_alike_whatever_the_model_is_drawn_once(run: Path, tuned: Path, files: Files) -> None:
     policies = ["wait-1", "wait-3", "agent-3"]
-    points = measure_all(resolve([run, tuned], policies, [], "cpu"), Aligned.read(*files, False, False))
+    points = measure_points(run_policies([run, tuned], policies, [], "cpu"), Aligned.read(*files, False, False))
     drawn = [(line.name, label) for line in curves(points) for label, _, _ in line.curve]
     assert [label for _, label in drawn] == ["k=1", "k=3", "[3,5]", "[3,4]"]
     assert len({name for name, label in drawn if label.startswith("k")}) == 1
@@ -264,9 +273,9 @@ def test_a_late_mistake_costs_nothing(
     settings = dataclasses.replace(trained.recipe.model, encoder="bidirectional")
     whole = Translator(settings, len(trained.source.vocabulary), len(trained.target.vocabulary)).eval()
     other = dataclasses.replace(trained, path=tmp_path, model=whole)
-    asked = [Led(run, one, parse("wait-1"), Evaluate()) for one in (trained, other)]
+    asked = [RunPolicy(run, one, parse("wait-1"), Evaluate()) for one in (trained, other)]
     with pytest.raises(UserError, match="needs the whole source"):
-        measure_all(asked, Aligned.read(*files, False, False))
+        measure_points(asked, Aligned.read(*files, False, False))
 
 
 def test_a_translation_based_run_has_the_policy_of_its_agent(recipe: Recipe, files: Files) -> None:
@@ -277,16 +286,18 @@ def test_a_translation_based_run_has_the_policy_of_its_agent(recipe: Recipe, fil
     made = elsewhere(dataclasses.replace(made, evaluate=asked_for), "translation-based")
     train(made, CPU)
     text = Aligned.read(*files, False, False)
-    (point,) = measure_all(resolve([Path(made.run)], [], [], "cpu"), text)
+    (point,) = measure_points(run_policies([Path(made.run)], [], [], "cpu"), text)
     assert (point.system, point.policy) == ("translation-based", "agent-translation")
     # Whoever names policies gets them.
-    asked = resolve([Path(made.run)], [], ['evaluate.policies=["wait-2"]'], "cpu")
+    asked = run_policies([Path(made.run)], [], ['evaluate.policies=["wait-2"]'], "cpu")
     assert [str(one.policy) for one in asked] == ["wait-2"]
 
 
 def test_a_run_may_have_its_fine_tuned_translator_alone(tuned: Path, files: Files) -> None:
     assert not (tuned / "recipe.json").exists()
-    points = measure_all(resolve([tuned], ["agent-3", "wait-1"], [], "cpu"), Aligned.read(*files, False, False))
+    points = measure_points(
+        run_policies([tuned], ["agent-3", "wait-1"], [], "cpu"), Aligned.read(*files, False, False)
+    )
     assert [(point.label, point.run) for point in points] == [("[3,4]", str(tuned)), ("k=1", str(tuned))]
 
 
@@ -316,6 +327,6 @@ def test_mistakes(run: Path, files: Files, tmp_path: Path) -> None:
         Aligned.read(source, target, short, False, False)
     with pytest.raises(UserError, match="far:1: a link from source word 1 to target word 99"):
         Aligned.read(source, target, far, False, False)
-    with pytest.raises(UserError, match="not one word is aligned"):
+    with pytest.raises(UserError, match="no word is aligned"):
         sufficiency([run], (source, target, none), ["wait-1"], False, False, tmp_path, [], "cpu")
     print_points(sufficiency([run], (source, target, none), ["wait-1"], True, False, tmp_path, [], "cpu"))

@@ -167,5 +167,5 @@ def test_a_bidirectional_encoder_has_no_agent(recipe: Recipe, tmp_path: Path) ->
     whole = dataclasses.replace(recipe, run=str(tmp_path / "whole"), stages=("translate",), model=bidirectional)
     train(whole, CPU)
     agent = dataclasses.replace(recipe, run=str(tmp_path / "agent"), start=whole.run, stages=("agent",))
-    with pytest.raises(UserError, match="no agent can steer"):
+    with pytest.raises(UserError, match="no agent can use"):
         train(agent, CPU)

@@ -1,4 +1,4 @@
-"""What a model says instead of the references: kept, made anew for other weights, and taught to others."""
+"""Translations of a model as training targets: stored, made anew for other weights, learnt by pupils."""
 
 import dataclasses
 import shutil
@@ -16,7 +16,7 @@ from whilst.data.vocabulary import EOS, Language, Vocabulary
 from whilst.decoding.batched import translate_batch
 from whilst.model.checkpoint import load_run, save_tensors
 from whilst.policy.full import Full
-from whilst.training.distil import FOLDER, translated, with_teacher
+from whilst.training.distil import FOLDER, cached_translations, with_teacher
 from whilst.training.train import train
 
 SETTINGS = Evaluate(max_ratio=1.0, max_extra=2, batch=64)
@@ -32,37 +32,37 @@ def teacher(toy_data: Data, toy_folder: Path, tmp_path_factory: pytest.TempPathF
 
 def test_translations_are_those_of_the_whole_source(teacher: Recipe, toy_dataset: Dataset, tmp_path: Path) -> None:
     trained = load_run(Path(teacher.run), CPU)
-    said = translated(trained, toy_dataset, tmp_path, SETTINGS, ("valid",))["valid"]
+    found = cached_translations(trained, toy_dataset, tmp_path, SETTINGS, ("valid",))["valid"]
     sources = toy_dataset.split("valid").source
-    assert len(said) == len(sources)
-    for number in (0, 7, len(said) - 1):
+    assert len(found) == len(sources)
+    for number in (0, 7, len(found) - 1):
         output = translate_batch(trained.model, [sources[number].tolist()], Full(), Limits(1.0, 2))[0]
-        assert said[number].tolist() == [*output.units, EOS]
+        assert found[number].tolist() == [*output.units, EOS]
 
 
-def test_they_are_kept_until_the_weights_change(
+def test_translations_are_stored_until_the_weights_change(
     teacher: Recipe, toy_dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trained = load_run(Path(teacher.run), CPU)
-    first = translated(trained, toy_dataset, tmp_path, SETTINGS, ("valid",))["valid"]
+    first = cached_translations(trained, toy_dataset, tmp_path, SETTINGS, ("valid",))["valid"]
     calls: list[str] = []
 
     def fake(*arguments: object) -> TokenSequences:
         calls.append(str(arguments[-1]))
         return first
 
-    monkeypatch.setattr("whilst.training.distil.translations", fake)
-    kept = translated(trained, toy_dataset, tmp_path, SETTINGS, ("valid",))["valid"]
+    monkeypatch.setattr("whilst.training.distil.translate_side", fake)
+    kept = cached_translations(trained, toy_dataset, tmp_path, SETTINGS, ("valid",))["valid"]
     assert np.array_equal(kept.tokens, first.tokens)
     assert calls == []
     weights = Path(shutil.copytree(teacher.run, tmp_path / "other")) / "model.safetensors"
     save_tensors(weights, dict(trained.model.state_dict()), {"other": "about"})
     other = load_run(weights.parent, CPU)
-    translated(other, toy_dataset, tmp_path, SETTINGS, ("valid",))
+    cached_translations(other, toy_dataset, tmp_path, SETTINGS, ("valid",))
     assert calls == ["valid"]
 
 
-def test_a_pupil_learns_references_and_translations(teacher: Recipe, toy_dataset: Dataset) -> None:
+def test_a_pupil_learns_from_references_and_translations(teacher: Recipe, toy_dataset: Dataset) -> None:
     taught = with_teacher(toy_dataset, Path(teacher.run), teacher.evaluate, CPU)
     before, after = toy_dataset.split("train"), taught.split("train")
     count = len(before.source)
@@ -71,8 +71,8 @@ def test_a_pupil_learns_references_and_translations(teacher: Recipe, toy_dataset
         assert np.array_equal(after.source[number], after.source[count + number])
         assert np.array_equal(after.target[number], before.target[number])
     trained = load_run(Path(teacher.run), CPU)
-    said = translated(trained, toy_dataset, trained.path, teacher.evaluate, ("train",))
-    assert np.array_equal(after.target[count + 3], said["train"][3])
+    found = cached_translations(trained, toy_dataset, trained.path, teacher.evaluate, ("train",))
+    assert np.array_equal(after.target[count + 3], found["train"][3])
     assert np.array_equal(taught.split("valid").target.tokens, toy_dataset.split("valid").target.tokens)
     pupil = dataclasses.replace(
         teacher,
@@ -89,7 +89,7 @@ def test_a_pupil_learns_references_and_translations(teacher: Recipe, toy_dataset
     assert list(times) == ["teacher: translate", "translate", "evaluate"], "it takes both to get there"
 
 
-def test_what_a_teacher_has_said_is_enough(teacher: Recipe, toy_dataset: Dataset, tmp_path: Path) -> None:
+def test_stored_translations_replace_the_teacher(teacher: Recipe, toy_dataset: Dataset, tmp_path: Path) -> None:
     asked = with_teacher(toy_dataset, Path(teacher.run), teacher.evaluate, CPU).split("train")
     shutil.copytree(Path(teacher.run) / FOLDER, tmp_path / FOLDER)
     again = with_teacher(toy_dataset, tmp_path, teacher.evaluate, CPU).split("train")

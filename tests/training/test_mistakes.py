@@ -26,7 +26,7 @@ from whilst.evaluation.translate import translate_text
 from whilst.live.evaluate_export import evaluate_exported
 from whilst.model.checkpoint import load_run, save_tensors
 from whilst.research.explain import explain
-from whilst.research.sufficiency import resolve, sufficiency
+from whilst.research.sufficiency import run_policies, sufficiency
 from whilst.server.served import How, serve_model
 from whilst.training.train import train
 
@@ -172,7 +172,7 @@ def test_a_seed_is_that_of_all_stages_that_name_none(tmp_path: Path) -> None:
 
 def test_what_needs_the_whole_source_is_not_asked_about_a_part(offline: Recipe, tmp_path: Path) -> None:
     trained = load_run(Path(offline.run), CPU)
-    with pytest.raises(UserError, match="its encoder needs the whole source"):
+    with pytest.raises(UserError, match="its encoder is bidirectional, so it needs the whole source"):
         explain(trained, "kan musak", None, 1)
     with pytest.raises(UserError, match="its encoder needs the whole source"):
         serve_model(offline.run, (), How())
@@ -183,7 +183,7 @@ def test_what_needs_the_whole_source_is_not_asked_about_a_part(offline: Recipe, 
     for name, line in (("s", "kan musak\n"), ("r", "kan musak\n"), ("a", "1-1 2-2\n")):
         (tmp_path / name).write_text(line)
     files = tmp_path / "s", tmp_path / "r", tmp_path / "a"
-    with pytest.raises(UserError, match=r"^policy full: whoever has read everything has read enough"):
+    with pytest.raises(UserError, match=r"^policy full: reads everything first"):
         sufficiency([Path(offline.run)], files, ["full"], False, False, tmp_path, [], "cpu")
 
 
@@ -197,7 +197,7 @@ def test_runs_of_other_languages_do_not_compare(whole: Recipe, turned: Data, tmp
     other = dataclasses.replace(short_recipe(turned, tmp_path / "turned"), stages=("translate",))
     train(other, CPU)
     with pytest.raises(UserError, match=r"^these runs do not compare: .* translates src to tgt, .* tgt to src$"):
-        resolve([Path(whole.run), Path(other.run)], ["wait-1"], [], "cpu")
+        run_policies([Path(whole.run), Path(other.run)], ["wait-1"], [], "cpu")
 
 
 def test_translating_finds_the_agent_and_an_agent_is_no_translator(
@@ -224,7 +224,7 @@ def test_weights_that_cannot_be_written_are_one_line(tmp_path: Path, monkeypatch
         raise SafetensorError("I/O error: No space left on device")
 
     monkeypatch.setattr("whilst.model.checkpoint.save_file", full)
-    with pytest.raises(UserError, match=r"cannot be written \(I/O error: No space left on device\); what"):
+    with pytest.raises(UserError, match=r"cannot be written \(I/O error: No space left on device\); the old"):
         save_tensors(tmp_path / "model.safetensors", {}, {})
 
 

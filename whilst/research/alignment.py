@@ -1,8 +1,7 @@
-"""Word alignments, and what they ask of a policy: to write a word only after reading those that it translates.
+"""Word alignments, and the reads that they require.
 
-A link joins a source word and a reference word, both counted from 1. Sufficiency is the share of the reference's
-aligned words that were begun when the farthest source word linked to them had been read to its last unit. Knows
-reads and places of units; nothing of models.
+A link joins a source word and a reference word, both counted from 1. A word of the reference is written in time if
+the last source word linked to it was read to its last unit when the word's first unit is written. Knows no models.
 """
 
 import re
@@ -25,7 +24,7 @@ class Link(NamedTuple):
 
 
 def read_alignment(path: Path, reverse: bool = False) -> list[list[Link]]:
-    """The links of each line: `9-8` for a sure one, `25p22` for a possible one. `reverse`: target first."""
+    """The links of each line: `9-8` for a sure link, `25p22` for a possible one. `reverse`: target first."""
     sentences = []
     for number, line in enumerate(read_lines(path), start=1):
         links = []
@@ -40,7 +39,7 @@ def read_alignment(path: Path, reverse: bool = False) -> list[list[Link]]:
 
 
 def farthest(links: Sequence[Link], possible: bool) -> dict[int, int]:
-    """For each aligned target word, the last source word linked to it; by sure links only, or possible ones too."""
+    """For each aligned target word, the last source word linked to it by sure links, or also by possible ones."""
     found: dict[int, int] = {}
     for link in links:
         if link.sure or possible:
@@ -50,10 +49,10 @@ def farthest(links: Sequence[Link], possible: bool) -> dict[int, int]:
 
 @dataclass(frozen=True)
 class Units:
-    """A sentence's units, and where each word of the aligned text ends among them."""
+    """A sentence's units, and the end of each word of the aligned text in them."""
 
     ids: list[int]
-    ends: list[int]  # of each word: units up to its end; a word that cleaning took away ends where it begins
+    ends: list[int]  # of each word: units up to its end; a word that cleaning removed has none
 
     def begin(self, word: int) -> int:
         """Units before this word, counted from 1."""
@@ -61,7 +60,7 @@ class Units:
 
 
 def encode(line: str, clean: Callable[[str], str], language: Language) -> Units:
-    """Units by the words of the alignment. Each is cleaned by itself: parts it falls into are still that word."""
+    """Encode word by word, each cleaned by itself: parts of a word still belong to it."""
     ids: list[int] = []
     ends = []
     for word in line.split():
@@ -71,7 +70,7 @@ def encode(line: str, clean: Callable[[str], str], language: Language) -> Units:
 
 
 def needs(source: Units, target: Units, aligned: Mapping[int, int]) -> list[tuple[int, int]]:
-    """For each aligned word that has units: its first one (from 0), and the reads that it should wait for."""
+    """For each aligned word with units: its first unit (from 0), and the reads that it needs."""
     return [
         (target.begin(word), source.ends[last - 1])
         for word, last in sorted(aligned.items())
@@ -80,5 +79,5 @@ def needs(source: Units, target: Units, aligned: Mapping[int, int]) -> list[tupl
 
 
 def sufficient(reads: Sequence[int], needed: Sequence[tuple[int, int]]) -> int:
-    """How many of these needs the reads of a sentence meet."""
+    """How many of these words have the reads that they need."""
     return sum(reads[unit] >= wanted for unit, wanted in needed)

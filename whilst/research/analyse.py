@@ -1,8 +1,8 @@
-"""The `analyse` command, the paper's preliminary analysis: what does reading more of the source do for each token?
+"""The paper's preliminary analysis: the probability of the reference by the share of the source that was read.
 
-The chance of the reference token after the share q of the source, p(y_i | the first ceil(q J) tokens, y_<i), is
-averaged over sentences of one target length, token by token, and over all sentences by quarters of the target. The
-source's end mark is part of J; the target's is no token here.
+p(y_i | the first ceil(q J) source tokens, y_<i) for shares q is averaged for each token over the sentences of one
+target length, and over all sentences by quarters of the target. J counts the source's end mark; the target's end
+mark is left out.
 """
 
 import math
@@ -34,23 +34,23 @@ from whilst.search.binary_search import PathDecoder
 
 Floats = npt.NDArray[np.float64]
 QUARTERS = ("first quarter", "second quarter", "third quarter", "last quarter")
-SHORTEST = 8  # a shorter bucket is only taken if there is no other
+SHORTEST = 8  # of the target lengths to choose from, if there are any
 
 
 @dataclass(frozen=True)
 class Analysis:
     shares: list[float]  # of the source
     mean: Floats  # (shares) over all tokens
-    quarters: Floats  # (4, shares) by the token's place in its sentence
+    quarters: Floats  # (4, shares) by the token's position in its sentence
     sentences: int
     tokens: int
-    length: int  # of the targets in the bucket
-    bucket: Floats  # (length, shares) of each token of the bucket
+    length: int  # target length of the bucket
+    bucket: Floats  # (length, shares) of each token in it
     bucket_sentences: int
 
 
 def usual_length(lengths: Sequence[int]) -> int:
-    """The commonest target length that is long enough to show something; of equals, the longest."""
+    """The most frequent target length from SHORTEST on; of several, the longest."""
     counts = Counter(length for length in lengths if length >= SHORTEST) or Counter(lengths)
     return max(counts, key=lambda length: (counts[length], length))
 
@@ -76,11 +76,11 @@ def analyse(model: Translator, split: Split, shares: Sequence[float], length: in
         counts[:, 0] += torch.bincount(quarter, minlength=len(QUARTERS)).cpu().numpy()
         same = torch.from_numpy(lengths[chosen] == chosen_length).to(device)
         for number, share in enumerate(shares):
-            chances = decoder.predict(read_at(share, batch.source_lengths)).probability.double()
-            sums = torch.bincount(quarter, chances[real], minlength=len(QUARTERS))
+            probabilities = decoder.predict(read_at(share, batch.source_lengths)).probability.double()
+            sums = torch.bincount(quarter, probabilities[real], minlength=len(QUARTERS))
             totals[:, number] += sums.cpu().numpy()
             if bool(same.any()):
-                bucket[:, number] += chances[same][:, :chosen_length].sum(0).cpu().numpy()
+                bucket[:, number] += probabilities[same][:, :chosen_length].sum(0).cpu().numpy()
     return Analysis(
         shares=list(shares),
         mean=totals.sum(0) / counts.sum(),
@@ -94,7 +94,7 @@ def analyse(model: Translator, split: Split, shares: Sequence[float], length: in
 
 
 def read_at(share: float, lengths: torch.Tensor) -> torch.Tensor:
-    """The share of each length, rounded up; a hair less, or 0.3 of 10 would be 4."""
+    """The share of each length, rounded up; minus 1e-9, since 0.3 * 10 is more than 3 in floating point."""
     return (share * lengths.double() - 1e-9).ceil().long().clamp(min=1).minimum(lengths)
 
 
@@ -159,7 +159,7 @@ def _panels(found: Analysis, where: str) -> list[Panel]:
 
 
 def print_analysis(found: Analysis, title: str) -> None:
-    """Five shares at most, so that it fits 80 columns."""
+    """Print at most five shares, which fit 80 columns."""
     step = math.ceil(len(found.shares) / 5)
     columns = range(len(found.shares) - 1, -1, -step)
     shown = list(reversed(columns))

@@ -1,7 +1,7 @@
-"""The `sufficiency` command: policies led along the reference of an aligned text, and what they had read by then.
+"""Sufficiency: the share of aligned words that a policy writes after it read the source words aligned to them.
 
-The alignment joins source words to the reference's words, so the reads must be those of the reference's words too:
-the model is given them, and the policy only says when. AL is that of the same reads.
+Alignments link source words to words of the reference. So the reference is decoded by force, and the policy only
+decides when to WRITE. AL is that of the same reads.
 """
 
 from collections.abc import Sequence
@@ -30,17 +30,17 @@ from whilst.evaluation.tables import SYSTEM, Column, Grid
 from whilst.model.checkpoint import LoadedRun
 from whilst.research.alignment import encode, farthest, needs, read_alignment, sufficient
 
-FIXED = "wait-", "diagonal-"  # policies that ask no model
+FIXED = "wait-", "diagonal-"  # policies that do not depend on the model
 NAMES = "average lagging along the reference (source units)", "aligned words whose source was read (%)"
 
 
 @dataclass(frozen=True)
 class Aligned:
-    """A text with its gold alignment. Links are by the words of the files, whatever a model's units are."""
+    """A text with its gold alignment, by words of the files."""
 
     source: list[str]
     target: list[str]
-    needs: list[dict[int, int]]  # of each sentence: the farthest source word of each aligned target word
+    needs: list[dict[int, int]]  # of each sentence: the last source word linked to each aligned target word
 
     @classmethod
     def read(cls, source: Path, target: Path, alignment: Path, possible: bool, reverse: bool) -> "Aligned":
@@ -61,7 +61,7 @@ class Aligned:
 
 @dataclass(frozen=True)
 class Encoded:
-    """Such a text in the units of a run, end marks included."""
+    """An aligned text in the units of a run, end marks included."""
 
     sources: list[list[int]]
     targets: list[list[int]]
@@ -74,12 +74,12 @@ class Encoded:
         made = cls([], [], [])
         for source, target, links in zip(text.source, text.target, text.needs, strict=True):
             left, right = encode(source, clean[0], trained.source), encode(target, clean[1], trained.target)
-            if left.ids and right.ids:  # a side may be nothing but words that cleaning takes away
+            if left.ids and right.ids:  # cleaning may remove all words of a side
                 made.sources.append([*left.ids, EOS])
                 made.targets.append([*right.ids, EOS])
                 made.needs.append(needs(left, right, links))
         if not any(made.needs):
-            raise UserError("not one word is aligned: there is no sufficiency to measure")
+            raise UserError("no word is aligned, so there is nothing to measure")
         return made
 
     @property
@@ -93,11 +93,11 @@ class Point:
 
     system: str
     policy: str
-    label: str  # what tells it apart on its curve: k, the search interval, or MMA's weight of latency
+    label: str  # of the point on its curve: k, the search interval, or MMA's weight of latency
     run: str
     pair: str
     sufficiency: float  # share of all aligned words
-    sentence_mean: float  # of the share in each sentence that has one
+    sentence_mean: float  # mean over sentences with aligned words
     al: float  # units, along the reference
     words: int
     sentences: int
@@ -105,23 +105,23 @@ class Point:
 
     @property
     def variant(self) -> str:
-        """Such as threshold-0.9: what makes points of one policy belong to another curve."""
+        """Such as threshold-0.9, which makes another curve of the same policy."""
         return self.policy.partition(".")[2]
 
 
 @dataclass(frozen=True)
-class Led:
-    """One policy of one run, before it is measured."""
+class RunPolicy:
+    """A run and a policy to measure it under."""
 
     run: Path
     trained: LoadedRun
     policy: PolicySpec
     settings: Evaluate
 
-    def walk(self, text: Encoded) -> list[list[int]]:
-        """Its reads along the references, sentences of similar length together; the order stays."""
+    def reads_along(self, text: Encoded) -> list[list[int]]:
+        """The policy's reads along the references, in batches of similar length."""
         split = Split(TokenSequences.from_lists(text.sources), TokenSequences.from_lists(text.targets))
-        # Who is led does not end before the reference, whatever the model would say.
+        # The translation ends with the reference, whatever the model would write.
         chosen = choose(self.policy, self.trained, replace(self.settings, ending="free"), split)
         order = np.argsort(split.target.lengths, kind="stable").tolist()
         reads: dict[int, list[int]] = {}
@@ -132,15 +132,14 @@ class Led:
         return [reads[number] for number in range(len(order))]
 
     def measure(self, text: Encoded) -> Point:
-        """Lead it along the references."""
         lags, met, recipe = [], [], self.trained.recipe
-        for source, needed, row in zip(text.sources, text.needs, self.walk(text), strict=True):
+        for source, needed, row in zip(text.sources, text.needs, self.reads_along(text), strict=True):
             met.append(sufficient(row, needed))
-            length = len(source) - 1  # without end marks, as everywhere
+            length = len(source) - 1  # without end marks
             lags.append(average_lagging([min(g, length) for g in row[:-1]], length, len(row) - 1))
         wanted = list(map(len, text.needs))
         shares = [part / whole for part, whole in zip(met, wanted, strict=True) if whole]
-        # Of the other settings none matters: no word is chosen here.
+        # The other settings concern the choice of words, which are given here.
         deciding = Evaluate(threshold=self.settings.threshold, precision=self.settings.precision)
         policy = policy_name(self.policy, deciding)
         return Point(
@@ -158,24 +157,28 @@ class Led:
         )
 
 
-def resolve(runs: Sequence[Path], policies: Sequence[str], overrides: list[str], device: str) -> list[Led]:
-    """Every policy of every run, each with the model that it is for."""
+def run_policies(
+    runs: Sequence[Path], policies: Sequence[str], overrides: list[str], device: str
+) -> list[RunPolicy]:
+    """Every policy of every run, with the model that it belongs to."""
     load = loader(overrides, device)
-    asked = [(run, one) for run in runs for one in find_asked(run, policies, load)[1]]
-    found = {f"{one.trained.source.name} to {one.trained.target.name}": run for run, one in asked}
-    if len(found) > 1:
-        each = ", ".join(f"{run} translates {languages}" for languages, run in found.items())
+    found = [(run, one) for run in runs for one in find_asked(run, policies, load)[1]]
+    languages = {f"{one.trained.source.name} to {one.trained.target.name}": run for run, one in found}
+    if len(languages) > 1:
+        each = ", ".join(f"{run} translates {pair}" for pair, run in languages.items())
         raise UserError(f"these runs do not compare: {each}")
-    return [Led(run, with_precision(one.trained, one.settings), one.policy, one.settings) for run, one in asked]
+    return [
+        RunPolicy(run, with_precision(one.trained, one.settings), one.policy, one.settings) for run, one in found
+    ]
 
 
-def measure_all(asked: Sequence[Led], text: Aligned) -> list[Point]:
-    """All of them along one sentence first: a mistake in the last must not cost the time of those before it."""
-    texts = {one.trained.path: one.trained for one in asked}
-    encoded = {path: Encoded.of(text, trained) for path, trained in texts.items()}
-    for one in asked:
-        one.walk(encoded[one.trained.path].sample)
-    return [one.measure(encoded[one.trained.path]) for one in asked]
+def measure_points(chosen: Sequence[RunPolicy], text: Aligned) -> list[Point]:
+    """Measure all; first on one sentence each, so that mistakes show before hours of work."""
+    models = {one.trained.path: one.trained for one in chosen}
+    encoded = {path: Encoded.of(text, trained) for path, trained in models.items()}
+    for one in chosen:
+        one.reads_along(encoded[one.trained.path].sample)
+    return [one.measure(encoded[one.trained.path]) for one in chosen]
 
 
 def sufficiency(
@@ -190,14 +193,14 @@ def sufficiency(
 ) -> list[Point]:
     """Measure each policy of each run; write `out`/sufficiency.json, .png and .svg."""
     text = Aligned.read(*files, possible, reverse)
-    asked = resolve(runs, policies, overrides, device)
-    if all(one.policy.kind == "full" for one in asked):
-        raise UserError("policy full: whoever has read everything has read enough; name another one with --policy")
-    points = measure_all(asked, text)
+    chosen = run_policies(runs, policies, overrides, device)
+    if all(one.policy.kind == "full" for one in chosen):
+        raise UserError("policy full: reads everything first and is always sufficient; name another with --policy")
+    points = measure_points(chosen, text)
     links = "sure and possible" if possible else "sure"
     table = {
         "links": links,
-        "files": {str(path): sha256(path) for path in files},  # two may have the same name
+        "files": {str(path): sha256(path) for path in files},
         "points": [asdict(point) for point in points],
         **provenance(pick_device(device)),
     }
@@ -208,7 +211,7 @@ def sufficiency(
 
 
 def systems(points: Sequence[Point]) -> list[str]:
-    """What each point's curve is of: its system, and its run where several have more than a point each."""
+    """The name of each point's curve: its system, and its run if several runs have more than one point."""
     names = []
     for point in points:
         own = [p for p in points if (p.system, p.variant) == (point.system, point.variant)]
@@ -219,9 +222,9 @@ def systems(points: Sequence[Point]) -> list[str]:
 
 
 def curves(points: Sequence[Point]) -> list[Line]:
-    """Not with the whole source: its AL is the length of the source, and the share is 1.
+    """The curves of all policies but `full`, whose AL is the source's length and whose share is 1.
 
-    Under wait-k and the diagonal all models read alike: a second curve on top of the first would show nothing.
+    Policies that do not depend on the model have one curve, however many runs were measured.
     """
     reading, seen = [], set()
     for point in points:

@@ -1,4 +1,4 @@
-"""What a model says instead of the references: targets for the translation-based policy, and for pupils."""
+"""A model's translations of the training text: for pupils of a teacher, and for the translation-based agent."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,68 +12,61 @@ from whilst.core.settings import Evaluate
 from whilst.data.dataset import Dataset, Split, TokenSequences
 from whilst.decoding.batched import translate
 from whilst.model.checkpoint import LoadedRun, load_translator
+from whilst.model.run_folder import WEIGHTS
 from whilst.model.transformer import Translator
 from whilst.policy.full import Full
 
 FOLDER = "translations"  # in a run folder
 
 
-def translated(
+def cached_translations(
     trained: LoadedRun, dataset: Dataset, folder: Path, settings: Evaluate, names: Sequence[str]
 ) -> dict[str, TokenSequences]:
-    """The model's translations of the sources of these splits, the whole source read.
-
-    They are kept in `folder`, since a run that goes on needs them again.
-    """
-    place = folder / FOLDER
-    made = place / "made.json"
-    by = {"by": trained.checksum, "of": dataset.checksum, "splits": list(names)}
+    """The model's translations of these splits after the whole source, stored in the run folder `folder`."""
+    stored = folder / FOLDER
+    manifest = stored / "made.json"
+    origin = {"by": trained.checksum, "of": dataset.checksum, "splits": list(names)}
     device = trained.model.target_embedding.weight.device
     processes = Processes.join(device)
-    if processes.first and (not made.is_file() or read_json(made) != by):
-        made.unlink(missing_ok=True)
-        place.mkdir(parents=True, exist_ok=True)
+    if processes.first and (not manifest.is_file() or read_json(manifest) != origin):
+        manifest.unlink(missing_ok=True)
+        stored.mkdir(parents=True, exist_ok=True)
         for name in names:
-            translations(trained.model, dataset.split(name).source, settings, name).save(place, f"{name}.target")
-        write_json(made, by)  # last: without it the rest does not count
-        log(f"{place}: {', '.join(names)} translated by {trained.path}")
-    processes.broadcast(True, device)  # the others wait for it
-    return {name: TokenSequences.open(place, f"{name}.target") for name in names}
+            translate_side(trained.model, dataset.split(name).source, settings, name).save(stored, f"{name}.target")
+        write_json(manifest, origin)  # last: without it the other files are ignored
+        log(f"{stored}: {', '.join(names)} translated by {trained.path}")
+    processes.broadcast(True, device)  # the other processes wait for the files
+    return {name: TokenSequences.open(stored, f"{name}.target") for name in names}
 
 
-def translations(model: Translator, sources: TokenSequences, settings: Evaluate, name: str) -> TokenSequences:
+def translate_side(model: Translator, sources: TokenSequences, settings: Evaluate, name: str) -> TokenSequences:
     lines = [sources[number].tolist() for number in range(len(sources))]
-    limits = settings.limits
     with torch.autocast(model.target_embedding.weight.device.type, enabled=False):
-        outputs = translate(model, lines, Full(), limits, settings.batch, f"translating {name}")
+        outputs = translate(model, lines, Full(), settings.limits, settings.batch, f"translating {name}")
     return TokenSequences.from_lists([output.sentence for output in outputs])
 
 
 def with_teacher(dataset: Dataset, run: Path, settings: Evaluate, device: torch.device) -> Dataset:
-    """The training text twice: with its references, and with a teacher's translations of it.
+    """The training text twice: with its references, and with the translations of the teacher in `run`.
 
-    Those are simpler and more monotone than what people write, which helps most where little has been read.
+    Those are simpler and more monotone than references, which helps most at low latency.
     """
-    target = said_by(run, dataset) or _asked(run, dataset, settings, device)
-    train = dataset.split("train")
-    both = Split(
-        TokenSequences.concatenate(train.source, train.source), TokenSequences.concatenate(train.target, target)
-    )
+    target = translations_without_weights(run, dataset)
+    if target is None:
+        teacher = load_translator(run, device)
+        dataset.require_units("teacher", run)
+        target = cached_translations(teacher, dataset, run, settings, ("train",))["train"]
+    train, concatenate = dataset.split("train"), TokenSequences.concatenate
+    both = Split(concatenate(train.source, train.source), concatenate(train.target, target))
     return dataset.with_splits({"train": both})
 
 
-def said_by(run: Path, dataset: Dataset) -> TokenSequences | None:
-    """What a teacher said of the training text whose weights are gone: its translations are all that is needed."""
-    made = run / FOLDER / "made.json"
-    if (run / "model.safetensors").is_file() or not made.is_file():
+def translations_without_weights(run: Path, dataset: Dataset) -> TokenSequences | None:
+    """The stored translations of a teacher whose weights were deleted; None if it has weights or other text."""
+    manifest = run / FOLDER / "made.json"
+    if (run / WEIGHTS).is_file() or not manifest.is_file():
         return None
-    about = read_json(made)
-    if "train" not in about["splits"] or about["of"] != dataset.checksum:
+    origin = read_json(manifest)
+    if "train" not in origin["splits"] or origin["of"] != dataset.checksum:
         return None
-    return TokenSequences.open(made.parent, "train.target")
-
-
-def _asked(run: Path, dataset: Dataset, settings: Evaluate, device: torch.device) -> TokenSequences:
-    teacher = load_translator(run, device)
-    dataset.require_units("teacher", run)
-    return translated(teacher, dataset, run, settings, ("train",))["train"]
+    return TokenSequences.open(manifest.parent, "train.target")

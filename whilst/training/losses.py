@@ -39,8 +39,8 @@ def divergence(model: Translator, states: Tensor, belief: Tensor, labels: Tensor
     return ((p.exp() * (p - q)).sum(-1) * (labels.flatten() != PAD)).sum()
 
 
-def latency_cost(objective: Objective, batch: Batch, delays: MonotonicPass) -> Tensor:
+def latency_cost(objective: Objective, batch: Batch, monotonic: MonotonicPass) -> Tensor:
     """The weighted latency of monotonic heads (MMA)."""
     return expected_latency(
-        delays.delays, batch.source_lengths, batch.target_lengths, batch.labels != PAD, objective.latency_average
+        monotonic.delays, batch.source_lengths, batch.target_lengths, batch.labels != PAD, objective.latency_average
     )

@@ -1,10 +1,10 @@
-"""The stages of a recipe: translator, fine-tuning on searched reads, agent. Each is a recipe and a task of its own.
+"""The stages of a recipe: translator, fine-tuning on searched reads, agent. Each becomes a recipe with one task.
 
     RUN/               the translator
-    RUN/search/        the translator fine-tuned on the reads that it finds
-    RUN/search/agent/  the agent that learns them; it is found by whoever loads RUN/search
+    RUN/search/        the translator fine-tuned on the reads that it finds by search
+    RUN/search/agent/  the agent that learns these reads; it is loaded with RUN/search
 
-An agent alone, on a translator that is there (`start`), is RUN/agent; RUN gets a copy of that translator.
+The agent of an existing translator (`start`) is RUN/agent; RUN gets a copy of that translator.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,9 +20,9 @@ from whilst.data.dataset import Dataset, Split
 from whilst.model.agent import Agent
 from whilst.model.checkpoint import load_tensors, load_translator, load_weights
 from whilst.model.monotonic_attention import weights_from_soft_attention
-from whilst.model.run_folder import AGENT, SEARCH
+from whilst.model.run_folder import AGENT, SEARCH, WEIGHTS
 from whilst.model.transformer import Translator
-from whilst.training.distil import translated, with_teacher
+from whilst.training.distil import cached_translations, with_teacher
 from whilst.training.tasks import AgentTask, Task, TranslatorTask
 
 
@@ -30,7 +30,7 @@ def stages(recipe: Recipe) -> list[Recipe]:
     """The recipe of each stage that trains something, in order."""
     base = recipe.run if "translate" in recipe.stages else recipe.start
     tuned = f"{recipe.run}/{SEARCH}" if "search" in recipe.stages else base
-    deciding = tuned if {"translate", "search"} & set(recipe.stages) else recipe.run  # the folder with the agent
+    with_agent = tuned if {"translate", "search"} & set(recipe.stages) else recipe.run
     made = []
     for name in recipe.stages:
         if name == "evaluate":
@@ -41,18 +41,13 @@ def stages(recipe: Recipe) -> list[Recipe]:
             stage = replace(stage, run=tuned, start=base, objective=objective, train=train)
         elif name == "agent":
             train, objective = recipe.agent.train, recipe.search.objective
-            stage = replace(stage, run=f"{deciding}/{AGENT}", start=tuned, objective=objective, train=train)
+            stage = replace(stage, run=f"{with_agent}/{AGENT}", start=tuned, objective=objective, train=train)
         made.append(stage)
     return made
 
 
-def needed(recipe: Recipe) -> tuple[str, str]:
-    """The runs that it starts or learns from; nothing where it does not."""
-    return recipe.start, recipe.teacher
-
-
 def in_order(recipes: Sequence[Recipe]) -> list[Recipe]:
-    """Recipes as they can be trained one after the other: who starts or learns from a run comes after it."""
+    """Sort recipes so that each comes after those whose runs it starts or learns from."""
     makers: dict[str, Recipe] = {}
     for recipe in recipes:
         for stage in stages(recipe):
@@ -61,11 +56,12 @@ def in_order(recipes: Sequence[Recipe]) -> list[Recipe]:
     ordered: list[Recipe] = []
     while len(ordered) < len(recipes):
         waiting = [recipe for recipe in recipes if all(recipe is not other for other in ordered)]
-        ready = [
-            recipe
-            for recipe in waiting
-            if all(makers.get(str(Path(run)), recipe) in (recipe, *ordered) for run in needed(recipe))
-        ]
+
+        def is_ready(recipe: Recipe) -> bool:
+            needs = [makers.get(str(Path(run)), recipe) for run in (recipe.start, recipe.teacher)]
+            return all(needed in (recipe, *ordered) for needed in needs)
+
+        ready = list(filter(is_ready, waiting))
         if not ready:
             names = " and ".join(recipe.run for recipe in waiting)
             raise UserError(f"start, teacher: {names} each need another one of them first")
@@ -74,16 +70,16 @@ def in_order(recipes: Sequence[Recipe]) -> list[Recipe]:
 
 
 def for_each_interval(recipe: Recipe) -> list[Recipe]:
-    """The same with a model and an agent of its own for each search interval (RUN/3-7, …), as the paper has it.
+    """Divide a recipe into one with a model and an agent for each search interval (RUN/3-7, …), as in the paper.
 
-    All start from one translator; a `start` that is a fine-tuned model is taken to be one of several itself.
+    All start from one translator. A `start` that is a fine-tuned model is replaced by that of the same interval.
     """
     if not {"search", "agent"} & set(recipe.stages) or recipe.agent.labels != "search":
         return [recipe]
-    learnt = {name for name in recipe.evaluate.policies if PolicySpec.parse(name).kind in ("agent", "oracle")}
+    learned = {name for name in recipe.evaluate.policies if PolicySpec.parse(name).kind in ("agent", "oracle")}
     made, start = [], recipe.start
     if "translate" in recipe.stages:
-        made.append(_evaluating(replace(recipe, stages=("translate",)), recipe, lambda name: name not in learnt))
+        made.append(_evaluating(replace(recipe, stages=("translate",)), recipe, lambda name: name not in learned))
         start = recipe.run
     for first, last in recipe.search.intervals:
         name, folder = f"{first}-{last}", Path(start)
@@ -94,13 +90,13 @@ def for_each_interval(recipe: Recipe) -> list[Recipe]:
             stages=tuple(stage for stage in recipe.stages if stage in ("search", "agent")),
             search=replace(recipe.search, intervals=((first, last),)),
         )
-        own = {f"agent-{first}", f"oracle-{first}"} & learnt
-        made.append(_evaluating(one, recipe, own.__contains__))
+        names = {f"agent-{first}", f"oracle-{first}"} & learned
+        made.append(_evaluating(one, recipe, names.__contains__))
     return made
 
 
 def _evaluating(part: Recipe, whole: Recipe, is_own: Callable[[str], bool]) -> Recipe:
-    """The part of a recipe with those of its policies that belong to it, if it is to be evaluated at all."""
+    """Add the evaluation of the part's own policies, if the recipe has that stage."""
     own = tuple(filter(is_own, whole.evaluate.policies))
     if "evaluate" not in whole.stages or not own:
         return part
@@ -108,35 +104,34 @@ def _evaluating(part: Recipe, whole: Recipe, is_own: Callable[[str], bool]) -> R
 
 
 def make_task(recipe: Recipe, dataset: Dataset, device: torch.device) -> Task:
-    """The task of a recipe that has one stage, its module as it begins."""
+    """The task of a recipe with one stage, with the weights that it starts with."""
     torch.manual_seed(recipe.train.seed)
     if recipe.stages == ("agent",):
         if not recipe.start:
             raise UserError("start: the agent learns from a trained translator; name its run folder")
         trained = load_translator(Path(recipe.start), device)
         if trained.model.bidirectional:
-            raise UserError(f"start: the encoder of {recipe.start} needs the whole source: no agent can steer it")
+            raise UserError(f"start: the encoder of {recipe.start} needs the whole source, so no agent can use it")
         dataset.require_units("start", trained.path)
         translator = trained.model.requires_grad_(False)
         if recipe.model.width != (width := trained.recipe.model.width):
             raise UserError(f"model.width: {recipe.model.width}, but {recipe.start} has {width}; leave it out")
         agent = Agent(recipe.agent, recipe.model.width, recipe.latencies).to(device)
         if recipe.agent.labels == "translation":
-            said = translated(trained, dataset, Path(recipe.run), recipe.evaluate, ("train", "valid"))
-            dataset = dataset.with_splits({n: Split(dataset.split(n).source, said[n]) for n in said})
+            names = "train", "valid"
+            targets = cached_translations(trained, dataset, Path(recipe.run), recipe.evaluate, names)
+            dataset = dataset.with_splits({n: Split(dataset.split(n).source, targets[n]) for n in names})
         return AgentTask(recipe, dataset, translator, agent, device)
     if recipe.teacher:
         dataset = with_teacher(dataset, Path(recipe.teacher), recipe.evaluate, device)
     model = Translator(recipe.model, len(dataset.source), len(dataset.target)).to(device)
     if recipe.start:
-        weights = Path(recipe.start) / "model.safetensors"
+        weights = Path(recipe.start) / WEIGHTS
         if not weights.is_file():
-            raise UserError(f"{recipe.start}: no model.safetensors there to start from; train that run first")
+            raise UserError(f"{recipe.start}: has no {WEIGHTS} to start from; train that run first")
         dataset.require_units("start", weights.parent)
         tensors = load_tensors(weights, device)[0]
-        load_weights(
-            weights,
-            model,
-            weights_from_soft_attention(model, tensors) if recipe.model.cross == "monotone" else tensors,
-        )
+        if recipe.model.cross == "monotone":
+            tensors = weights_from_soft_attention(model, tensors)
+        load_weights(weights, model, tensors)
     return TranslatorTask(recipe, dataset, model, device)

@@ -113,19 +113,19 @@ class TranslatorTask(Task):
     def loss(self, batch: Batch, drawn: Tensor) -> Tensor:
         objective = self.recipe.objective
         labels = batch.labels, objective.label_smoothing
-        # Only monotonic heads have delays; layers are compiled without the argument for all others.
-        delays = MonotonicPass(noise=objective.stop_noise) if self.recipe.model.cross == "monotone" else None
-        states = decode_batch(self.module, batch, drawn, delays)
+        # None for other heads, whose layers are compiled without the argument.
+        monotonic = MonotonicPass(noise=objective.stop_noise) if self.recipe.model.cross == "monotone" else None
+        states = decode_batch(self.module, batch, drawn, monotonic)
         if objective.r_drop:
-            again = decode_batch(self.module, batch, drawn, delays and MonotonicPass(noise=delays.noise))
+            again = decode_batch(self.module, batch, drawn, monotonic and MonotonicPass(noise=monotonic.noise))
             loss = self.r_drop(self.module, (states, again), *labels, objective.r_drop)
         else:
             loss = self.cross_entropy(self.module, states, *labels)
         if objective.distil:
             apart = self.divergence(self.module, states, self.belief(batch), batch.labels)
             loss = (1 - objective.distil) * loss + objective.distil * apart
-        if delays is not None:
-            loss = loss + self.latency_scale * losses.latency_cost(objective, batch, delays)
+        if monotonic is not None:
+            loss = loss + self.latency_scale * losses.latency_cost(objective, batch, monotonic)
         return loss
 
     @torch.no_grad()

@@ -1,4 +1,4 @@
-"""How good the model is whilst it trains: loss and BLEU on the development set."""
+"""Validation during training: loss and BLEU on the development set."""
 
 import math
 from dataclasses import asdict, dataclass, field
@@ -26,7 +26,7 @@ from whilst.training.sampling import draw_reads
 class Validation:
     loss: float  # per token or decision, without label smoothing
     bleu: float | None = None
-    figures: dict[str, float] = field(default_factory=dict)  # whatever else was measured
+    figures: dict[str, float] = field(default_factory=dict)  # other measurements, by name
 
     def better(self, other: "Validation | None", keep: str) -> bool:
         if other is None:
@@ -41,7 +41,7 @@ class Validation:
         return asdict(self)
 
 
-def choose(recipe: Recipe) -> Policy:
+def validation_policy(recipe: Recipe) -> Policy:
     """The policy of the validation BLEU."""
     if recipe.model.cross == "monotone":
         return Stopped()
@@ -51,9 +51,10 @@ def choose(recipe: Recipe) -> Policy:
 
 @torch.inference_mode()
 def validate(model: Translator, recipe: Recipe, dataset: Dataset) -> Validation:
-    """The training objective without smoothing and with the same draws every time, and greedy BLEU.
+    """The training objective without smoothing, with the same random reads every time, and greedy BLEU.
 
-    Monotone heads make the walk here that they make live: what they learn on all walks at once may not hold there.
+    Monotonic heads stop as they do in decoding. In training they attend to an expectation over all stopping points,
+    whose loss may be lower.
     """
     model.eval()
     device = model.target_embedding.weight.device
@@ -62,16 +63,16 @@ def validate(model: Translator, recipe: Recipe, dataset: Dataset) -> Validation:
     total, tokens = torch.zeros((), device=device, dtype=torch.float64), 0
     for batch in batches_by_length(split, recipe.train.batch_tokens):
         batch = batch.to(device)
-        seen = draw_reads(model, recipe, batch, random)
-        walk = MonotonicPass(hard=True)
-        states = decode_batch(model, batch, seen, walk)
+        reads = draw_reads(model, recipe, batch, random)
+        monotonic = MonotonicPass(hard=True)
+        states = decode_batch(model, batch, reads, monotonic)
         total += cross_entropy(model, states, batch.labels, 0.0)
-        if walk.delays:
-            total += latency_cost(recipe.objective, batch, walk)
+        if monotonic.delays:
+            total += latency_cost(recipe.objective, batch, monotonic)
         tokens += batch.target_tokens
     bleu = None
     if recipe.train.validate_bleu:
-        policy = choose(recipe)
+        policy = validation_policy(recipe)
         sources = [split.source[i].tolist() for i in range(len(split.source))]
         limits = recipe.evaluate.limits
         outputs = translate(model, sources, policy, limits, recipe.evaluate.batch, "validating")
