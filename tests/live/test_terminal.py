@@ -263,17 +263,20 @@ def test_words_come_while_the_input_is_open_and_a_signal_ends_it(tmp_path: Path,
     for word in source.split()[1:]:
         send(process, word + " ")  # not even a line
         written += take(process, 1)
-    send(process, "half")  # no white space after it: it may go on
+    send(process, "half")  # without white space: used if it has been read before the signal
     process.send_signal(stop)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert err == b""
     assert out.endswith(b"\n"), "the end of a sentence"
     opened = open_model(Wanted(DEFAULT_MODEL, "wait-1"), print)
-    session = Session(opened.steps(), opened.text)
-    events = session.feed(source) + session.finish()
-    words = [event.text for event in events if isinstance(event, Word)]
-    assert (written + out.decode()).split() == words
+    words = (written + out.decode()).split()
+    possible = []
+    for text in (source, f"{source} half"):
+        session = Session(opened.steps(), opened.text)
+        events = session.feed(text) + session.finish()
+        possible.append([event.text for event in events if isinstance(event, Word)])
+    assert words in possible
     assert " ".join(srt.read_text(encoding="utf-8").split("\n")[2:4]).split()[:3] == words[:3]
     assert srt.read_text(encoding="utf-8").endswith("\n\n")
 
