@@ -20,9 +20,7 @@ from whilst.live.subtitles import (
     MIN_DURATION,
     Cue,
     CueBuilder,
-    SrtFile,
     SubtitleFile,
-    WebVttFile,
     format_time,
 )
 
@@ -88,7 +86,7 @@ def fill(file: SubtitleFile, words: list[tuple[str, float]]) -> None:
 
 def test_files_are_valid_after_every_cue(tmp_path: Path) -> None:
     words = [("a-->b", 0.5), ("<unk>", 1.0), ("", 1.0), ("c", 3.0)]
-    srt, vtt = SrtFile(tmp_path / "new" / "a.srt"), WebVttFile(tmp_path / "a.vtt")
+    srt, vtt = SubtitleFile(tmp_path / "new" / "a.srt", "srt"), SubtitleFile(tmp_path / "a.vtt", "vtt")
     assert (tmp_path / "a.vtt").read_text() == "WEBVTT\n\n"
     for file in (srt, vtt):
         fill(file, words)
@@ -111,7 +109,7 @@ def test_a_full_disk_leaves_whole_cues_and_the_session_goes_on(tmp_path: Path) -
     notes: list[str] = []
     resource.setrlimit(resource.RLIMIT_FSIZE, (60, limits[1]))
     try:
-        file = SrtFile(tmp_path / "a.srt", notes.append)
+        file = SubtitleFile(tmp_path / "a.srt", "srt", notes.append)
         fill(file, [("one", 1.0), ("", 1.0), ("two", 5.0), ("", 5.0), ("three", 9.0), ("", 9.0)])
         with pytest.raises(UserError, match=r"a\.srt: ends after 1 subtitles \("):
             file.close()
@@ -130,7 +128,7 @@ def test_files_parse_again(words: list[tuple[str, int]]) -> None:
     cues = collect(words)
     with TemporaryDirectory() as folder:
         path = Path(folder) / "a.srt"
-        file, now = SrtFile(path), 0
+        file, now = SubtitleFile(path, "srt"), 0
         for word, pause in words:
             now += pause
             fill(file, [(word, now / 1000)])

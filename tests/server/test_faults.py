@@ -32,8 +32,8 @@ from whilst.model.transformer import Translator
 from whilst.policy import policy
 from whilst.server.metrics import Metrics
 from whilst.server.pool import Batched, Single
-from whilst.server.protocol import Limits, SessionError
-from whilst.server.worker import Input, Stream, Worker
+from whilst.server.protocol import Finish, Limits, SessionError, Words
+from whilst.server.worker import Stream, Worker
 
 LIMITS = Limits(sessions=4, message_bytes=500, idle=60, send=0.4)
 
@@ -338,8 +338,8 @@ def test_a_failing_session_without_batches(model: Translator) -> None:
     for name in replies:
         stream = Stream(text, name, lambda message, _, name=name: receive(name, message))  # type: ignore[misc]
         worker.open(stream)
-        worker.send(stream, Input(1, " ".join(talk), 0.0))
-        worker.send(stream, Input(2, None, 0.0))
+        worker.send(stream, (Words(1, " ".join(talk)), 0.0))
+        worker.send(stream, (Finish(2), 0.0))
     worker.start()
     assert all(event.wait(60) for event in ended.values())
     worker.stop()

@@ -16,7 +16,7 @@ from tests.live.test_subtitles import spoken
 from whilst.data import toy
 from whilst.evaluation.metrics import average_lagging
 from whilst.live.session import SentenceEnd, Word
-from whilst.live.subtitles import SrtFile, SubtitleFile, WebVttFile
+from whilst.live.subtitles import SubtitleFile
 
 PAGE = Path(__file__).parents[2] / "whilst" / "server" / "page"
 TESTS = Path(__file__).parent / "page"
@@ -96,9 +96,9 @@ def test_subtitles_are_those_of_the_command(
         now += pause
         entries.append((word, now))
     timeline = [{"text": word, "at": at} if word else None for word, at in entries]
-    for kind, name in ((SrtFile, "srt"), (WebVttFile, "vtt")):
+    for name in ("srt", "vtt"):
         path = folder / f"a.{name}"
-        assert ask(name, timeline) == written(kind(path), path, entries)
+        assert ask(name, timeline) == written(SubtitleFile(path, name), path, entries)
 
 
 @needs_node

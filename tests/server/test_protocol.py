@@ -11,7 +11,7 @@ from whilst.evaluation.metrics import average_lagging
 from whilst.live.session import Event, SentenceEnd, Word
 from whilst.live.summary import Summary
 from whilst.server.protocol import (
-    CLOSE_CODES,
+    ERRORS,
     ClientMessage,
     Finish,
     Limits,
@@ -151,9 +151,10 @@ def test_seq_and_time() -> None:
 
 
 def test_every_code_has_a_close_code() -> None:
-    assert set(CLOSE_CODES.values()) <= {1008, 1009, 1011, 1012, 1013}
-    for code in CLOSE_CODES:
-        assert SessionError(code, "why").close_code == CLOSE_CODES[code]
+    assert {close for close, _ in ERRORS.values()} <= {1008, 1009, 1011, 1012, 1013}
+    for code, (close, status) in ERRORS.items():
+        error = SessionError(code, "why")
+        assert (error.close_code, error.http_status) == (close, status)
 
 
 @pytest.mark.parametrize("name", ["message_bytes", "words", "sessions", "idle", "send"])

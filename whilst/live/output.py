@@ -127,14 +127,46 @@ class RedrawnDisplay(Display):
 
     def __init__(self, console: Console) -> None:
         super().__init__(console)
+        self._source: list[str] = []
+        self._target: list[list[str]] = []  # the words written after each source word, before the next
+        self._start = 0  # source words of the session before the first that is shown
         self._live: Live | None = None
 
-    def _draw(self, text: Text) -> None:
+    @abc.abstractmethod
+    def _render(self, lag: str | None) -> Text:
+        """The current sentence, with its lag at its end."""
+
+    def _draw(self, lag: str | None = None) -> None:
         if self._live is None:
             # Without a refresh thread, which would draw in the middle of an update; long sentences stay visible.
             self._live = Live(console=self.console, auto_refresh=False, vertical_overflow="visible")
             self._live.start()
-        self._live.update(text, refresh=True)
+        self._live.update(self._render(lag), refresh=True)
+
+    def source_word(self, word: str, now: float) -> None:  # noqa: ARG002
+        self._source.append(word)
+        self._target.append([])
+        self._draw()
+
+    def target_word(self, word: Word, arrived: float, now: float) -> None:  # noqa: ARG002
+        column = word.position - 1 - self._start
+        if column < 0:  # the last source word was split between two sentences
+            self._source.insert(0, "…")
+            self._target.insert(0, [])
+            column, self._start = 0, self._start - 1
+        self._target[column].append(word.text)
+        self._summary.add(word)
+        self._draw()
+
+    def sentence_end(self, end: SentenceEnd, now: float) -> None:  # noqa: ARG002
+        cut = max(0, end.position - self._start)
+        following = self._source[cut:]  # a word beyond the length limit belongs to the next sentence
+        del self._source[cut:], self._target[cut:]
+        self._start = end.position
+        self._draw(self._lag(end))
+        self._freeze()
+        self.console.print()
+        self._source, self._target = following, [[] for _ in following]
 
     def note(self, text: str) -> None:
         """Print above the current sentence."""
@@ -153,34 +185,12 @@ class RedrawnDisplay(Display):
 class TextDisplay(RedrawnDisplay):
     """The source above its translation."""
 
-    def __init__(self, console: Console) -> None:
-        super().__init__(console)
-        self._source: list[str] = []
-        self._target: list[str] = []
-
-    def _update(self, lag: str | None = None) -> None:
-        behind = f"{max(0, len(self._source) - len(self._target))} behind" if lag is None else lag
+    def _render(self, lag: str | None) -> Text:
+        target = [word for words in self._target for word in words]
+        behind = f"{max(0, len(self._source) - len(target))} behind" if lag is None else lag
         text = Text(" ".join(self._source), style="dim")
-        text.append("\n" + " ".join(self._target), style="not dim bold")
-        text.append(f"  {behind}" if behind else "", style="not bold cyan")
-        self._draw(text)
-
-    def source_word(self, word: str, now: float) -> None:  # noqa: ARG002
-        self._source.append(word)
-        self._update()
-
-    def target_word(self, word: Word, arrived: float, now: float) -> None:  # noqa: ARG002
-        self._target.append(word.text)
-        self._summary.add(word)
-        self._update()
-
-    def sentence_end(self, end: SentenceEnd, now: float) -> None:  # noqa: ARG002
-        following = self._source[end.length :]  # a word beyond the length limit belongs to the next sentence
-        del self._source[end.length :]
-        self._update(self._lag(end))
-        self._freeze()
-        self.console.print()
-        self._source, self._target = following, []
+        text.append("\n" + " ".join(target), style="not dim bold")
+        return text.append(f"  {behind}" if behind else "", style="not bold cyan")
 
 
 class ActionDisplay(RedrawnDisplay):
@@ -188,58 +198,39 @@ class ActionDisplay(RedrawnDisplay):
 
     def __init__(self, console: Console) -> None:
         super().__init__(console)
-        self._source: list[str] = []
-        self._target: list[list[str]] = []  # written after each source word
-        self._delays: list[float] = []  # seconds from the source word that allowed a word to that word
         self._read = 0
-        self._start = 0  # source words of the session before the first that is shown
+        self._delays: list[float] = []  # seconds from the source word that allowed a word to that word
 
-    def source_word(self, word: str, now: float) -> None:  # noqa: ARG002
-        self._source.append(word)
-        self._target.append([])
+    def source_word(self, word: str, now: float) -> None:
         self._read += 1
-        self._update()
+        super().source_word(word, now)
 
     def target_word(self, word: Word, arrived: float, now: float) -> None:
-        column = word.position - 1 - self._start
-        if column < 0:  # the last source word was split between two sentences
-            self._source.insert(0, "…")
-            self._target.insert(0, [])
-            column, self._start = 0, self._start - 1
-        self._target[column].append(word.text)
-        self._summary.add(word)
         self._delays.append(now - arrived)
-        self._update()
+        super().target_word(word, arrived, now)
 
-    def sentence_end(self, end: SentenceEnd, now: float) -> None:  # noqa: ARG002
-        cut = max(0, end.position - self._start)
-        following = self._source[cut:]  # a word beyond the length limit belongs to the next sentence
-        del self._source[cut:], self._target[cut:]
-        self._start = end.position
-        self._update(self._lag(end))
-        self._freeze()
-        self.console.print()
-        self._source, self._target = following, [[] for _ in following]
-
-    def _update(self, lag: str = "") -> None:
+    def _render(self, lag: str | None) -> Text:
         text = action_rows(self._source, self._target, self.console.width)
         count = sum(map(len, self._target))
-        text.append(lag or f"{len(self._source)} read, {count} written", style="yellow" if lag else "dim")
-        self._draw(text)
+        return text.append(lag or f"{len(self._source)} read, {count} written", style="yellow" if lag else "dim")
 
     def close(self) -> None:
         super().close()
         if not self._delays:
             return
+        late = quantiles(self._delays, n=20)[-1] if len(self._delays) > 1 else self._delays[0]
+        delays = f"{1000 * median(self._delays):.0f} ms, {1000 * late:.0f} ms"
+        rows = {
+            "sentences": f"{self._summary.sentences:,}",
+            "words read, written": f"{self._read:,}, {self._summary.words:,}",
+            "average lagging (words)": f"{self._summary.mean_lag or 0.0:.1f}",
+            "written after its source word: median, 95 %": delays,
+        }
         table = Table(box=box.SIMPLE, show_header=False)
         table.add_column(style="dim")
         table.add_column(justify="right")
-        table.add_row("sentences", f"{self._summary.sentences:,}")
-        table.add_row("words read, written", f"{self._read:,}, {self._summary.words:,}")
-        table.add_row("average lagging (words)", f"{self._summary.mean_lag or 0.0:.1f}")
-        late = quantiles(self._delays, n=20)[-1] if len(self._delays) > 1 else self._delays[0]
-        spread = f"{1000 * median(self._delays):.0f} ms, {1000 * late:.0f} ms"
-        table.add_row("written after its source word: median, 95 %", spread)
+        for row in rows.items():
+            table.add_row(*row)
         self.console.print(table)
 
 

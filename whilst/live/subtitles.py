@@ -3,7 +3,6 @@
 Times are whole milliseconds since the session began.
 """
 
-import abc
 import contextlib
 import errno
 import html
@@ -76,15 +75,31 @@ def format_time(ms: int, separator: str) -> str:
     return f"{ms // 3_600_000:02}:{ms // 60_000 % 60:02}:{ms // 1000 % 60:02}{separator}{ms % 1000:03}"
 
 
-class SubtitleFile(Output, abc.ABC):
+def format_srt(number: int, cue: Cue) -> str:
+    text = "\n".join(cue.lines).replace("-->", "→")  # "-->" marks a line of times
+    return f"{number}\n{format_time(cue.begin, ',')} --> {format_time(cue.end, ',')}\n{text}\n\n"
+
+
+def format_webvtt(_: int, cue: Cue) -> str:
+    text = html.escape("\n".join(cue.lines), quote=False)
+    return f"{format_time(cue.begin, '.')} --> {format_time(cue.end, '.')}\n{text}\n\n"
+
+
+# The beginning of the file, and a cue with its number and the empty line after it.
+FORMATS: dict[str, tuple[str, Callable[[int, Cue], str]]] = {
+    "srt": ("", format_srt),
+    "vtt": ("WEBVTT\n\n", format_webvtt),
+}
+
+
+class SubtitleFile(Output):
     """A file that is valid after every cue, appended to in place so that players can follow it.
 
     If it cannot grow (full disk), `notify` is called and the session goes on; `close` raises an error.
     """
 
-    header = ""
-
-    def __init__(self, path: Path, notify: Callable[[str], None] = console.log) -> None:
+    def __init__(self, path: Path, form: str, notify: Callable[[str], None] = console.log) -> None:
+        header, self._format = FORMATS[form]
         path.parent.mkdir(parents=True, exist_ok=True)
         self._path, self._notify = path, notify
         self._file = path.open("wb", buffering=0)
@@ -92,11 +107,7 @@ class SubtitleFile(Output, abc.ABC):
         self._error = ""
         self._cues = CueBuilder()
         self._count = 0
-        self._append(self.header)
-
-    @abc.abstractmethod
-    def format(self, number: int, cue: Cue) -> str:
-        """A cue with the empty line after it."""
+        self._append(header)
 
     def _append(self, text: str) -> bool:
         if self._error:
@@ -116,7 +127,7 @@ class SubtitleFile(Output, abc.ABC):
 
     def _append_cues(self, cues: list[Cue]) -> None:
         for cue in cues:
-            self._count += self._append(self.format(self._count + 1, cue))
+            self._count += self._append(self._format(self._count + 1, cue))
 
     def target_word(self, word: Word, arrived: float, now: float) -> None:  # noqa: ARG002
         self._append_cues(self._cues.add(word.text, round(1000 * arrived)))
@@ -129,17 +140,3 @@ class SubtitleFile(Output, abc.ABC):
         self._file.close()
         if self._error:
             raise UserError(f"{self._path}: ends after {self._count} subtitles ({self._error}); free some space")
-
-
-class SrtFile(SubtitleFile):
-    def format(self, number: int, cue: Cue) -> str:
-        text = "\n".join(cue.lines).replace("-->", "→")  # "-->" marks a line of times
-        return f"{number}\n{format_time(cue.begin, ',')} --> {format_time(cue.end, ',')}\n{text}\n\n"
-
-
-class WebVttFile(SubtitleFile):
-    header = "WEBVTT\n\n"
-
-    def format(self, number: int, cue: Cue) -> str:  # noqa: ARG002
-        text = html.escape("\n".join(cue.lines), quote=False)
-        return f"{format_time(cue.begin, '.')} --> {format_time(cue.end, '.')}\n{text}\n\n"

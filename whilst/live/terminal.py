@@ -18,7 +18,7 @@ from whilst.live.input import BREAK, DEFAULT_AGREEMENT, HypothesisParser, Parser
 from whilst.live.loading import Wanted, open_model
 from whilst.live.output import Output, choose_output, notifier
 from whilst.live.session import Session, Word
-from whilst.live.subtitles import SrtFile, WebVttFile
+from whilst.live.subtitles import SubtitleFile
 
 CHUNK = 1 << 16  # bytes
 
@@ -152,8 +152,8 @@ def run_live(wanted: Wanted, options: LiveOptions, stream: BinaryIO | None = Non
     if options.partial:
         parser = HypothesisParser(notify, options.agreement or DEFAULT_AGREEMENT)
     model = open_model(wanted, notify)
-    outputs: list[Output] = [SrtFile(options.srt, notify)] if options.srt else []
-    outputs += [WebVttFile(options.vtt, notify)] if options.vtt else []
+    files = {"srt": options.srt, "vtt": options.vtt}
+    outputs: list[Output] = [SubtitleFile(path, form, notify) for form, path in files.items() if path]
     outputs.append(output)  # last: if its reader has gone, the subtitles have the word
     if model.about:
         notify(model.about)

@@ -12,27 +12,18 @@ from whilst.live.summary import Summary
 
 Message = dict[str, Any]
 
-CLOSE_CODES = {  # of the WebSocket, by error code
-    "unauthorized": 1008,
-    "origin": 1008,
-    "protocol": 1008,
-    "sequence": 1008,
-    "too_big": 1009,
-    "too_many_words": 1008,
-    "too_many_sessions": 1013,
-    "idle": 1008,
-    "slow": 1008,
-    "internal": 1011,
-    "shutdown": 1012,
-}
-HTTP_STATUS = {  # 400 for the others
-    "unauthorized": 401,
-    "origin": 403,
-    "idle": 408,
-    "too_big": 413,
-    "too_many_words": 413,
-    "too_many_sessions": 503,
-    "shutdown": 503,
+ERRORS = {  # code: (close code of the WebSocket, HTTP status)
+    "unauthorized": (1008, 401),
+    "origin": (1008, 403),
+    "protocol": (1008, 400),
+    "sequence": (1008, 400),
+    "too_big": (1009, 413),
+    "too_many_words": (1008, 413),
+    "too_many_sessions": (1013, 503),
+    "idle": (1008, 408),
+    "slow": (1008, 400),
+    "internal": (1011, 400),
+    "shutdown": (1012, 503),
 }
 DRAINED = {"too_many_words", "idle", "shutdown"}  # errors before which the words received so far are translated
 
@@ -64,12 +55,8 @@ class SessionError(Exception):
 
     def __init__(self, code: str, message: str, fatal: bool = True) -> None:
         super().__init__(message)
-        assert code in CLOSE_CODES
         self.code, self.message, self.fatal = code, message, fatal
-
-    @property
-    def close_code(self) -> int:
-        return CLOSE_CODES[self.code]
+        self.close_code, self.http_status = ERRORS[code]
 
     def to_message(self) -> Message:
         return {"type": "error", "code": self.code, "message": self.message, "fatal": self.fatal}

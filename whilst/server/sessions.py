@@ -13,7 +13,7 @@ from whilst.core.errors import UserError
 from whilst.server.metrics import Metrics
 from whilst.server.protocol import Finish, Limits, Message, MessageCounter, SessionError, Words, shorten
 from whilst.server.served import Served
-from whilst.server.worker import Input, Stream, Worker
+from whilst.server.worker import Stream, Worker
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class ClientSession:
         self.manager, self.policy = manager, policy
         self.stream = Stream(manager.served.text, policy, self._receive)
         self.outbox: asyncio.Queue[Message | SessionError] = asyncio.Queue()
-        self.stopped: asyncio.Future[SessionError] = asyncio.get_running_loop().create_future()
+        self.stopped: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._id = uuid.uuid4().hex
         self._counter = MessageCounter(manager.limits)
         self._pending = 0  # inputs that the worker has not completed
@@ -81,12 +81,12 @@ class ClientSession:
 
     def add(self, message: Words | Finish) -> None:
         self._counter.check(message)
-        self._send_input(message.text if isinstance(message, Words) else None)
+        self._send(message)
 
-    def _send_input(self, words: str | None) -> None:
+    def _send(self, message: Words | Finish) -> None:
         self._pending += 1
-        self._in_sentence = words is not None
-        self.manager.worker.send(self.stream, Input(self._counter.seq, words, time.monotonic()))
+        self._in_sentence = isinstance(message, Words)
+        self.manager.worker.send(self.stream, (message, time.monotonic()))
 
     async def wait_for_backlog(self) -> None:
         """Back-pressure: until few messages wait to be processed or sent."""
@@ -106,7 +106,7 @@ class ClientSession:
     async def drain(self) -> None:
         """Finish the sentence, and wait until all messages have been sent."""
         if self._in_sentence:
-            self._send_input(None)
+            self._send(Finish(self._counter.seq))
         while self._pending:
             self._progress.clear()
             await self._progress.wait()
@@ -114,7 +114,8 @@ class ClientSession:
 
     def stop(self, error: SessionError) -> None:
         if not self.stopped.done():
-            self.stopped.set_result(error)
+            self.stopped.set_exception(error)
+            self.stopped.exception()  # so that asyncio does not report it where nobody waits
 
 
 class SessionManager:

@@ -8,7 +8,6 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from whilst.server.protocol import (
-    HTTP_STATUS,
     Finish,
     Limits,
     MessageEncoder,
@@ -29,7 +28,7 @@ HEADERS = [
 
 def error_response(manager: SessionManager, error: SessionError) -> Response:
     manager.metrics.count_error(error.code)
-    return JSONResponse(error.to_message(), HTTP_STATUS.get(error.code, 400))
+    return JSONResponse(error.to_message(), error.http_status)
 
 
 async def translate(manager: SessionManager, request: Request) -> Response:

@@ -110,10 +110,11 @@ async def exchange(session: ClientSession, connection: Connection) -> None:
     sending = asyncio.create_task(send_messages(session, connection))
     tasks = {receiving, sending}
     try:
-        ends: list[asyncio.Future[Any]] = [receiving, sending, session.stopped]
+        ends: list[asyncio.Future[Any]] = [sending, receiving, session.stopped]
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-        error = end_reason(session, receiving, sending)
-        if error.code in DRAINED:
+        error = next(end.exception() for end in ends if end.done())
+        assert error is not None
+        if isinstance(error, SessionError) and error.code in DRAINED:
             receiving.cancel()
             draining = asyncio.create_task(session.drain())
             tasks.add(draining)
@@ -126,17 +127,6 @@ async def exchange(session: ClientSession, connection: Connection) -> None:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def end_reason(session: ClientSession, receiving: asyncio.Task[None], sending: asyncio.Task[None]) -> SessionError:
-    """The error that ended a task or stopped the session; other exceptions are raised."""
-    try:
-        for task in (sending, receiving):
-            if task.done():
-                task.result()
-    except SessionError as error:
-        return error
-    return session.stopped.result()
 
 
 async def receive_messages(session: ClientSession, connection: Connection) -> None:

@@ -11,7 +11,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from queue import Empty, SimpleQueue
 
@@ -19,22 +18,14 @@ from whilst.live.session import Event, Operation, Request, SessionState, TextPip
 from whilst.live.summary import Summary
 from whilst.server.metrics import Metrics
 from whilst.server.pool import Pool
-from whilst.server.protocol import Message, SessionError, commit_message, final_message
+from whilst.server.protocol import Finish, Message, SessionError, Words, commit_message, final_message
 
 HOLD = 0.05  # seconds for which words of one client message are collected into one commit
 log = logging.getLogger("whilst.serve")
 
-Reply = tuple[Message | SessionError, bool]  # and whether it completes a client message
+Input = tuple[Words | Finish, float]  # and when it was received (time.monotonic)
+Reply = tuple[Message | SessionError, bool]  # and whether it completes an input
 Receiver = Callable[[Message | SessionError, bool], None]
-
-
-@dataclass(frozen=True)
-class Input:
-    """A client message: source words, or None for the end of the sentence."""
-
-    seq: int
-    words: str | None
-    received: float  # time.monotonic()
 
 
 class Stream:
@@ -44,7 +35,7 @@ class Stream:
         self.policy, self.receiver = policy, receiver  # the policy of the next sentence
         self.state = SessionState(text)
         self.slot: int | None = None  # in the pool
-        self.queue: deque[Input | str] = deque()  # a string is another policy
+        self.queue: deque[Input | str] = deque()  # a string is the policy of the next sentence
         self.request: Request | None = None  # pending
         self.replies: list[Reply] = []
         self._input: Input | None = None  # in progress
@@ -58,7 +49,7 @@ class Stream:
         completed = list[Input]()
         while self.request is None:
             if self._input is not None:
-                self._complete(self._input)
+                self._complete(self._input[0])
                 completed.append(self._input)
                 self._input = None
             if not self.queue:
@@ -68,10 +59,10 @@ class Stream:
                 self.policy = following
                 continue
             self._input = following
-            if following.words is None:
-                self.state.end_sentence()
+            if isinstance(message := following[0], Words):
+                self.state.add_words(message.text)
             else:
-                self.state.add_words(following.words)
+                self.state.end_sentence()
             self._add_events(self.state.close_finished())
             self.request = self.state.next_request()
         return completed
@@ -88,10 +79,10 @@ class Stream:
         for event in events:
             self._summary.add(event)
 
-    def _complete(self, message: Input) -> None:
+    def _complete(self, message: Words | Finish) -> None:
         self._ack = message.seq
-        self._commit(completes=message.words is not None)
-        if message.words is None:
+        self._commit(completes=isinstance(message, Words))
+        if isinstance(message, Finish):
             self.replies.append((final_message(self._ack, self.state.source_words, self._summary), True))
 
     def _commit(self, completes: bool) -> None:
@@ -179,8 +170,9 @@ class Worker:
 
     def _advance(self, stream: Stream) -> None:
         now = time.monotonic()
-        for message in stream.advance():
-            self._metrics.count_message(len((message.words or "").split()), now - message.received)
+        for message, received in stream.advance():
+            words = len(message.text.split()) if isinstance(message, Words) else 0
+            self._metrics.count_message(words, now - received)
         stream.commit_overdue(now)
         if stream.request is None:
             self._active.pop(stream, None)
