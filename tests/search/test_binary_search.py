@@ -27,7 +27,7 @@ from whilst.search.binary_search import (
     monotone,
     search,
     search_all,
-    search_step_by_step,
+    search_interval,
 )
 
 
@@ -140,6 +140,13 @@ def test_reads_lie_in_the_interval_and_do_not_decrease(
         assert bool((found <= (start + size - 1).clamp(min=1).minimum(batch.source_lengths)).all())
         assert bool((found >= 1).all())
         assert bool((found[:, 1:] >= found[:, :-1]).all())
+
+
+@torch.no_grad()
+def search_step_by_step(model: Translator, batch: Batch, settings: Search, first: int) -> torch.Tensor:
+    """With decoder passes at every bisection, in which earlier tokens follow their own current bounds."""
+    predict = PathDecoder(model, batch, settings.target).predict
+    return search_interval(predict, batch, Interval(first, settings.size, settings.slope), settings)
 
 
 @pytest.mark.parametrize("condition", CONDITIONS)

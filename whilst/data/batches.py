@@ -6,9 +6,9 @@ positions.
 """
 
 import functools
-import queue
-import threading
+from collections import deque
 from collections.abc import Generator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -267,35 +267,12 @@ def batches_by_length(split: Split, tokens: int) -> Iterator[Batch]:
 
 
 def prefetch(items: Iterator[T], depth: int = 4) -> Generator[T, None, None]:
-    """Compute the next items in a thread while the device is busy."""
-    ready: queue.Queue[T | BaseException | None] = queue.Queue(depth)
-    stop = threading.Event()
-
-    def put(item: T | BaseException | None) -> None:
-        while not stop.is_set():
-            try:
-                ready.put(item, timeout=0.1)
-                return
-            except queue.Full:
-                continue
-
-    def work() -> None:
-        try:
-            for item in items:
-                put(item)
-                if stop.is_set():
-                    return
-            put(None)
-        except BaseException as error:
-            put(error)
-
-    thread = threading.Thread(target=work, daemon=True)
-    thread.start()
+    """Compute the next `depth` items in a thread while the device is busy."""
+    pool = ThreadPoolExecutor(1)
+    ready = deque(pool.submit(next, items, None) for _ in range(depth + 1))
     try:
-        while (item := ready.get()) is not None:
-            if isinstance(item, BaseException):
-                raise item
+        while (item := ready.popleft().result()) is not None:
+            ready.append(pool.submit(next, items, None))
             yield item
     finally:
-        stop.set()
-        thread.join()
+        pool.shutdown(cancel_futures=True)

@@ -44,9 +44,12 @@ class TokenSequences:
         return cls(tokens, offsets)
 
     @classmethod
-    def from_lists(cls, sentences: Sequence[Sequence[int]]) -> "TokenSequences":
+    def from_lists(
+        cls, sentences: Sequence[Sequence[int]], dtype: type[np.integer[Any]] = np.int32
+    ) -> "TokenSequences":
         offsets = np.cumsum([0, *map(len, sentences)]).astype(np.int64)
-        return cls(np.fromiter((unit for sentence in sentences for unit in sentence), np.int32), offsets)
+        units = (unit for sentence in sentences for unit in sentence)
+        return cls(np.fromiter(units, dtype), offsets)
 
     @classmethod
     def concatenate(cls, first: "TokenSequences", second: "TokenSequences") -> "TokenSequences":

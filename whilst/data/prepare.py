@@ -5,7 +5,6 @@ The folder is built under a temporary name and renamed at the end, so it is comp
 
 import dataclasses
 import json
-from array import array
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -204,48 +203,30 @@ def _segmenters(train: Cleaned, settings: Data) -> tuple[Segmenter, Segmenter]:
     return learn(train.source, settings.size), learn(train.target, settings.size)
 
 
-class _TokenBuilder:
-    """Collects sentences with four bytes a unit, instead of a list for each sentence."""
-
-    def __init__(self) -> None:
-        self.tokens = array("i")
-        self.ends = array("q")
-
-    def append(self, sentence: list[int]) -> None:
-        self.tokens.extend(sentence)
-        self.tokens.append(EOS)
-        self.ends.append(len(self.tokens))
-
-    def build(self, vocabulary: int) -> TokenSequences:
-        kind = np.uint16 if vocabulary <= 1 << 16 else np.int32
-        return TokenSequences(np.array(self.tokens, dtype=kind), np.array([0, *self.ends], dtype=np.int64))
-
-
 def _write(
     folder: Path, split: str, cleaned: Cleaned, source: Language, target: Language, settings: Data
 ) -> dict[str, Any]:
     """Encode a split, write its arrays (and text), and return its entry of the manifest."""
-    sides = (source, _TokenBuilder()), (target, _TokenBuilder())
-    long = 0
+    pairs, long = [], 0
     lines = zip(cleaned.source, cleaned.target, strict=True)
-    for pair in progress_bar(lines, f"encode {split}", "pair", len(cleaned.source)):
-        ids = [language.encode(line.split(" "))[0] for (language, _), line in zip(sides, pair, strict=True)]
-        if max(map(len, ids)) > settings.max_length:
+    for left, right in progress_bar(lines, f"encode {split}", "pair", len(cleaned.source)):
+        pair = [*source.encode(left.split(" "))[0], EOS], [*target.encode(right.split(" "))[0], EOS]
+        if max(map(len, pair)) > settings.max_length + 1:
             long += 1
             if split == "train":
                 continue
-        for (_, builder), sentence in zip(sides, ids, strict=True):
-            builder.append(sentence)
-    if not sides[0][1].ends:
+        pairs.append(pair)
+    if not pairs:
         raise UserError(f"data.max_length: every {split} pair has more than {settings.max_length} units")
-    entry: dict[str, Any] = {"pairs": len(sides[0][1].ends), "read": cleaned.read}
+    entry: dict[str, Any] = {"pairs": len(pairs), "read": cleaned.read}
     if split == "train":
         skipped = {"empty": cleaned.skipped["empty"], "too_long": long, "ratio": cleaned.skipped["ratio"]}
         entry["skipped"] = skipped
     else:
         entry["too_long_kept"] = long
-    for side, (language, builder) in zip(SIDES, sides, strict=True):
-        sequences = builder.build(len(language))
+    for side, language, sentences in zip(SIDES, (source, target), zip(*pairs, strict=True), strict=True):
+        dtype = np.uint16 if len(language) <= 1 << 16 else np.int32
+        sequences = TokenSequences.from_lists(sentences, dtype)
         sequences.save(folder, f"{split}.{side}")
         units = len(sequences.tokens) - len(sequences)
         entry[side] = {

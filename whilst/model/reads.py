@@ -45,14 +45,3 @@ def to_actions(reads: Sequence[int]) -> list[Action]:
         actions += [Action.READ] * (needed - read) + [Action.WRITE]
         read = max(read, needed)
     return actions
-
-
-def from_actions(actions: Sequence[Action]) -> list[int]:
-    """The inverse of `to_actions`; READs after the last WRITE are lost."""
-    reads, read = [], 0
-    for action in actions:
-        if action is Action.READ:
-            read += 1
-        else:
-            reads.append(read)
-    return reads

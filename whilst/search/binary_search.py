@@ -7,8 +7,8 @@ on which of several good words the reference uses.
 
 The interval of token i is [l_1 + s(i-1), r_1 + s(i-1)], rounded down and clamped to the sentence. Since all
 intervals shift together, offset d of every interval is one path through the sentence, so one decoder pass for each
-offset fills a table of everything that the search compares (`search`). `search_step_by_step` runs the decoder at
-every bisection instead, where earlier tokens follow their own current bounds; it is the slow reference for tests.
+offset fills a table of everything that the search compares (`search`). Tests compare it with decoder
+passes at every bisection.
 
 The result is made non-decreasing, since the decoder attends to its own past and cannot unsee source.
 """
@@ -98,10 +98,6 @@ class Condition:
     satisfied: Callable[[Bounds, Predict, Tensor, float], Tensor]  # bounds, predict, labels, tolerance
     keeps_mid: bool = False  # the right half is [m, r] instead of [m + 1, r], except in an interval of two
 
-    def steps(self, size: int) -> int:
-        """Bisections that reduce an interval of this size to one number."""
-        return (size - 2).bit_length() + 1 if self.keeps_mid and size > 1 else (size - 1).bit_length()
-
 
 CONDITIONS = {
     "concavity": Condition(concavity),
@@ -120,7 +116,8 @@ def binary_search(
     tolerance: float = 0.0,
 ) -> Tensor:
     """Algorithm 1: (rows, target) g_i in [l_i, r_i], intervals of at most `size`."""
-    for _ in range(condition.steps(size)):  # while l < r; a fixed count needs no synchronisation
+    # While l < r: a fixed number of steps, which is always enough, needs no synchronisation.
+    for _ in range((size - 1).bit_length() + condition.keeps_mid):
         mid = (left + right) // 2
         bounds = Bounds(left, mid, right)
         go_left = condition.satisfied(bounds, predict, labels, tolerance) | (left == right)
@@ -233,13 +230,6 @@ def search_all(model: Translator, batch: Batch, settings: Search) -> Tensor:
     """(intervals, rows, target) reads in every interval. Overlapping intervals share decoder passes."""
     predict = fill_table(PathDecoder(model, batch, settings.target), covering_interval(settings)).predict
     return torch.stack([search_interval(predict, batch, one, settings) for one in intervals_of(settings)])
-
-
-@torch.no_grad()
-def search_step_by_step(model: Translator, batch: Batch, settings: Search, first: int) -> Tensor:
-    """One interval, with decoder passes at every bisection."""
-    predict = PathDecoder(model, batch, settings.target).predict
-    return search_interval(predict, batch, Interval(first, settings.size, settings.slope), settings)
 
 
 def monotone(found: Tensor, batch: Batch) -> Tensor:
