@@ -1,5 +1,6 @@
 """One recipe with lists of values: a run for each place in the lists."""
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,12 @@ def test_one_run_of_a_sweep_can_be_chosen(tmp_path: Path) -> None:
     assert [run.run for run in load_sweep(path, [], ["3"])] == ["runs/wait/3"]
     with pytest.raises(UserError, match=r"--only 2: .*a\.toml has the runs 1, 3"):
         load_sweep(path, [], ["2"])
+
+
+def test_a_recipe_names_its_file(tmp_path: Path) -> None:
+    path = write(tmp_path, WAIT)
+    assert [run.file for run in load_sweep(path, [])] == [str(path)] * 2
+    assert load_sweep(path, [])[0] == dataclasses.replace(load_sweep(path, [])[0], file="elsewhere")
 
 
 def test_other_commands_read_the_recipe_without_its_sweep(tmp_path: Path) -> None:

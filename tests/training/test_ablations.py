@@ -64,7 +64,7 @@ def test_every_ablation_of_the_paper_has_a_recipe_that_changes_nothing_else(abla
     default = flat(to_table(ablations["default"]))
     for stem in CHANGES:
         own = flat(to_table(ablations[stem]))
-        changed = {name for name in own if own[name] != default[name]} - {"run", "start", "stages"}
+        changed = {name for name in own if own[name] != default[name]} - {"run", "file", "start", "stages"}
         kept = {"train.keep"} if default["train.keep"] == own["train.keep"] else set()
         assert changed - {"evaluate.policies"} == CHANGES[stem] - kept, stem
     full = ablations["base-full"].train

@@ -29,7 +29,7 @@ def load_recipe(path: Path, overrides: list[str]) -> Recipe:
         recipe = build(Recipe, table)
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
-    recipe = override(recipe, overrides)
+    recipe = override(dataclasses.replace(recipe, file=path.as_posix()), overrides)
     given = {item.partition("=")[0].strip() for item in overrides} | flat(table).keys()
     return override(recipe, [f"{name}={recipe.train.seed}" for name in SEEDED if name not in given])
 

@@ -313,6 +313,8 @@ class Recipe:
     """One experiment."""
 
     run: Annotated[str, Role.PLACE | Role.RESUME] = "runs/run"  # folder of the trained model
+    # The recipe file that this was read from; filled in when it is read.
+    file: Annotated[str, Role.PLACE | Role.RESUME] = field(default="", compare=False)
     # Run folder with the initial weights; empty: random weights.
     start: Annotated[str, Role.ORIGIN | Role.RESUME] = ""
     # Run folder of a model whose translations of the training text are added to the references.

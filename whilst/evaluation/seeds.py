@@ -18,7 +18,16 @@ from whilst.evaluation.identity import THRESHOLD
 from whilst.evaluation.record import Record
 
 # Where things lie, how training is watched, and what only changes its speed.
-UNIMPORTANT = {"run", "start", "stages", "evaluate.policies", "evaluate.batch", "data.dataset", "data.folder"}
+UNIMPORTANT = {
+    "run",
+    "file",
+    "start",
+    "stages",
+    "evaluate.policies",
+    "evaluate.batch",
+    "data.dataset",
+    "data.folder",
+}
 UNIMPORTANT |= {"data.train", "data.valid", "data.test"}
 WATCHING = ("save_every", "log_every", "tensorboard", "layout", "compile", "shortcuts")
 _SEEDED = "train.seed", "search.train.seed", "agent.train.seed"
