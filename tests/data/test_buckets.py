@@ -46,12 +46,12 @@ def test_bucket_lengths_are_where_sentences_are() -> None:
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=200), st.integers(60, 300))
 def test_every_sentence_is_in_one_bucket_and_all_but_one_are_full(sizes: list[int], tokens: int) -> None:
     lengths = np.array(sizes)
-    shapes = Buckets(bucket_lengths(lengths), tokens)
-    batches = shapes.batches(np.arange(len(sizes))[::-1], lengths[::-1])
+    buckets = Buckets(bucket_lengths(lengths), tokens)
+    batches = buckets.batches(np.arange(len(sizes))[::-1], lengths[::-1])
     assert sorted(np.concatenate(batches)) == list(range(len(sizes)))
-    boxes = [shapes.shape_for(lengths[chosen]) for chosen in batches]
-    assert all(rows >= len(chosen) for (rows, _), chosen in zip(boxes, batches, strict=True))
-    full = {shapes.rows(number) for number in range(len(shapes.lengths))}
+    shapes = [buckets.shape_for(lengths[chosen]) for chosen in batches]
+    assert all(rows >= len(chosen) for (rows, _), chosen in zip(shapes, batches, strict=True))
+    full = {buckets.rows(number) for number in range(len(buckets.lengths))}
     assert sum(len(chosen) not in full for chosen in batches) <= 1
 
 
@@ -61,27 +61,27 @@ def test_what_fits_no_bucket_is_refused() -> None:
 
 
 @pytest.fixture
-def boxes(random_split: Callable[..., Split]) -> Batches:
+def boxed(random_split: Callable[..., Split]) -> Batches:
     return Batches(random_split(300, seed=3, longest=30), 96, 1, pack=False, boxed=True)
 
 
-def test_an_epoch_has_few_shapes(boxes: Batches) -> None:
-    plan = boxes.plan(0)
+def test_an_epoch_has_few_shapes(boxed: Batches) -> None:
+    plan = boxed.plan(0)
     assert sorted(np.concatenate(plan)) == list(range(300))
-    made = [boxes.make(chosen) for chosen in plan]
+    made = [boxed.make(chosen) for chosen in plan]
     assert len({batch.source.shape for batch in made}) <= min(MAX_BUCKETS, 4)
     assert all(batch.source.shape == batch.target.shape for batch in made)
-    assert sum(batch.target_tokens for batch in made) == boxes.split.target.lengths.sum()
-    assert [chosen.tolist() for chosen in plan] == [chosen.tolist() for chosen in boxes.plan(0)]
-    assert [chosen.tolist() for chosen in plan] != [chosen.tolist() for chosen in boxes.plan(1)]
+    assert sum(batch.target_tokens for batch in made) == boxed.split.target.lengths.sum()
+    assert [chosen.tolist() for chosen in plan] == [chosen.tolist() for chosen in boxed.plan(0)]
+    assert [chosen.tolist() for chosen in plan] != [chosen.tolist() for chosen in boxed.plan(1)]
 
 
 def loss_and_gradients(model: Translator, objective: Objective, batch: Batch) -> tuple[Tensor, list[Tensor]]:
     seen = RULES[objective.name](objective, batch, torch.Generator().manual_seed(1))
-    walk = MonotonicPass() if objective.name == "mma" else None
-    loss = cross_entropy(model, decode_batch(model, batch, seen, walk), batch.labels, 0.1)
-    if walk is not None:
-        loss = loss + latency_cost(objective, batch, walk)
+    monotonic = MonotonicPass() if objective.name == "mma" else None
+    loss = cross_entropy(model, decode_batch(model, batch, seen, monotonic), batch.labels, 0.1)
+    if monotonic is not None:
+        loss = loss + latency_cost(objective, batch, monotonic)
     return loss, list(torch.autograd.grad(loss, list(model.parameters()), allow_unused=True))
 
 

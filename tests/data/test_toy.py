@@ -1,4 +1,4 @@
-"""The toy corpus is what it says: its needs are sufficient and necessary, its files are reproducible."""
+"""The toy corpus: needs are sufficient and necessary, and its files are reproducible."""
 
 import hashlib
 from collections import Counter, defaultdict

@@ -1,4 +1,4 @@
-"""Words without case: as the vocabulary knows them best; words with case: as they are."""
+"""Truecasing of text without case; cased text stays as it is."""
 
 import dataclasses
 
