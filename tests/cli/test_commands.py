@@ -1,20 +1,16 @@
-"""The commands as people use them: the whole way on a small corpus, and one clear line for every mistake."""
+"""The commands on a small corpus, from text to report, and one line for every mistake."""
 
-import contextlib
 import dataclasses
-import io
 import json
 import re
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
-from unittest import mock
 
 import pytest
 
+from tests.helpers.commands import Done, Terminal, whilst
 from tests.helpers.runs import call, changed, short_recipe, write_toml
-from whilst.cli.main import main
 from whilst.core.console import ProgressBar, notes
 from whilst.core.files import read_json
 from whilst.core.settings import Data, Recipe
@@ -22,53 +18,25 @@ from whilst.core.settings import Data, Recipe
 COMMANDS = ("prepare", "train", "translate", "evaluate", "score", "report")
 
 
-class Done(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-def whilst(*arguments: str | Path, stdin: bytes = b"", stderr: type[io.StringIO] = io.StringIO) -> Done:
-    """What `whilst …` does with its output piped, in this very process: starting one takes seconds."""
-    out, err = io.StringIO(), stderr()
-    code = 0
-    with (
-        mock.patch.object(sys, "argv", ["whilst", *map(str, arguments)]),
-        mock.patch.object(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin))),
-        contextlib.redirect_stdout(out),
-        contextlib.redirect_stderr(err),
-    ):
-        try:
-            main()
-        except SystemExit as end:
-            code = int(end.code or 0)
-    return Done(code, out.getvalue(), err.getvalue())
-
-
 class Work(NamedTuple):
-    """A folder in which the whole way was gone."""
+    """A folder in which all commands were run."""
 
     folder: Path
     recipe: Path
     run: Path
-    said: dict[str, Done]  # by command
+    output: dict[str, Done]  # by command
 
 
 @pytest.fixture(scope="module")
 def work(toy_data: Data, tmp_path_factory: pytest.TempPathFactory) -> Work:
-    """prepare, train, translate, evaluate, score and report, each with the words of its help."""
+    """prepare, train, translate, evaluate, score and report."""
     folder = tmp_path_factory.mktemp("commands")
     data = dataclasses.replace(toy_data, dataset=str(folder / "set"), units="bpe", size=60)
     recipe = changed(short_recipe(data, folder / "run"), steps=30, validate_every=15, tensorboard=True)
     file, run = write_toml(recipe, folder / "recipe.toml"), folder / "run"
     trace = run / "evaluations" / "test.wait-3.jsonl.xz"
     test = Path(data.folder) / "test.src"
-    said = {
+    output = {
         "prepare": whilst("prepare", file),
         "train": whilst("train", file, "--device", "cpu"),
         "translate": whilst("translate", run, test, "--policy", "wait-2", "--device", "cpu"),
@@ -76,12 +44,12 @@ def work(toy_data: Data, tmp_path_factory: pytest.TempPathFactory) -> Work:
         "score": whilst("score", trace),
         "report": whilst("report", run / "evaluations", "--out", folder / "report"),
     }
-    return Work(folder, file, run, said)
+    return Work(folder, file, run, output)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_each_step_succeeds_without_bars_or_colours(work: Work, command: str) -> None:
-    done = work.said[command]
+    done = work.output[command]
     assert done.code == 0, done.err
     for text in (done.out, done.err):
         assert "\x1b" not in text
@@ -107,36 +75,36 @@ def test_each_step_leaves_its_files(work: Work) -> None:
 
 
 def test_each_step_says_what_it_found(work: Work) -> None:
-    said = work.said
-    assert f"dataset: {work.folder / 'set'}" in said["prepare"].out.splitlines()
-    assert said["train"].out == ""
-    assert said["train"].err.count("step ") == 2
-    assert len(said["translate"].out.splitlines()) == 20
-    assert said["translate"].err == ""
+    output = work.output
+    assert f"dataset: {work.folder / 'set'}" in output["prepare"].out.splitlines()
+    assert output["train"].out == ""
+    assert output["train"].err.count("step ") == 2
+    assert len(output["translate"].out.splitlines()) == 20
+    assert output["translate"].err == ""
     for command in ("evaluate", "report"):
-        rows = said[command].out
+        rows = output[command].out
         assert re.search(r"multi-path +wait-3 ", rows)
         assert re.search(r"multi-path +full ", rows)
-    assert "as recorded" in said["score"].err
+    assert "as recorded" in output["score"].err
     record = read_json(work.run / "evaluations" / "test.wait-3.json")
-    assert f"{record['scores']['al']:.6g}" in said["score"].out
-    assert str(work.folder / "report") in said["report"].err
+    assert f"{record['scores']['al']:.6g}" in output["score"].out
+    assert str(work.folder / "report") in output["report"].err
 
 
-def test_again_is_no_harm(work: Work) -> None:
+def test_commands_can_be_repeated(work: Work) -> None:
     assert "already prepared" in whilst("prepare", work.recipe).out
     again = whilst("train", work.recipe, "--device", "cpu")
     assert again.code == 0
     assert "nothing left to do" in again.err
 
 
-# Ways to say it.
+# Input and output.
 
 
 def test_standard_input_and_files_give_the_same(work: Work, toy_data: Data) -> None:
     text = (Path(toy_data.folder) / "test.src").read_bytes()
     done = whilst("translate", work.run, "--policy", "wait-2", "--device", "cpu", stdin=text)
-    assert done == work.said["translate"]
+    assert done == work.output["translate"]
 
 
 def test_empty_lines_stay_where_they_are(work: Work, toy_data: Data) -> None:
@@ -145,7 +113,7 @@ def test_empty_lines_stay_where_they_are(work: Work, toy_data: Data) -> None:
     text = f"\n{first}\n  \n{second}\u2028\n".encode()
     done = whilst("translate", work.run, "--policy", "wait-2", "--device", "cpu", stdin=text)
     lines = done.out.split("\n")
-    expected = work.said["translate"].out.splitlines()
+    expected = work.output["translate"].out.splitlines()
     assert lines == ["", expected[0], "", expected[1], ""]
     assert whilst("translate", work.run, "--device", "cpu", stdin=b"") == Done(0, "", "")
 
@@ -155,7 +123,7 @@ def test_show_has_every_word_read_and_written(work: Work, toy_data: Data) -> Non
     done = whilst("translate", work.run, "--policy", "wait-2", "--show", "--device", "cpu", stdin=source.encode())
     assert done.code == 0
     shown = done.out.split()
-    for word in source.split() + work.said["translate"].out.splitlines()[0].split():
+    for word in source.split() + work.output["translate"].out.splitlines()[0].split():
         assert word in shown
 
 
@@ -218,7 +186,7 @@ def test_wrong_usage_is_code_2(arguments: tuple[str, ...]) -> None:
     assert "Traceback" not in done.err
 
 
-def test_what_is_wrong_with_an_option_is_said_with_its_name() -> None:
+def test_mistakes_in_options_name_the_option() -> None:
     assert "'--port': " in one_line(whilst("serve", "--model", "x", "--port", "99999"))
     assert "'--stage': " in one_line(whilst("bench", "train", "--stage", "serach"))
     assert "'--keep': " in one_line(whilst("live", "--keep", "0"))
@@ -337,14 +305,14 @@ def test_text_that_cannot_be_read(work: Work, tmp_path: Path, content: bytes) ->
 
 
 def test_real_processes_do_the_same(work: Work, tmp_path: Path) -> None:
-    """One good and one bad call through the shell's eyes."""
+    """One good and one bad call in a subprocess."""
     bad = call("train", tmp_path / "no.toml")
     assert one_line(Done(bad.returncode, bad.stdout, bad.stderr)) == f"{tmp_path / 'no.toml'}: no such recipe"
     good = call("score", work.run / "evaluations" / "test.wait-3.jsonl.xz")
-    assert Done(good.returncode, good.stdout, good.stderr) == work.said["score"]
+    assert Done(good.returncode, good.stdout, good.stderr) == work.output["score"]
 
 
-def test_records_say_how_to_get_them_again(work: Work) -> None:
+def test_records_contain_their_command(work: Work) -> None:
     record = json.loads((work.run / "evaluations" / "test.full.json").read_text(encoding="utf-8"))
     assert record["command"].startswith(f"whilst evaluate {work.run} --policy wait-3 --policy full")
     assert record["settings"]["model"]["width"] == 32

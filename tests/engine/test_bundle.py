@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.cli.test_commands import whilst
+from tests.helpers.commands import whilst
 from tests.helpers.random_runs import make_varied_run
 from tests.helpers.runs import CPU, tensors
 from whilst.core.errors import UserError

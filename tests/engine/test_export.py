@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.cli.test_commands import whilst
+from tests.helpers.commands import whilst
 from tests.helpers.random_runs import make_run
 from tests.helpers.runs import CPU
 from whilst.core.errors import UserError

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.test_commands import whilst
+from tests.helpers.commands import whilst
 from whilst.core.settings import DEFAULT_MODEL
 from whilst.engine.engine_cache import SHIPPED
 from whilst.engine.export import export

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.test_commands import whilst
+from tests.helpers.commands import whilst
 from tests.helpers.random_runs import make_run, make_varied_run
 from tests.helpers.runs import ENVIRONMENT, command
 from whilst.core.errors import UserError

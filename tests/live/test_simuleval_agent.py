@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.test_commands import whilst
 from tests.evaluation.test_simuleval import FOLDER
+from tests.helpers.commands import whilst
 from tests.helpers.runs import CPU, ENVIRONMENT, changed, short_recipe
 from whilst.core.settings import Agent, Data, Search
 from whilst.data.prepare import prepare

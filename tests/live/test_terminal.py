@@ -15,7 +15,7 @@ import torch
 from rich.console import Console
 from rich.text import Text
 
-from tests.cli.test_commands import whilst
+from tests.helpers.commands import whilst
 from tests.helpers.runs import CPU, ENVIRONMENT, command, short_recipe
 from whilst.core.errors import UserError
 from whilst.core.policy_spec import PolicySpec, for_latency

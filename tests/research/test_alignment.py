@@ -43,7 +43,7 @@ def test_every_word_has_its_own_units(language: Language) -> None:
     assert (lengths == {1}) == (language.segmenter.kind == "word")
 
 
-def test_a_word_that_cleaning_takes_apart_is_still_one(language: Language) -> None:
+def test_a_word_divided_by_cleaning_is_still_one_word(language: Language) -> None:
     def clean(line: str) -> str:
         return " ".join(line.replace("-", " ").split())
 
@@ -83,7 +83,7 @@ def ends(words: list[int]) -> Units:
 
 
 @given(aligned(), st.booleans())
-def test_it_is_what_the_definition_says(case: Case, possible: bool) -> None:
+def test_sufficiency_matches_its_definition(case: Case, possible: bool) -> None:
     source, target, links, reads = case
     needed = needs(ends(source), ends(target), farthest(links, possible))
     met = sufficient(reads, needed)
@@ -108,7 +108,7 @@ def test_reading_more_never_hurts(case: Case, possible: bool) -> None:
 
 
 @given(aligned())
-def test_more_links_ask_for_more(case: Case) -> None:
+def test_more_links_need_more_reads(case: Case) -> None:
     source, target, links, reads = case
     sure, every = (dict(needs(ends(source), ends(target), farthest(links, also))) for also in (False, True))
     assert sure.keys() <= every.keys()

@@ -12,7 +12,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.helpers.runs import CPU, call, short_recipe
+from tests.helpers.commands import whilst
+from tests.helpers.runs import CPU, short_recipe
 from whilst.core.errors import UserError
 from whilst.core.settings import Data
 from whilst.data.dataset import Split
@@ -34,11 +35,11 @@ def test_a_share_is_rounded_up_exactly(points: int, length: int, data: st.DataOb
 @pytest.mark.parametrize(
     ("lengths", "wanted"), [([8, 9, 9, 3, 3, 3], 9), ([8, 9], 9), ([2, 2, 5], 2), ([8, 3, 3], 8)]
 )
-def test_the_bucket_is_the_commonest_length_worth_showing(lengths: list[int], wanted: int) -> None:
+def test_the_bucket_is_the_most_frequent_length(lengths: list[int], wanted: int) -> None:
     assert usual_length(lengths) == wanted
 
 
-def test_it_is_what_the_slow_way_finds(model: Translator, random_split: Callable[..., Split]) -> None:
+def test_analysis_matches_the_slow_reference(model: Translator, random_split: Callable[..., Split]) -> None:
     split = random_split(30, 61, longest=8)
     found = analyse(model, split, SHARES, 4, tokens=40)
     rows: dict[int, list[list[float]]] = {number: [] for number in range(len(QUARTERS))}
@@ -71,11 +72,13 @@ def test_a_length_that_no_target_has(model: Translator, split: Split) -> None:
 def test_the_command(toy_data: Data, toy_folder: Path, tmp_path: Path) -> None:
     assert toy_folder == Path(toy_data.dataset)
     run = train(short_recipe(toy_data, tmp_path / "run"), CPU)
-    done = call("analyse", run, "--split", "valid", "--points", "12", "--out", tmp_path / "out", "--device", "cpu")
-    assert done.returncode == 0, done.stderr
-    assert "valid: 20 sentences" in done.stdout
-    assert "last quarter" in done.stdout
-    assert "…" not in done.stdout, "figures must not be cut off"
+    done = whilst(
+        "analyse", run, "--split", "valid", "--points", "12", "--out", tmp_path / "out", "--device", "cpu"
+    )
+    assert done.code == 0, done.err
+    assert "valid: 20 sentences" in done.out
+    assert "last quarter" in done.out
+    assert "…" not in done.out, "figures must not be cut off"
     table = json.loads((tmp_path / "out/analysis.json").read_text(encoding="utf-8"))
     assert (table["split"], table["sentences"], len(table["mean"])) == ("valid", 20, 12)
     length, chances = table["bucket"]["target_length"], table["bucket"]["chances"]

@@ -133,7 +133,7 @@ def test_losses_after_the_translator(
     assert (started.start, started.stages) == (recipe.start, (stage,))
 
 
-def test_losses_see_reads_that_are_not_found_alike(toy_data: Data, toy_dataset: Dataset, tmp_path: Path) -> None:
+def test_losses_bench_compares_labels(toy_data: Data, toy_dataset: Dataset, tmp_path: Path) -> None:
     recipe = losses.stage_of(whole_recipe(toy_data, tmp_path, Evaluate()), "agent")
     model = Translator(recipe.model, len(toy_dataset.source), len(toy_dataset.target)).eval()
     agent = Agent(recipe.agent, recipe.model.width, recipe.latencies)

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.helpers.runs import CPU, call, elsewhere, short_recipe
+from tests.helpers.commands import whilst
+from tests.helpers.runs import CPU, elsewhere, short_recipe
 from whilst.core import console
 from whilst.core.errors import UserError
 from whilst.core.policy_spec import PolicySpec
@@ -136,7 +137,9 @@ def point_of(run: Path, text: Aligned, name: str, *overrides: str) -> Point:
     return point
 
 
-def test_who_is_led_does_not_wait_for_an_end(run: Path, files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_forced_decoding_does_not_wait_for_the_end_mark(
+    run: Path, files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A patient policy would, wherever the model itself would end: here, always."""
     text = Aligned.read(*files, False, False)
     monkeypatch.setattr(patient, "likeliest", lambda logits: torch.full(logits.shape[:-1], EOS))
@@ -146,7 +149,7 @@ def test_who_is_led_does_not_wait_for_an_end(run: Path, files: Files, monkeypatc
 
 
 @pytest.mark.parametrize("possible", [False, True])
-def test_it_is_what_one_counts_by_hand(run: Path, files: Files, possible: bool) -> None:
+def test_sufficiency_matches_a_count_by_hand(run: Path, files: Files, possible: bool) -> None:
     trained = load_run(run, CPU)
     text = Aligned.read(*files, possible, False)
     seen = []
@@ -162,7 +165,7 @@ def test_it_is_what_one_counts_by_hand(run: Path, files: Files, possible: bool) 
     assert seen[-1] == 1.0
 
 
-def test_so_it_is_for_whatever_has_learnt_to_decide(run: Path, heads: list[Path], files: Files) -> None:
+def test_sufficiency_of_learned_policies(run: Path, heads: list[Path], files: Files) -> None:
     text = Aligned.read(*files, True, False)
     asked = [(run / "search", f"agent-1.threshold-{value}") for value in (0.46, 0.47)]
     shares = []
@@ -176,7 +179,7 @@ def test_so_it_is_for_whatever_has_learnt_to_decide(run: Path, heads: list[Path]
     assert len(set(shares)) == 4, "a threshold and a run's weights decide"
 
 
-def test_an_oracle_goes_by_the_reference(run: Path, files: Files) -> None:
+def test_an_oracle_follows_the_reference(run: Path, files: Files) -> None:
     trained = load_run(run / "search", CPU)
     text = Aligned.read(*files, False, False)
     for first in (1, 3):
@@ -204,7 +207,7 @@ def test_a_threshold_decides_and_is_part_of_the_name(run: Path, files: Files) ->
     assert [line.name for line in curves([never, always])] == ["bs-simt, threshold-1.0", "bs-simt, threshold-0.0"]
 
 
-def test_points_are_told_apart(run: Path, heads: list[Path], files: Files, tmp_path: Path) -> None:
+def test_points_have_different_labels(run: Path, heads: list[Path], files: Files, tmp_path: Path) -> None:
     points = sufficiency(heads, files, [], False, False, tmp_path, [], "cpu")
     others = run_policies([run], ["wait-3", "agent-3", "diagonal-3"], [], "cpu")
     points += measure_points(others, Aligned.read(*files, False, False))
@@ -225,9 +228,7 @@ def test_points_are_told_apart(run: Path, heads: list[Path], files: Files, tmp_p
     assert len(rows) == 2
 
 
-def test_runs_share_a_curve_only_if_each_is_a_point_of_it(
-    run: Path, tuned: Path, heads: list[Path], files: Files
-) -> None:
+def test_runs_with_one_point_each_share_a_curve(run: Path, tuned: Path, heads: list[Path], files: Files) -> None:
     text = Aligned.read(*files, False, False)
     points = measure_points(run_policies([run, tuned], ["agent-1", "agent-3"], [], "cpu"), text)
     assert [point.label for point in points] == ["[1,3]", "[3,5]", "[1,2]", "[3,4]"]
@@ -238,14 +239,14 @@ def test_runs_share_a_curve_only_if_each_is_a_point_of_it(
     assert [line.name for line in curves(again)] == [f"mma, {heads[0]}", "mma, again"], "the same λ is no curve"
 
 
-def test_the_whole_source_is_no_point_of_a_curve(run: Path, files: Files) -> None:
+def test_full_is_not_part_of_a_curve(run: Path, files: Files) -> None:
     points = measure_points(run_policies([run], [], [], "cpu"), Aligned.read(*files, False, False))
     assert [point.policy for point in points] == ["wait-1", "full", "agent-3", "oracle-3"]
     drawn = [label for line in curves(points) for label, _, _ in line.curve]
     assert drawn == ["k=1", "[3,5]", "[3,5]"]
 
 
-def test_what_reads_alike_whatever_the_model_is_drawn_once(run: Path, tuned: Path, files: Files) -> None:
+def test_fixed_policies_are_drawn_once(run: Path, tuned: Path, files: Files) -> None:
     policies = ["wait-1", "wait-3", "agent-3"]
     points = measure_points(run_policies([run, tuned], policies, [], "cpu"), Aligned.read(*files, False, False))
     drawn = [(line.name, label) for line in curves(points) for label, _, _ in line.curve]
@@ -255,7 +256,7 @@ def test_what_reads_alike_whatever_the_model_is_drawn_once(run: Path, tuned: Pat
     assert [label for line in curves(moved) for label, _, _ in line.curve] == ["k=1", "k=3", "k=3"], "other units"
 
 
-def test_a_late_mistake_costs_nothing(
+def test_mistakes_show_before_anything_is_measured(
     run: Path, heads: list[Path], files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("whilst.research.sufficiency.average_lagging", lambda *_: pytest.fail("measured something"))
@@ -303,12 +304,12 @@ def test_a_run_may_have_its_fine_tuned_translator_alone(tuned: Path, files: File
 
 def test_the_command(run: Path, heads: list[Path], files: Files, tmp_path: Path) -> None:
     source, target, links = files
-    done = call(
+    done = whilst(
         "sufficiency", run, heads[0], "--source", source, "--reference", target, "--alignment", links,
         "--policy", "wait-1", "--policy", "wait-3", "--possible", "--out", tmp_path, "--device", "cpu",
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert "wait-3" in done.stdout
+    assert done.code == 0, done.err
+    assert "wait-3" in done.out
     table = json.loads((tmp_path / "sufficiency.json").read_text(encoding="utf-8"))
     found = [(point["system"], point["policy"]) for point in table["points"]]
     assert found == [(name, k) for name in ("multi-path", "mma (wait)") for k in ("wait-1", "wait-3")]

@@ -18,7 +18,7 @@ import torch
 from torch import nn
 from websockets.exceptions import ConnectionClosed
 
-from tests.cli.test_commands import whilst
+from tests.helpers.commands import whilst
 from tests.helpers.runs import CPU, ENVIRONMENT, command, short_recipe
 from tests.helpers.serving import Client, WordAt, wait_until, words_of
 from tests.live.test_terminal import write_model

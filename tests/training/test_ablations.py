@@ -1,4 +1,4 @@
-"""Recipes that are based on others, several of them in one command, and runs that share a translator."""
+"""Recipes based on others, several recipes in one command, and runs that share a translator."""
 
 import dataclasses
 import re
@@ -59,7 +59,7 @@ def ablations(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
     return {"default": default} | {recipe.run.removeprefix(f"runs/{pair}.ablations/"): recipe for recipe in recipes}
 
 
-def test_every_ablation_of_the_paper_has_a_recipe_that_changes_nothing_else(ablations: dict[str, Recipe]) -> None:
+def test_every_ablation_recipe_changes_one_setting(ablations: dict[str, Recipe]) -> None:
     assert set(ablations) == {"default", *CHANGES}
     default = flat(to_table(ablations["default"]))
     for stem in CHANGES:
@@ -72,7 +72,7 @@ def test_every_ablation_of_the_paper_has_a_recipe_that_changes_nothing_else(abla
 
 
 @pytest.mark.parametrize("each", [False, True])
-def test_the_ablations_can_be_trained_in_one_go(ablations: dict[str, Recipe], each: bool) -> None:
+def test_the_ablations_can_be_trained_by_one_command(ablations: dict[str, Recipe], each: bool) -> None:
     """Whatever one starts from is trained by another of them, and before it."""
     recipes = list(ablations.values())
     if each:
@@ -90,11 +90,11 @@ def test_all_recipes_load_and_have_folders_of_their_own() -> None:
     assert len(set(runs)) == len(runs) > 60
 
 
-def test_the_order_is_that_of_the_starts() -> None:
+def test_recipes_are_sorted_by_what_they_start_from() -> None:
     base, tuned = Recipe(run="b"), Recipe(run="a", start="b", stages=("search", "agent"))
     agent = Recipe(run="c", start="a/search", stages=("agent",))
     assert in_order([agent, tuned, base]) == [base, tuned, agent]
-    assert in_order([agent, base]) == [agent, base]  # nobody here trains a/search
+    assert in_order([agent, base]) == [agent, base]  # none of them trains a/search
     twice = [Recipe(run="b", stages=("evaluate",)) for _ in range(2)]
     assert in_order(twice) == twice  # which trains nothing
     with pytest.raises(UserError, match="two recipes train b"):
@@ -103,7 +103,7 @@ def test_the_order_is_that_of_the_starts() -> None:
         in_order([Recipe(run="x", start="y"), Recipe(run="y", start="x")])
 
 
-def test_a_model_for_each_interval() -> None:
+def test_a_recipe_is_divided_by_interval() -> None:
     policies = "wait-3", "agent-3", "oracle-3", "agent-5"
     search = Search(intervals=((3, 7), (5, 9), (7, 11)))
     whole = Recipe(
@@ -152,7 +152,7 @@ def records_of(recipe: Recipe) -> dict[str, Record]:
     return {record.policy: record for record in read_records([Path(recipe.run) / "evaluations"])}
 
 
-def test_records_say_what_was_changed(trained: dict[str, Recipe]) -> None:
+def test_records_contain_the_changed_settings(trained: dict[str, Recipe]) -> None:
     found = {name: records_of(recipe)["agent-2"] for name, recipe in trained.items()}
     assert {name: record.system for name, record in found.items()} == {
         "default": "bs-simt",
@@ -167,7 +167,7 @@ def test_records_say_what_was_changed(trained: dict[str, Recipe]) -> None:
     assert (Path(trained["gru"].run) / "report/report.md").is_file()
 
 
-def test_an_agent_alone_gets_the_translator_and_leaves_it_alone(trained: dict[str, Recipe]) -> None:
+def test_an_agent_alone_gets_a_copy_of_the_translator(trained: dict[str, Recipe]) -> None:
     run, base = Path(trained["gru"].run), Path(trained["default"].run) / "search"
     assert load_run(run, CPU).checksum == load_run(base, CPU).checksum
     assert (read_recipe(run / "agent").agent.kind, read_recipe(base / "agent").agent.kind) == ("gru", "lstm")
@@ -185,7 +185,7 @@ def test_what_is_trained_is_not_trained_again(
     assert capsys.readouterr().err.count("nothing left to do") == len(weights)
 
 
-def test_the_names_of_an_agents_latencies_are_its_own(trained: dict[str, Recipe], tmp_path: Path) -> None:
+def test_agent_policies_are_named_by_the_agents_intervals(trained: dict[str, Recipe], tmp_path: Path) -> None:
     """Its intervals are not those of the translator's recipe, where agent-2 has another number."""
     recipe = dataclasses.replace(
         trained["default"],
@@ -200,7 +200,7 @@ def test_the_names_of_an_agents_latencies_are_its_own(trained: dict[str, Recipe]
     assert {record.system for record in records_of(recipe).values()} == {"bs-simt (multi-path)"}
 
 
-def test_an_agent_alone_is_evaluated_as_its_own_recipe_says(trained: dict[str, Recipe], tmp_path: Path) -> None:
+def test_an_agent_alone_is_evaluated_by_its_own_recipe(trained: dict[str, Recipe], tmp_path: Path) -> None:
     """Not as that of the translator, whose policies may not even exist here."""
     run = Path(trained["gru"].run)
     assert [record.policy for record in evaluate_run(run, [], tmp_path, True, [], "cpu")] == ["agent-1", "agent-2"]
@@ -220,7 +220,7 @@ def test_an_agent_alone_is_evaluated_as_its_own_recipe_says(trained: dict[str, R
     assert (record.policy, record.settings["evaluate"]["max_extra"]) == ("agent-translation.threshold-0.4", 3)
 
 
-def test_the_document_puts_them_into_their_tables(trained: dict[str, Recipe], tmp_path: Path) -> None:
+def test_the_document_has_the_ablations_in_its_tables(trained: dict[str, Recipe], tmp_path: Path) -> None:
     runs = Path(trained["default"].run).parent
     write_paper(runs, runs, tmp_path)
     text = (tmp_path / "paper.md").read_text(encoding="utf-8")
@@ -238,7 +238,7 @@ def test_the_document_puts_them_into_their_tables(trained: dict[str, Recipe], tm
 # The key `base`.
 
 
-def test_a_recipe_is_put_over_its_base(tmp_path: Path) -> None:
+def test_a_recipe_is_merged_into_its_base(tmp_path: Path) -> None:
     (tmp_path / "deep").mkdir()
     (tmp_path / "a.toml").write_text('run = "a"\n[search]\nintervals = [[1, 5]]\n[search.train]\nsteps = 7\n')
     (tmp_path / "deep/b.toml").write_text('base = "../a.toml"\n[search]\nintervals = [[1, 2]]\n')
@@ -258,7 +258,7 @@ def test_a_recipe_is_put_over_its_base(tmp_path: Path) -> None:
         ('base = "c.toml"', "unknown setting 'train.stpes'; did you mean 'train.steps'?"),
     ],
 )
-def test_a_base_that_is_none(tmp_path: Path, text: str, message: str) -> None:
+def test_mistakes_in_a_base(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "a.toml").write_text(text)
     (tmp_path / "b.toml").write_text('base = "a.toml"')
     (tmp_path / "c.toml").write_text("[train]\nstpes = 1")

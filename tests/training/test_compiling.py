@@ -1,4 +1,4 @@
-"""Compiling is most of what a GPU waits for at first: layers that are alike share it."""
+"""Layers of the same kind share one compiled program, which saves most of the time of the first update."""
 
 from collections.abc import Callable, Iterator
 
@@ -20,18 +20,18 @@ Graphs = list[GraphModule]
 
 
 @pytest.fixture
-def afresh() -> Iterator[None]:
+def fresh_compiler() -> Iterator[None]:
     torch.compiler.reset()
     yield
     torch.compiler.reset()
 
 
-@pytest.mark.usefixtures("afresh")
-@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")  # it is the compiler that looks
-def test_layers_of_a_kind_are_compiled_once(
+@pytest.mark.usefixtures("fresh_compiler")
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")  # the compiler reads it
+def test_alike_layers_are_compiled_once(
     tiny: Model, translator: Callable[..., Translator], random_split: Callable[..., Split]
 ) -> None:
-    """Once to train and once to search, in whatever order."""
+    """Once for training and once for search, in any order."""
     model, made = translator(tiny), Graphs()
 
     def compiler(graph: GraphModule, _: list[torch.Tensor]) -> Callable[..., object]:
@@ -48,14 +48,14 @@ def test_layers_of_a_kind_are_compiled_once(
         decode_batch(model.train(), batch, batch.source_lengths)
         return len(made)
 
-    def look() -> int:
+    def search_reads() -> int:
         search(model.eval(), batch, Search(intervals=((1, 5),), target="belief"), 1)
         return len(made)
 
-    assert [train(), look(), train(), look()] == [2, 4, 4, 4]
+    assert [train(), search_reads(), train(), search_reads()] == [2, 4, 4, 4]
 
 
-def test_compilers_wait_for_a_gpu_to_train_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compile_workers_start_only_for_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
     monkeypatch.setattr(AsyncCompile, "use_process_pool", lambda: calls.append("woken"))
     start_compile_workers(torch.device("cpu"))

@@ -52,8 +52,8 @@ def test_translations_are_stored_until_the_weights_change(
         return first
 
     monkeypatch.setattr("whilst.training.distil.translate_side", fake)
-    kept = cached_translations(trained, toy_dataset, tmp_path, SETTINGS, ("valid",))["valid"]
-    assert np.array_equal(kept.tokens, first.tokens)
+    again = cached_translations(trained, toy_dataset, tmp_path, SETTINGS, ("valid",))["valid"]
+    assert np.array_equal(again.tokens, first.tokens)
     assert calls == []
     weights = Path(shutil.copytree(teacher.run, tmp_path / "other")) / "model.safetensors"
     save_tensors(weights, dict(trained.model.state_dict()), {"other": "about"})
@@ -90,10 +90,10 @@ def test_a_pupil_learns_from_references_and_translations(teacher: Recipe, toy_da
 
 
 def test_stored_translations_replace_the_teacher(teacher: Recipe, toy_dataset: Dataset, tmp_path: Path) -> None:
-    asked = with_teacher(toy_dataset, Path(teacher.run), teacher.evaluate, CPU).split("train")
+    first = with_teacher(toy_dataset, Path(teacher.run), teacher.evaluate, CPU).split("train")
     shutil.copytree(Path(teacher.run) / FOLDER, tmp_path / FOLDER)
     again = with_teacher(toy_dataset, tmp_path, teacher.evaluate, CPU).split("train")
-    assert np.array_equal(again.target.tokens, asked.target.tokens)
+    assert np.array_equal(again.target.tokens, first.target.tokens)
     made = tmp_path / FOLDER / "made.json"
     write_json(made, read_json(made) | {"of": "another text"})
     with pytest.raises(UserError, match=r"no recipe\.json"):

@@ -1,4 +1,4 @@
-"""What must not be lost, mixed up or measured by mistake: run folders that others depend on."""
+"""Run folders that other runs depend on are not replaced, mixed up or measured by mistake."""
 
 import dataclasses
 from pathlib import Path
@@ -42,12 +42,12 @@ def test_an_agent_alone_does_not_replace_a_translator(whole: Recipe) -> None:
         train(only(whole, "agent", start=f"{run}/search"), CPU)
     assert sha256(run / "model.safetensors") == before
     again = elsewhere(only(whole, "agent", start=f"{run}/search"), "agent alone")
-    for _ in range(2):  # the copy that it brought itself is in nobody's way
+    for _ in range(2):  # the second call finds the copy of the translator
         train(again, CPU)
     assert sha256(Path(again.run) / "model.safetensors") == sha256(run / "search" / "model.safetensors")
 
 
-def test_evaluating_alone_takes_the_recipes_settings(whole: Recipe) -> None:
+def test_evaluation_alone_uses_the_recipes_settings(whole: Recipe) -> None:
     evaluate = dataclasses.replace(whole.evaluate, split="valid", max_extra=1, policies=("wait-1",))
     train(only(whole, "evaluate", evaluate=evaluate), CPU)
     record = read_record(Path(whole.run) / "evaluations" / "valid.wait-1.json")
@@ -67,27 +67,27 @@ def test_an_agent_belongs_to_the_weights_that_it_was_trained_for(whole: Recipe) 
         load_run(tuned, CPU)
     (tuned / "model.safetensors").write_bytes(before)
     train(changed(only(other, "translate", "search"), seed=5), CPU, restart=True)
-    assert load_run(tuned, CPU).agent is None, "who begins anew has none"
+    assert load_run(tuned, CPU).agent is None, "a restarted run has none"
     train(other, CPU, restart=True)
     assert load_run(tuned, CPU).agent is not None
 
 
-def test_nothing_left_to_do_changes_no_weights(
+def test_a_finished_run_keeps_its_weights(
     toy_data: Data, toy_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever began with them compares the file."""
+    """Later runs compare the checksum of the file."""
     assert toy_folder == Path(toy_data.dataset)
     recipe = changed(short_recipe(toy_data, tmp_path), average=2, steps=4)
     run = train(recipe, CPU)
-    assert about(run)["best"] == about(run, "model")["validation"], "the state knows of the average"
+    assert about(run)["best"] == about(run, "model")["validation"], "the state contains the average"
     before = sha256(run / "model.safetensors")
     monkeypatch.setattr(Loop, "consider", lambda *_: pytest.fail("validated again"))
     train(recipe, CPU)
     assert sha256(run / "model.safetensors") == before
 
 
-def test_weights_wait_until_nobody_needs_them(toy_data: Data, toy_folder: Path, tmp_path: Path) -> None:
-    """Killed after a validation, a run goes on from a state that still speaks of the weights before."""
+def test_weights_are_deleted_after_the_next_checkpoint(toy_data: Data, toy_folder: Path, tmp_path: Path) -> None:
+    """A run killed after a validation resumes from a state that still needs the older weights."""
     assert toy_folder == Path(toy_data.dataset)
     recipe = changed(short_recipe(toy_data, tmp_path), average=1, save_every=100)
     loop = Loop(recipe, make_task(recipe, Dataset.open(toy_folder), CPU))
@@ -99,8 +99,8 @@ def test_weights_wait_until_nobody_needs_them(toy_data: Data, toy_folder: Path, 
     assert [path.name for path in tmp_path.glob("weights-*")] == ["weights-4.safetensors"]
 
 
-def test_units_and_sizes_of_a_start_are_those_of_the_text(whole: Recipe, toy_data: Data, tmp_path: Path) -> None:
-    """Else numbers would stand for other words, without anybody noticing."""
+def test_a_start_must_have_the_units_of_the_text(whole: Recipe, toy_data: Data, tmp_path: Path) -> None:
+    """Otherwise ids would mean other words."""
     data = dataclasses.replace(toy_data, minimum_frequency=100, dataset=str(tmp_path / "dataset"))
     other = Dataset.open(prepare(data))
     run = Path(whole.run)
@@ -127,7 +127,7 @@ def test_units_and_sizes_of_a_start_are_those_of_the_text(whole: Recipe, toy_dat
         ({"split": "train"}, "choose valid or test"),
     ],
 )
-def test_what_cannot_be_evaluated_is_said_before_training(
+def test_policies_are_checked_before_training(
     toy_data: Data, toy_folder: Path, tmp_path: Path, settings: dict[str, Any], message: str
 ) -> None:
     assert toy_folder == Path(toy_data.dataset)
@@ -137,19 +137,19 @@ def test_what_cannot_be_evaluated_is_said_before_training(
     assert not (tmp_path / "run").exists()
 
 
-def test_paths_that_are_written_in_two_ways_are_one_folder(toy_data: Data) -> None:
+def test_two_spellings_of_a_path_are_one_folder(toy_data: Data) -> None:
     one = dataclasses.replace(short_recipe(toy_data, Path("runs/one")), run="runs/one/")
     two = dataclasses.replace(short_recipe(toy_data, Path("runs/two")), start="runs/one")
     assert in_order([two, one]) == [one, two]
 
 
-def test_anything_is_better_than_no_number() -> None:
+def test_any_loss_is_better_than_nan() -> None:
     broken = Validation(float("nan"))
     assert Validation(3.0).better(broken, "loss")
     assert not broken.better(Validation(3.0), "loss")
 
 
-def test_damaged_units_are_a_line_not_a_traceback(tmp_path: Path) -> None:
+def test_damaged_units_are_a_user_error(tmp_path: Path) -> None:
     TokenSequences.from_lists([[5, 2], [2]]).save(tmp_path, "train.source")
     assert np.array_equal(TokenSequences.open(tmp_path, "train.source").tokens, [5, 2, 2])
     assert len(list(tmp_path.iterdir())) == 2
@@ -161,7 +161,7 @@ def test_damaged_units_are_a_line_not_a_traceback(tmp_path: Path) -> None:
         Dataset.open(tmp_path)
 
 
-def test_later_stages_have_no_other_settings_here(whole: Recipe) -> None:
-    """What the tests above rely on."""
+def test_the_shared_run_has_short_later_stages(whole: Recipe) -> None:
+    """The tests above rely on it."""
     assert whole.search.train == whole.agent.train == LAST
     assert read_json(Path(whole.run) / "times.json").keys() == {"translate", "search", "agent", "evaluate"}

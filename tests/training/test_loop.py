@@ -1,4 +1,4 @@
-"""An update: recorded or not, it does the same to the weights."""
+"""An update changes the weights in the same way whether it is captured or not."""
 
 from pathlib import Path
 
@@ -12,10 +12,10 @@ from whilst.training import loop as loops
 from whilst.training.stages import make_task
 
 
-def test_a_recorded_update_is_an_update(
+def test_a_captured_update_equals_a_plain_one(
     toy_data: Data, toy_dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Bit by bit: dropout is the same, and gradients are summed over two micro-batches."""
+    """Bit by bit, with dropout and two micro-batches."""
     recipe = changed(short_recipe(toy_data, tmp_path), accumulate=2)
     monkeypatch.setattr(loops, "CapturedGraph", Replayed)
     weights = []

@@ -82,7 +82,7 @@ def first_reads(objective: Objective, batch: Batch, times: int) -> Tensor:
 
 
 @pytest.mark.parametrize("layout", [0, 1], ids=["padded", "packed"])
-def test_multi_path_draws_every_k_of_every_sentence_alike(split: Split, layout: int) -> None:
+def test_multi_path_draws_k_uniformly_for_each_sentence(split: Split, layout: int) -> None:
     batch = both_layouts(split, list(range(8)))[layout]
     k = first_reads(Objective("multi-path", draw="sentence"), batch, 2000)
     for sentence in range(8):
@@ -96,7 +96,7 @@ def test_multi_path_draws_every_k_of_every_sentence_alike(split: Split, layout: 
 
 
 @pytest.mark.parametrize("layout", [0, 1], ids=["padded", "packed"])
-def test_multi_path_of_the_paper_draws_one_k_up_to_the_longest(split: Split, layout: int) -> None:
+def test_multi_path_of_the_paper_draws_one_k_for_a_batch(split: Split, layout: int) -> None:
     batch = both_layouts(split, list(range(8)))[layout]
     lengths = torch.tensor([len(split.source[i]) for i in range(8)])
     longest = int(lengths.max())

@@ -1,4 +1,4 @@
-"""What people do by mistake with runs and datasets: told in one line, and nothing is lost or mixed up."""
+"""Mistakes with runs and datasets are reported in one line, and nothing is lost or mixed up."""
 
 import dataclasses
 import shutil
@@ -42,8 +42,8 @@ def whole(toy_data: Data, toy_folder: Path, tmp_path_factory: pytest.TempPathFac
 
 
 @pytest.fixture(scope="module")
-def turned(toy_data: Data, tmp_path_factory: pytest.TempPathFactory) -> Data:
-    """The same text the other way round."""
+def reversed_data(toy_data: Data, tmp_path_factory: pytest.TempPathFactory) -> Data:
+    """The same text in the other direction."""
     folder = tmp_path_factory.mktemp("turned")
     there = Path(prepare(dataclasses.replace(toy_data, dataset=str(folder / "there"))))
     valid, test = ((f"{split}.target.txt", f"{split}.source.txt") for split in ("valid", "test"))
@@ -55,7 +55,7 @@ def turned(toy_data: Data, tmp_path_factory: pytest.TempPathFactory) -> Data:
 
 @pytest.fixture(scope="module")
 def offline(toy_data: Data, toy_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Recipe:
-    """A run whose encoder looks both ways."""
+    """A run with a bidirectional encoder."""
     assert toy_folder == Path(toy_data.dataset)
     recipe = short_recipe(toy_data, tmp_path_factory.mktemp("offline") / "run")
     model = dataclasses.replace(recipe.model, encoder="bidirectional")
@@ -71,7 +71,7 @@ def copy(recipe: Recipe, name: str) -> Recipe:
 
 
 @pytest.mark.parametrize("name", ["last.safetensors", "recipe.json", "model.safetensors"])
-def test_a_finished_run_that_lost_a_file_is_neither_replaced_nor_whole(whole: Recipe, name: str) -> None:
+def test_a_finished_run_that_lost_a_file_is_refused(whole: Recipe, name: str) -> None:
     recipe = copy(whole, f"without {name}")
     run = Path(recipe.run)
     (run / name).unlink()
@@ -81,7 +81,7 @@ def test_a_finished_run_that_lost_a_file_is_neither_replaced_nor_whole(whole: Re
     assert {path.name: sha256(path) for path in run.glob("*.safetensors")} == before
 
 
-def test_a_run_does_not_settle_among_other_files(whole: Recipe) -> None:
+def test_a_folder_with_other_files_is_refused(whole: Recipe) -> None:
     recipe = elsewhere(whole, "letters")
     (folder := Path(recipe.run)).mkdir()
     (folder / "to my aunt.txt").write_text("Dear aunt,")
@@ -91,7 +91,7 @@ def test_a_run_does_not_settle_among_other_files(whole: Recipe) -> None:
     assert [path.name for path in folder.iterdir()] == ["to my aunt.txt"]
 
 
-def test_a_run_does_not_begin_with_itself(whole: Recipe) -> None:
+def test_a_run_cannot_start_from_itself(whole: Recipe) -> None:
     with pytest.raises(UserError, match=r"^start: .* is the run itself"):
         train(dataclasses.replace(whole, start=whole.run), CPU)
     with pytest.raises(UserError, match=r"^start: "):
@@ -107,7 +107,9 @@ def first_lines(dataset: str, folder: Path, count: int) -> list[str]:
     return [f"data.dataset={folder}"]
 
 
-def test_evaluations_of_an_export_stay_apart_too(whole: Recipe, turned: Data, tmp_path: Path) -> None:
+def test_evaluations_of_an_export_are_not_overwritten_by_others(
+    whole: Recipe, reversed_data: Data, tmp_path: Path
+) -> None:
     export(Path(whole.run), out := tmp_path / "engine")
     two, three = (first_lines(whole.data.dataset, tmp_path / f"{count}", count) for count in (2, 3))
     (record,) = evaluate_exported(out, ["wait-1", "wait-1"], "fp32", None, False, two, "cpu")
@@ -116,7 +118,7 @@ def test_evaluations_of_an_export_stay_apart_too(whole: Recipe, turned: Data, tm
     with pytest.raises(UserError, match=f"^{path}: is an evaluation of another text"):
         evaluate_exported(out, ["wait-1"], "fp32", None, False, three, "cpu")
     with pytest.raises(UserError, match=f"^data.dataset: .* is tgt to src, but {out} translates src to tgt$"):
-        evaluate_exported(out, ["wait-1"], "fp32", None, False, [f"data.dataset={turned.dataset}"], "cpu")
+        evaluate_exported(out, ["wait-1"], "fp32", None, False, [f"data.dataset={reversed_data.dataset}"], "cpu")
     with pytest.raises(UserError, match="was trained with it"):
         evaluate_exported(out, ["wait-1"], "fp32", None, False, ["search.slope=one"], "cpu")
     assert sha256(path) == before
@@ -126,10 +128,12 @@ def test_evaluations_of_an_export_stay_apart_too(whole: Recipe, turned: Data, tm
     assert sha256(path) == before
 
 
-def test_evaluations_of_other_texts_stay_apart(whole: Recipe, turned: Data, tmp_path: Path) -> None:
+def test_evaluations_are_not_overwritten_by_those_of_other_texts(
+    whole: Recipe, reversed_data: Data, tmp_path: Path
+) -> None:
     run = Path(whole.run)
     with pytest.raises(UserError, match=f"^data.dataset: .* is tgt to src, but {run} translates src to tgt$"):
-        evaluate_run(run, ["wait-1"], None, False, [f"data.dataset={turned.dataset}"], "cpu")
+        evaluate_run(run, ["wait-1"], None, False, [f"data.dataset={reversed_data.dataset}"], "cpu")
     other = first_lines(whole.data.dataset, tmp_path / "other", 3)
     record = run / "evaluations" / "test.wait-1.json"
     before = sha256(record)
@@ -143,7 +147,7 @@ def test_evaluations_of_other_texts_stay_apart(whole: Recipe, turned: Data, tmp_
         evaluate_run(run, ["wait-1"], tmp_path / "out", False, other, "cpu")
 
 
-def test_records_know_what_they_were_trained_on_and_began_with(whole: Recipe) -> None:
+def test_records_contain_the_dataset_and_the_start(whole: Recipe) -> None:
     checksum = Dataset.open(Path(whole.data.dataset)).checksum
     record = read_record(Path(whole.run) / "evaluations" / "test.wait-1.json")
     assert record.origin == {"dataset_sha256": checksum}
@@ -162,7 +166,7 @@ def test_seeds_of_other_text_or_another_start_are_not_pooled(origin: dict[str, s
     assert len(over_seeds([one, dataclasses.replace(other, origin=origin)])) == 2
 
 
-def test_a_seed_is_that_of_all_stages_that_name_none(tmp_path: Path) -> None:
+def test_the_seed_of_train_is_the_default_of_later_stages(tmp_path: Path) -> None:
     (tmp_path / "one.toml").write_text("[train]\nseed = 4\n[agent.train]\nseed = 7\n")
     recipe = load_recipe(tmp_path / "one.toml", [])
     assert [part.train.seed for part in (recipe, recipe.search, recipe.agent)] == [4, 4, 7]
@@ -170,7 +174,7 @@ def test_a_seed_is_that_of_all_stages_that_name_none(tmp_path: Path) -> None:
     assert [part.train.seed for part in (recipe, recipe.search, recipe.agent)] == [5, 1, 7]
 
 
-def test_what_needs_the_whole_source_is_not_asked_about_a_part(offline: Recipe, tmp_path: Path) -> None:
+def test_bidirectional_encoders_are_refused_where_prefixes_matter(offline: Recipe, tmp_path: Path) -> None:
     trained = load_run(Path(offline.run), CPU)
     with pytest.raises(UserError, match="its encoder is bidirectional, so it needs the whole source"):
         explain(trained, "kan musak", None, 1)
@@ -187,20 +191,20 @@ def test_what_needs_the_whole_source_is_not_asked_about_a_part(offline: Recipe, 
         sufficiency([Path(offline.run)], files, ["full"], False, False, tmp_path, [], "cpu")
 
 
-def test_policies_that_a_model_cannot_have_are_told_before_training(whole: Recipe) -> None:
+def test_impossible_policies_are_refused_before_training(whole: Recipe) -> None:
     asked = dataclasses.replace(whole, evaluate=Evaluate(policies=("mma",)))
     with pytest.raises(UserError, match="monotone"):
         check_evaluation(asked, Dataset.open(Path(whole.data.dataset)), CPU)
 
 
-def test_runs_of_other_languages_do_not_compare(whole: Recipe, turned: Data, tmp_path: Path) -> None:
-    other = dataclasses.replace(short_recipe(turned, tmp_path / "turned"), stages=("translate",))
+def test_runs_of_other_languages_do_not_compare(whole: Recipe, reversed_data: Data, tmp_path: Path) -> None:
+    other = dataclasses.replace(short_recipe(reversed_data, tmp_path / "turned"), stages=("translate",))
     train(other, CPU)
     with pytest.raises(UserError, match=r"^these runs do not compare: .* translates src to tgt, .* tgt to src$"):
         run_policies([Path(whole.run), Path(other.run)], ["wait-1"], [], "cpu")
 
 
-def test_translating_finds_the_agent_and_an_agent_is_no_translator(
+def test_translating_finds_the_agent_of_a_run(
     whole: Recipe, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "text").write_text("kan musak\n")
@@ -228,7 +232,7 @@ def test_weights_that_cannot_be_written_are_one_line(tmp_path: Path, monkeypatch
         save_tensors(tmp_path / "model.safetensors", {}, {})
 
 
-def test_scoring_names_the_sentence_and_the_kind_of_file(whole: Recipe) -> None:
+def test_mistakes_in_scoring_name_the_sentence_or_file(whole: Recipe) -> None:
     trace = Path(whole.run) / "evaluations" / "test.wait-1.jsonl.xz"
     sentences = read_trace(trace)
     with pytest.raises(UserError, match=r"by index: sentence 1 \(from 0\) is missing$"):

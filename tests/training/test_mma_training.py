@@ -27,7 +27,7 @@ def recipe(toy_data: Data, toy_folder: Path, tmp_path: Path) -> Recipe:
     return replace(short, model=replace(short.model, cross="monotone"), objective=Objective(name="mma"))
 
 
-def test_heads_attend_as_they_did_before(tiny: Model, model: Translator, split: Split) -> None:
+def test_converted_heads_attend_as_before(tiny: Model, model: Translator, split: Split) -> None:
     """Of heads that read everything before they stop, nothing else is left: the old model."""
     made = make_model(replace(tiny, cross="monotone"), seed=5)
     made.load_state_dict(weights_from_soft_attention(made, dict(model.state_dict())))
@@ -39,12 +39,12 @@ def test_heads_attend_as_they_did_before(tiny: Model, model: Translator, split: 
     torch.testing.assert_close(found, wanted)
 
 
-def test_weights_of_monotone_heads_stay_as_they_are(monotone: Translator) -> None:
+def test_weights_of_monotonic_heads_are_not_converted(monotone: Translator) -> None:
     weights = dict(monotone.state_dict())
     assert_same(weights_from_soft_attention(make_model(monotone.settings, seed=5), weights), weights)
 
 
-def test_a_run_may_start_from_a_translator_without_such_heads(recipe: Recipe, toy_data: Data) -> None:
+def test_monotonic_heads_can_start_from_soft_attention(recipe: Recipe, toy_data: Data) -> None:
     before = train(elsewhere(short_recipe(toy_data, Path(recipe.run)), "before"), CPU)
     after = train(changed(replace(recipe, start=str(before)), lr=1e-9, warmup=0, ema=0.0), CPU)
     given, found = tensors(before, "model"), tensors(after, "model")
@@ -56,14 +56,14 @@ def test_a_run_may_start_from_a_translator_without_such_heads(recipe: Recipe, to
     torch.testing.assert_close(found["source_embedding.weight"], given["source_embedding.weight"])
 
 
-def test_what_does_not_fit_is_refused(recipe: Recipe, toy_data: Data, toy_dataset: Dataset) -> None:
+def test_a_start_of_another_size_is_refused(recipe: Recipe, toy_data: Data, toy_dataset: Dataset) -> None:
     other = short_recipe(toy_data, Path(recipe.run))
     before = train(elsewhere(replace(other, model=replace(other.model, width=16)), "before"), CPU)
     with pytest.raises(UserError, match="weights of another model"):
         make_task(replace(recipe, start=str(before)), toy_dataset, CPU)
 
 
-def test_the_weight_of_latency_rises(recipe: Recipe, toy_dataset: Dataset) -> None:
+def test_the_weight_of_latency_rises_with_the_steps(recipe: Recipe, toy_dataset: Dataset) -> None:
     def losses(objective: Objective) -> list[float]:
         task = make_task(replace(recipe, objective=objective), toy_dataset, CPU)
         assert isinstance(task, TranslatorTask)

@@ -1,4 +1,4 @@
-"""Killed at any moment, a run goes on where it was and ends with the same bits as one that was never stopped."""
+"""A run that was killed at any moment resumes and ends with the same bits as one that was never stopped."""
 
 import dataclasses
 import random
@@ -35,14 +35,14 @@ from whilst.training.validate import Validation, validate
 
 @pytest.fixture
 def recipe(toy_data: Data, toy_folder: Path, tmp_path: Path) -> Recipe:
-    """Dropout, drawn reads, several micro-batches, averages of both kinds: whatever could go out of step."""
+    """Dropout, random reads, several micro-batches and both kinds of averages."""
     assert toy_folder == Path(toy_data.dataset)
     short = changed(short_recipe(toy_data, tmp_path / "run"), accumulate=2, average=2, log_every=1)
     return dataclasses.replace(short, model=dataclasses.replace(short.model, dropout=0.3))
 
 
 def assert_same_run(left: Path, right: Path) -> None:
-    """All that a run leaves, but for the time it took and where it lies."""
+    """Compare all files of two runs, without times and paths."""
     names = {path.name for path in left.iterdir()}
     assert names == {path.name for path in right.iterdir()}
     weights = sorted(name.removesuffix(".safetensors") for name in names if name.endswith(".safetensors"))
@@ -54,7 +54,7 @@ def assert_same_run(left: Path, right: Path) -> None:
 
 
 def test_interrupted_at_several_places(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ctrl-C while it validates: it finishes the step, saves, says so; the same call goes on."""
+    """Ctrl-C during validation: the step is finished and saved, and the same call resumes."""
     recipe = changed(recipe, validate_every=3, save_every=100)
     whole = train(recipe, CPU)
     recipe = elsewhere(recipe, "stopped")
@@ -73,7 +73,7 @@ def test_interrupted_at_several_places(recipe: Recipe, monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("moment", ["loop.Loop.finish", "run_state.RunState.mean_weights"])
 def test_cut_off_after_the_last_step(recipe: Recipe, monkeypatch: pytest.MonkeyPatch, moment: str) -> None:
-    """All is trained, but the average of checkpoints and the summary are still to come."""
+    """Before the average of checkpoints and the summary."""
     whole = train(recipe, CPU)
     recipe = elsewhere(recipe, "stopped")
 
@@ -88,20 +88,20 @@ def test_cut_off_after_the_last_step(recipe: Recipe, monkeypatch: pytest.MonkeyP
 
 
 def test_a_second_control_c_stops_at_once(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
-    def impatient(model: Translator, recipe: Recipe, dataset: Dataset) -> Validation:  # noqa: ARG001
+    def interrupting_twice(model: Translator, recipe: Recipe, dataset: Dataset) -> Validation:  # noqa: ARG001
         signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGINT)
         raise AssertionError("not reached")
 
     before = signal.getsignal(signal.SIGINT)
-    monkeypatch.setattr("whilst.training.tasks.validate", impatient)
+    monkeypatch.setattr("whilst.training.tasks.validate", interrupting_twice)
     with pytest.raises(KeyboardInterrupt):
         train(recipe, CPU)
     assert signal.getsignal(signal.SIGINT) is before
 
 
 @pytest.mark.slow
-def test_control_c_saves_and_the_same_command_goes_on(recipe: Recipe, tmp_path: Path) -> None:
+def test_control_c_saves_and_the_same_command_continues(recipe: Recipe, tmp_path: Path) -> None:
     recipe = changed(recipe, steps=100_000, validate_every=100_000, save_every=100_000)
     path, run = write_toml(recipe, tmp_path / "recipe.toml"), Path(recipe.run)
     with subprocess.Popen(
@@ -122,11 +122,11 @@ def test_control_c_saves_and_the_same_command_goes_on(recipe: Recipe, tmp_path: 
     assert about(run)["step"] == step + 2
 
 
-# The program as it is, but for a kill in the middle of the first checkpoint from a given step on.
+# The program, killed in the middle of the first checkpoint from a given step on.
 CUT_OFF = """
 import json, os, runpy, signal, sys
 from pathlib import Path
-from whilst import checkpoint
+from whilst.model import checkpoint
 
 def save_half(tensors, path, about):
     whole(tensors, path, about)
@@ -149,7 +149,7 @@ def test_killed_at_any_moment_it_ends_with_the_same_bits(recipe: Recipe, tmp_pat
     arguments = ("train", path, "--device", "cpu")
     moments = random.Random(1)
 
-    # At some moment of its work, three times.
+    # At random moments, three times.
     reached = 0
     for _ in range(3):
         target = reached + moments.randint(1, 8)
@@ -162,7 +162,7 @@ def test_killed_at_any_moment_it_ends_with_the_same_bits(recipe: Recipe, tmp_pat
         reached = about(run)["step"] if (run / "last.safetensors").is_file() else 0
         assert reached < 40
 
-    # In the middle of a checkpoint: the half is beside the whole one, which is still there.
+    # In the middle of a checkpoint: half of it lies beside the previous one.
     step = reached + 3
     cut = [sys.executable, "-c", CUT_OFF, str(step), *map(str, arguments)]
     done = subprocess.run(cut, capture_output=True, text=True, env=ENVIRONMENT, timeout=100)
@@ -170,7 +170,7 @@ def test_killed_at_any_moment_it_ends_with_the_same_bits(recipe: Recipe, tmp_pat
     assert len(list(run.glob(".last.safetensors.*.tmp"))) == 1
     assert reached < about(run)["step"] < step + 2
 
-    (run / ".tmpAb12cD").touch()  # what safetensors leaves when it is killed: seldom, so that it is put there
+    (run / ".tmpAb12cD").touch()  # safetensors leaves such a file when it is killed
     done = call(*arguments)
     assert done.returncode == 0, done.stderr
     assert "continuing from step" in done.stderr

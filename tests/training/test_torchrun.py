@@ -1,4 +1,4 @@
-"""Two processes under torchrun train as one does with the same micro-batches, and either goes on for the other."""
+"""Two processes under torchrun train as one does with the same micro-batches, and one can resume for two."""
 
 import dataclasses
 import os
@@ -59,13 +59,13 @@ def test_two_processes_do_what_one_does(toy_data: Data, toy_folder: Path, tmp_pa
     two = Path(recipe.run)
     assert about(two)["step"] == 8
     said = done.stderr.splitlines()
-    # Each thing is said, and therefore done, by one process only.
+    # Each message is printed by one process only.
     assert [line.split("loss")[0].split() for line in said if "  loss " in line] == [["step", "4"], ["step", "8"]]
     rows = history(two)
     assert [row["step"] for row in rows if "train/loss" in row] == list(range(1, 9))
     assert [row["step"] for row in rows if "valid/loss" in row] == [4, 8]
 
-    # One process goes on where two stopped.
+    # One process resumes where two stopped.
     assert train(recipe, CPU) == two
     for mine, theirs in zip(history(one), history(two), strict=True):
         assert mine.pop("valid/bleu", None) is theirs.pop("valid/bleu", None) is None
@@ -77,7 +77,7 @@ def test_two_processes_do_what_one_does(toy_data: Data, toy_folder: Path, tmp_pa
 
 @pytest.mark.slow
 def test_several_recipes_and_a_teacher(toy_data: Data, toy_folder: Path, tmp_path: Path) -> None:
-    """The first process translates for the pupils and evaluates, whilst the other waits."""
+    """The first process translates for pupils and evaluates while the other waits."""
     assert toy_folder == Path(toy_data.dataset)
     evaluate = Evaluate(policies=("wait-1",), max_ratio=0.2, max_extra=2)
     recipe = dataclasses.replace(short_recipe(toy_data, tmp_path / "one"), evaluate=evaluate)
@@ -95,15 +95,15 @@ def test_several_recipes_and_a_teacher(toy_data: Data, toy_folder: Path, tmp_pat
 
 
 @pytest.mark.slow
-def test_both_stop_where_one_is_asked_to(toy_data: Data, toy_folder: Path, tmp_path: Path) -> None:
-    """Else one would wait for ever for the other's gradients."""
+def test_all_processes_stop_at_the_same_step(toy_data: Data, toy_folder: Path, tmp_path: Path) -> None:
+    """Otherwise one would wait for the gradients of the other."""
     assert toy_folder == Path(toy_data.dataset)
     recipe = changed(short_recipe(toy_data, tmp_path / "one"), steps=10_000, accumulate=2, validate_every=10_000)
     launcher = subprocess.Popen(launch(recipe), stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
     run = Path(recipe.run)
     wait_for(lambda: (run / "last.safetensors").is_file(), launcher)
     children = Path(f"/proc/{launcher.pid}/task/{launcher.pid}/children").read_text().split()
-    os.kill(int(children[-1]), signal.SIGINT)  # the others hear nothing
+    os.kill(int(children[-1]), signal.SIGINT)  # only one process gets the signal
     _, said = launcher.communicate(timeout=100)
     steps = re.findall(r"stopped after step (\d+)", said)
     assert len(steps) == 2, said

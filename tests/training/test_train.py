@@ -1,4 +1,4 @@
-"""Training: it learns, keeps the best, stops when nothing gets better; what may change in a run and what not."""
+"""Training: learning, the best checkpoint, patience, and which settings may change in a run."""
 
 import dataclasses
 import json
@@ -40,18 +40,18 @@ def best_step(run: Path) -> int:
 
 @pytest.fixture
 def script(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Translator]]:
-    """`script((loss, bleu), …)` makes up what validations find; returns the models that they are asked about."""
+    """`script((loss, bleu), …)` makes up what validations find; returns the models that were validated."""
 
     def use(*figures: tuple[float, float | None]) -> list[Translator]:
         found: Iterator[tuple[float, float | None]] = iter(figures)
-        asked: list[Translator] = []
+        validated: list[Translator] = []
 
         def invented(model: Translator, recipe: Recipe, dataset: Dataset) -> Validation:  # noqa: ARG001
-            asked.append(model)
+            validated.append(model)
             return Validation(*next(found))
 
         monkeypatch.setattr("whilst.training.tasks.validate", invented)
-        return asked
+        return validated
 
     return use
 
@@ -59,7 +59,7 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Translator]]:
 # Learning.
 
 
-def test_it_learns_and_leaves_a_model_that_translates(
+def test_training_learns_and_leaves_a_loadable_model(
     recipe: Recipe, toy_dataset: Dataset, capsys: pytest.CaptureFixture[str]
 ) -> None:
     recipe = changed(recipe, steps=160, validate_every=80, save_every=500, log_every=20, lr=0.02, tensorboard=True)
@@ -144,7 +144,7 @@ def test_an_update_is_the_mean_over_all_tokens(
         torch.testing.assert_close(parameter.grad, gradient)
 
 
-def test_what_is_validated_is_the_moving_average(recipe: Recipe) -> None:
+def test_the_moving_average_is_validated(recipe: Recipe) -> None:
     plain = train(changed(recipe, ema=0.0, steps=4), CPU)
     last = tensors(plain)
     for name, tensor in tensors(plain, "model").items():
@@ -155,7 +155,7 @@ def test_what_is_validated_is_the_moving_average(recipe: Recipe) -> None:
     name = "target_embedding.weight"
     assert torch.equal(tensors(averaged, "model")[name], last[f"averaged.{name}"])
     assert not torch.equal(last[f"model.{name}"], last[f"averaged.{name}"])
-    # The average watches: it changes nothing about what is trained.
+    # The average does not influence training.
     assert torch.equal(last[f"model.{name}"], tensors(plain)[f"model.{name}"])
 
 
@@ -203,20 +203,20 @@ def test_without_bleu_the_loss_decides(recipe: Recipe, toy_dataset: Dataset) -> 
     assert validate(load_run(run, CPU).model, recipe, toy_dataset).bleu is None
 
 
-def test_it_stops_when_nothing_gets_better(recipe: Recipe, script: Any) -> None:
+def test_patience_stops_training(recipe: Recipe, script: Any) -> None:
     recipe = changed(recipe, steps=100, patience=2)
-    asked = script((4.0, 5.0), (3.0, 6.0), (2.0, 5.0), (2.0, 5.5))
+    validated = script((4.0, 5.0), (3.0, 6.0), (2.0, 5.0), (2.0, 5.5))
     run = train(recipe, CPU)
-    assert len(asked) == 4
+    assert len(validated) == 4
     assert read_json(run / "summary.json")["steps"] == 8
     assert best_step(run) == 4
     before = tensors(run)
     train(recipe, CPU)  # would fail at a fifth validation
     assert_same(tensors(run), before)
     # More patience, and it goes on.
-    asked = script((1.0, 7.0), *[(1.0, 1.0)] * 3)
+    validated = script((1.0, 7.0), *[(1.0, 1.0)] * 3)
     train(changed(recipe, patience=3), CPU)
-    assert len(asked) == 4
+    assert len(validated) == 4
     assert read_json(run / "summary.json")["steps"] == 16
 
 
@@ -228,18 +228,18 @@ def test_the_average_of_checkpoints_is_tried(
     recipe: Recipe, script: Any, wins: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     figures = [(4.0, 5.0), (3.0, 6.0), (2.0, 7.0), (1.0, 8.0), (0.5, 9.0) if wins else (1.5, 7.5)]
-    asked = script(*figures)
+    validated = script(*figures)
     run = train(changed(recipe, average=3), CPU)
     # Only those that the average needs stay, and they stay: training may go on from here.
     waiting = sorted(path.name for path in run.glob("weights-*"))
     assert waiting == ["weights-4.safetensors", "weights-6.safetensors", "weights-8.safetensors"]
     parts = [tensors(run, name.removesuffix(".safetensors")) for name in waiting]
     mean = {name: torch.stack([part[name] for part in parts]).mean(0) for name in parts[0]}
-    for name, tensor in asked[-1].state_dict().items():
+    for name, tensor in validated[-1].state_dict().items():
         torch.testing.assert_close(tensor, mean[name])
     kept, last = tensors(run, "model"), tensors(run)
     for name, tensor in kept.items():
-        assert torch.equal(tensor, asked[-1].state_dict()[name] if wins else last[f"averaged.{name}"])
+        assert torch.equal(tensor, validated[-1].state_dict()[name] if wins else last[f"averaged.{name}"])
     said = capsys.readouterr().err.splitlines()
     place = said.index("average of 3 checkpoints:")
     assert ("best so far" in said[place + 1]) == wins
@@ -260,7 +260,7 @@ def test_no_average_leaves_no_files(recipe: Recipe) -> None:
     }
 
 
-# Going on, and beginning anew.
+# Resuming and restarting.
 
 
 def test_a_run_can_be_made_longer(recipe: Recipe) -> None:
@@ -302,7 +302,7 @@ def test_restart_begins_anew(recipe: Recipe) -> None:
     assert history(run) == history(fresh)
 
 
-def test_a_state_of_other_data_is_one_clear_line(recipe: Recipe, tmp_path: Path) -> None:
+def test_a_damaged_checkpoint_is_a_user_error(recipe: Recipe, tmp_path: Path) -> None:
     run = train(changed(recipe, steps=2), CPU)
     (run / "last.safetensors").write_bytes(b"damaged")
     with pytest.raises(UserError, match=r"last\.safetensors: cannot be read"):
@@ -312,7 +312,7 @@ def test_a_state_of_other_data_is_one_clear_line(recipe: Recipe, tmp_path: Path)
         train(missing, CPU)
 
 
-# Several processes (that they agree is the matter of test_torchrun.py).
+# Several processes (test_torchrun.py tests that they agree).
 
 
 def test_work_must_be_shared_evenly(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -324,15 +324,15 @@ def test_work_must_be_shared_evenly(recipe: Recipe, monkeypatch: pytest.MonkeyPa
 def test_only_the_first_process_validates_and_writes(
     recipe: Recipe, monkeypatch: pytest.MonkeyPatch, script: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The second of two processes, the first being played by stand-ins that add nothing."""
+    """The second of two processes; the first is simulated and adds nothing."""
     monkeypatch.setattr(Processes, "join", lambda device: Processes(1, 2))  # noqa: ARG005
     for name in ("sum_gradients", "leave"):
         monkeypatch.setattr(Processes, name, lambda *_: None)
     monkeypatch.setattr(Processes, "sum", lambda self, value: value)  # noqa: ARG005
     for name in ("broadcast", "any_rank"):
         monkeypatch.setattr(Processes, name, lambda self, value, device: value)  # noqa: ARG005
-    asked = script()
+    validated = script()
     run = train(changed(recipe, accumulate=2, average=2), CPU)
-    assert asked == []
+    assert validated == []
     assert not run.exists()
     assert capsys.readouterr().err == ""
