@@ -47,7 +47,9 @@ def play(tab: Tab, shot: Screenshot, address: str) -> None:
     tab.evaluate("document.activeElement.blur()")  # hide the caret
     tab.evaluate("document.querySelector('#play').click()")  # not with the mouse, which would hover
     count = "document.querySelectorAll('{}').length".format
-    tab.wait(f"{count('#past .row')} >= {shot.past} && {count('#written .word')} >= {shot.written}", timeout=100)
+    tab.wait(
+        f"{count('#finished .row')} >= {shot.past} && {count('#target-words .word')} >= {shot.written}", timeout=100
+    )
 
 
 def take(chrome: Browser, shot: Screenshot, address: str, folder: Path) -> None:

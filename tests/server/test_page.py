@@ -1,4 +1,4 @@
-"""The page without a browser: its modules run in node, its subtitles are compared with ours, its files are ours."""
+"""The page without a browser: its modules in node, its subtitles and lag compared with Python's, its files."""
 
 import json
 import re
@@ -21,12 +21,12 @@ from whilst.live.subtitles import SubtitleFile
 PAGE = Path(__file__).parents[2] / "whilst" / "server" / "page"
 TESTS = Path(__file__).parent / "page"
 FILES = sorted(PAGE.iterdir())
-LONGEST, WIDEST = 350, 116  # lines and columns, as everywhere
+MAX_LINES, MAX_COLUMNS = 350, 116
 NODE = shutil.which("node")
-needs_node = pytest.mark.skipif(NODE is None, reason="node is not installed: it runs the page's modules in tests")
+needs_node = pytest.mark.skipif(NODE is None, reason="node is not installed")
 
-# Answers a line of JSON, [function, arguments...], with a line of JSON.
-ANSWER = """
+# For each line of JSON, [function, arguments...], prints the result as JSON.
+CALLS = """
 import readline from "node:readline";
 import { lagging } from "./model.js";
 import { srt, vtt } from "./subtitles.js";
@@ -40,31 +40,31 @@ for await (const line of readline.createInterface({ input: process.stdin })) {
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The modules with their tests beside them, where node takes them for modules."""
+    """The modules and their tests in one folder, with the package.json that node needs."""
     folder = tmp_path_factory.mktemp("page")
     (folder / "package.json").write_text('{"type": "module"}')
-    (folder / "answer.js").write_text(ANSWER)
+    (folder / "calls.js").write_text(CALLS)
     for path in (*PAGE.glob("*.js"), *TESTS.glob("*.mjs")):
         shutil.copy(path, folder)
     return folder
 
 
 @pytest.fixture(scope="module")
-def ask(folder: Path) -> Iterator[Callable[..., Any]]:
+def call(folder: Path) -> Iterator[Callable[..., Any]]:
     assert NODE is not None
     pipe = subprocess.PIPE
-    with subprocess.Popen([NODE, "answer.js"], cwd=folder, stdin=pipe, stdout=pipe, encoding="utf-8") as node:
-        questions, answers = node.stdin, node.stdout
-        assert questions is not None
-        assert answers is not None
+    with subprocess.Popen([NODE, "calls.js"], cwd=folder, stdin=pipe, stdout=pipe, encoding="utf-8") as node:
+        calls, results = node.stdin, node.stdout
+        assert calls is not None
+        assert results is not None
 
-        def ask(*call: Any) -> Any:
-            questions.write(json.dumps(call) + "\n")
-            questions.flush()
-            return json.loads(answers.readline())
+        def call(*arguments: Any) -> Any:
+            calls.write(json.dumps(arguments) + "\n")
+            calls.flush()
+            return json.loads(results.readline())
 
-        yield ask
-        questions.close()
+        yield call
+        calls.close()
 
 
 @needs_node
@@ -88,8 +88,8 @@ def written(file: SubtitleFile, path: Path, entries: list[tuple[str, int]]) -> s
 @needs_node
 @example(words=[("just", 0), ("as", 3_000), ("long", 3_000), ("as", 1_000), ("may", 3_001), ("", 0), ("be", 0)])
 @given(words=spoken)
-def test_subtitles_are_those_of_the_command(
-    ask: Callable[..., Any], folder: Path, words: list[tuple[str, int]]
+def test_subtitles_equal_those_of_python(
+    call: Callable[..., Any], folder: Path, words: list[tuple[str, int]]
 ) -> None:
     now, entries = 0, []
     for word, pause in words:
@@ -98,23 +98,23 @@ def test_subtitles_are_those_of_the_command(
     timeline = [{"text": word, "at": at} if word else None for word, at in entries]
     for name in ("srt", "vtt"):
         path = folder / f"a.{name}"
-        assert ask(name, timeline) == written(SubtitleFile(path, name), path, entries)
+        assert call(name, timeline) == written(SubtitleFile(path, name), path, entries)
 
 
 @needs_node
 @given(length=st.integers(1, 20), reads=st.lists(st.integers(1, 20), min_size=1, max_size=30).map(sorted))
-def test_lag_is_that_of_the_metrics(ask: Callable[..., Any], length: int, reads: list[int]) -> None:
+def test_lag_equals_the_metric(call: Callable[..., Any], length: int, reads: list[int]) -> None:
     reads = [min(read, length) for read in reads]
-    assert ask("lagging", reads, length) == pytest.approx(average_lagging(reads, length, len(reads)))
+    assert call("lagging", reads, length) == pytest.approx(average_lagging(reads, length, len(reads)))
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
-def test_nothing_comes_from_elsewhere(path: Path) -> None:
-    """No other host, and nothing inline: the page's security policy forbids both."""
+def test_files_load_nothing_from_other_hosts(path: Path) -> None:
+    """Nor use inline scripts and styles: the content security policy forbids both."""
     text = path.read_text(encoding="utf-8")
-    assert len(text.splitlines()) <= LONGEST
-    assert max(map(len, text.splitlines())) <= WIDEST or path.suffix == ".svg"
-    hosts = set(re.findall(r"(?:https?:)?//([\w.-]+\.\w+)", text)) - {"www.w3.org"}  # a name, which nobody fetches
+    assert len(text.splitlines()) <= MAX_LINES
+    assert max(map(len, text.splitlines())) <= MAX_COLUMNS or path.suffix == ".svg"
+    hosts = set(re.findall(r"(?:https?:)?//([\w.-]+\.\w+)", text)) - {"www.w3.org"}  # a namespace
     assert not hosts
     if path.suffix == ".html":
         assert not re.search(r"<style|\sstyle=|\son\w+=|<script(?![^>]*\ssrc=)|javascript:", text)
@@ -122,12 +122,12 @@ def test_nothing_comes_from_elsewhere(path: Path) -> None:
         assert not re.search(r"\beval\(|new Function|innerHTML|setAttribute\(.style", text)
 
 
-def test_what_the_page_names_is_there() -> None:
+def test_all_files_are_used_and_exist() -> None:
     html = (PAGE / "index.html").read_text(encoding="utf-8")
     named = set(re.findall(r"(?:href|src)=\"static/([^\"]+)\"", html))
     for module in PAGE.glob("*.js"):
         named |= set(re.findall(r"from \"\./([^\"]+)\"", module.read_text(encoding="utf-8")))
-    assert named | {"index.html"} == {path.name for path in FILES}, "named but missing, or there but never used"
+    assert named | {"index.html"} == {path.name for path in FILES}, "missing or unused files"
 
 
 def test_the_toy_sample_is_in_the_toy_language() -> None:
@@ -138,7 +138,7 @@ def test_the_toy_sample_is_in_the_toy_language() -> None:
 
 
 def test_every_control_has_a_name() -> None:
-    """For who hears the page instead of seeing it; the browser's own tree is asked in test_page_browser."""
+    """For screen readers; test_page_browser checks the accessibility tree of the browser."""
     html = (PAGE / "index.html").read_text(encoding="utf-8")
     for attributes, text in re.findall(r"<button([^>]*)>(.*?)</button>", html, flags=re.DOTALL):
         assert "aria-label=" in attributes or re.sub(r"<.*?>", "", text).strip()

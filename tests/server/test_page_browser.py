@@ -21,14 +21,14 @@ pytestmark = pytest.mark.skipif(
 )
 
 OPEN = "document.body.dataset.state === 'open'"
-LIVE = "document.querySelector('#written').innerText.trim()"
-PAST = "[...document.querySelectorAll('#past .row')].map(row => row.querySelector('.target').innerText)"
+LIVE = "document.querySelector('#target-words').innerText.trim()"
+PAST = "[...document.querySelectorAll('#finished .row')].map(row => row.querySelector('.target').innerText)"
 NARROW = """
-    [...document.querySelectorAll('body :not(.unseen *)')]
+    [...document.querySelectorAll('body :not(.visually-hidden *)')]
         .filter(node => node.getBoundingClientRect().right > innerWidth + 0.5)
         .map(node => node.id || node.className || node.tagName)
 """
-SOURCES = "[...document.querySelectorAll('#past .row')].map(row => row.querySelector('.source').innerText)"
+SOURCES = "[...document.querySelectorAll('#finished .row')].map(row => row.querySelector('.source').innerText)"
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,7 @@ def lines(toy_dataset: Dataset) -> list[str]:
 def open_page(tab: Tab, server: LocalServer, path: str = "/") -> None:
     tab.open(server.address + path)
     tab.wait(OPEN)
-    tab.click("#live .source")
+    tab.click("#current .source")
 
 
 def detokenised(text: str) -> str:
@@ -73,18 +73,18 @@ def test_words_appear_before_the_sentence_ends_and_never_change(
     open_page(tab, server)
     tab.evaluate("""
         seen = [];
-        new MutationObserver(() => seen.push(document.querySelector('#written').textContent))
-            .observe(document.querySelector('#written'), {childList: true});
+        new MutationObserver(() => seen.push(document.querySelector('#target-words').textContent))
+            .observe(document.querySelector('#target-words'), {childList: true});
     """)
     words = lines[0].split()
     tab.type(" ".join(words[:3]))
-    assert tab.text("#written") == "", "the third word is not complete"
+    assert tab.text("#target-words") == "", "the third word is not complete"
     tab.type(" ")
     wanted = detokenised(expected(run, [lines[0]], "wait-3")[0])
     assert tab.wait(LIVE) == wanted.split()[0], "wait-3"
-    assert tab.evaluate("document.querySelectorAll('#said .word.read').length") == 3
+    assert tab.evaluate("document.querySelectorAll('#source-words .word.read').length") == 3
     tab.type(" ".join(words[3:5]) + " ")
-    tab.wait("document.querySelectorAll('#written .word').length === 3")
+    tab.wait("document.querySelectorAll('#target-words .word').length === 3")
     assert tab.evaluate(PAST) == []
     assert tab.text("#behind") == "2"
     tab.type(" ".join(words[5:]) + "\n")
@@ -107,7 +107,7 @@ def test_another_latency_by_keyboard(tab: Tab, server: LocalServer, run: Path, l
     tab.press("ArrowLeft")
     assert tab.evaluate("document.querySelector('#latency input:checked').value") == "low"
     tab.wait("document.querySelector('#latency input:checked').parentElement.title === 'wait-1'")
-    tab.click("#live .source")
+    tab.click("#current .source")
     tab.type(lines[1].split()[0] + " ")
     tab.wait(LIVE)  # after one word
     tab.type(" ".join(lines[1].split()[1:]) + "\n")
@@ -122,15 +122,15 @@ def test_a_killed_server_that_is_started_again(tab: Tab, server: LocalServer, ru
     tab.wait(f"{PAST}.length === 1")
     words = lines[1].split()
     tab.type(" ".join(words[:4]) + " ")
-    before = tab.wait(f"document.querySelectorAll('#written .word').length >= 4 && {LIVE}")
+    before = tab.wait(f"document.querySelectorAll('#target-words .word').length >= 4 && {LIVE}")
     server.kill()
-    tab.wait("document.body.dataset.state === 'waiting'")
+    tab.wait("document.body.dataset.state === 'reconnecting'")
     assert "Reconnecting" in tab.text("#state")
     assert "is kept" in tab.text("#note")
     tab.resize(360, 740, mobile=True)
     assert tab.evaluate(NARROW) == []
     tab.type(" ".join(words[4:]) + "\n")
-    assert tab.text("#written") == before, "it does not change"
+    assert tab.text("#target-words") == before, "it does not change"
     server.start()
     tab.wait(f"{PAST}.length === 2")
     assert tab.text("#note") == ""
@@ -187,7 +187,7 @@ def test_the_sample_plays(tab: Tab, server: LocalServer) -> None:
     tab.wait(f"{PAST}.length >= 2")
     assert tab.evaluate(SOURCES)[0].startswith("ros honus monar")  # in the language of the model
     tab.click("#clear")
-    tab.wait(f"{PAST}.length === 0 && document.querySelector('#said').innerText === ''")
+    tab.wait(f"{PAST}.length === 0 && document.querySelector('#source-words').innerText === ''")
 
 
 def test_copy_and_subtitles(
@@ -225,7 +225,7 @@ def test_captions(tab: Tab, chrome: Browser, server: LocalServer, lines: list[st
     assert other.evaluate(f"{style}.fontSize") == "40px"
     assert other.evaluate("getComputedStyle(document.body).backgroundColor") == "rgba(0, 0, 0, 0)"
     assert other.evaluate("getComputedStyle(document.querySelector('header')).display") == "none"
-    assert other.evaluate("document.body.dataset.state") == "asleep", "it opens no session"
+    assert other.evaluate("document.body.dataset.state") == "idle", "it opens no session"
     tab.type(f"{lines[1]}\n")
     tab.wait(f"{PAST}.length === 2")
     other.wait(f"{text}.endsWith({json.dumps(tab.evaluate(PAST)[1][-20:])})")
@@ -234,12 +234,12 @@ def test_captions(tab: Tab, chrome: Browser, server: LocalServer, lines: list[st
     other.press("Enter", "\r")
     other.wait(f"{OPEN} && {LIVE}")  # a session of its own
     other.close()
-    tab.evaluate("document.querySelector('#captioned').focus()")
+    tab.evaluate("document.querySelector('#toggle-captions').focus()")
     tab.press("Enter", "\r")
     tab.wait("document.body.dataset.view === 'captions'")
     assert tab.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(0, 0, 0)"
     tab.press("Escape")
-    tab.wait("document.body.dataset.view === 'talk'")
+    tab.wait("document.body.dataset.view === 'transcript'")
 
 
 def test_the_staircase_of_a_selected_sentence(tab: Tab, server: LocalServer, lines: list[str]) -> None:
@@ -248,11 +248,11 @@ def test_the_staircase_of_a_selected_sentence(tab: Tab, server: LocalServer, lin
     tab.wait(f"{PAST}.length === 2")
     label = "document.querySelector('#staircase').getAttribute('aria-label')"
     tab.wait(f"{label}.startsWith('Sentence 2: {len(lines[1].split())} words read')")
-    tab.click("#past .row:first-child .lagged")
+    tab.click("#finished .row:first-child .lag-button")
     tab.wait(f"{label}.startsWith('Sentence 1: {len(lines[0].split())} words read')")
     assert tab.evaluate("document.querySelector('#staircase .steps').getAttribute('d').length") > 40
-    tab.point("#past .row:first-child .target .word:nth-child(2)")
-    assert tab.evaluate("document.querySelectorAll('#past .row:first-child .had').length") == 4, (
+    tab.point("#finished .row:first-child .target .word:nth-child(2)")
+    assert tab.evaluate("document.querySelectorAll('#finished .row:first-child .was-read').length") == 4, (
         "source words read, with wait-3"
     )
 
@@ -269,11 +269,11 @@ def test_phone_width_colour_scheme_and_motion(tab: Tab, server: LocalServer, lin
     colours.append(tab.evaluate("getComputedStyle(document.body).backgroundColor"))
     assert colours[0] == colours[2] != colours[1]
     tab.set_media(prefers_reduced_motion="reduce")
-    assert tab.evaluate("getComputedStyle(document.querySelector('#said .word')).animationName") == "none"
+    assert tab.evaluate("getComputedStyle(document.querySelector('#source-words .word')).animationName") == "none"
     tab.resize(360, 740, mobile=True)
     assert tab.evaluate("innerWidth") == 360
     assert tab.evaluate(NARROW) == []
-    place = "document.querySelector('#live .{}').getBoundingClientRect()".format
+    place = "document.querySelector('#current .{}').getBoundingClientRect()".format
     assert tab.evaluate(f"{place('source')}.bottom <= {place('target')}.top"), "one below the other"
 
 
@@ -328,14 +328,14 @@ def test_tab_reaches_one_past_sentence_and_arrow_keys_the_others(
 def test_the_page_asks_for_a_token(chrome: Browser, tab: Tab, served: Served) -> None:
     with local_server(served, access=AccessControl("secret")) as server:
         tab.open(server.address)
-        tab.wait("!document.querySelector('#identify').hidden")
+        tab.wait("!document.querySelector('#token-form').hidden")
         tab.type("wrong\n")
         tab.wait("document.querySelector('#note').innerText === 'The server does not know this token.'")
         tab.evaluate("document.querySelector('#token').select()")
         tab.type("secret\n")
         tab.wait(OPEN)
         assert tab.evaluate(
-            "document.querySelector('#identify').hidden && !document.querySelector('#note').innerText"
+            "document.querySelector('#token-form').hidden && !document.querySelector('#note').innerText"
         )
         other = chrome.tab()
         other.open(server.address + "/#token=secret")

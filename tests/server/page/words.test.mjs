@@ -2,39 +2,39 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { languageName, languageTag, readAddress } from "./address.js";
 import { sampleIn } from "./sample.js";
-import { complete, gap, join, script, seemsLast } from "./words.js";
+import { takeCompleteWords, separator, join, splitText, mayEndSentence } from "./words.js";
 
 test("a word is complete when white space follows", () => {
-  assert.deepEqual(complete("Hello"), { words: [], rest: "Hello" });
-  assert.deepEqual(complete("Hello, wor"), { words: ["Hello,"], rest: "wor" });
-  assert.deepEqual(complete(" one\u00a0two\n"), { words: ["one", "two"], rest: "" });
-  assert.deepEqual(complete(""), { words: [], rest: "" });
+  assert.deepEqual(takeCompleteWords("Hello"), { words: [], rest: "Hello" });
+  assert.deepEqual(takeCompleteWords("Hello, wor"), { words: ["Hello,"], rest: "wor" });
+  assert.deepEqual(takeCompleteWords(" one\u00a0two\n"), { words: ["one", "two"], rest: "" });
+  assert.deepEqual(takeCompleteWords(""), { words: [], rest: "" });
 });
 
-test("an empty line of a pasted text ends a sentence, a line does not", () => {
-  assert.deepEqual(script("a b\nc\n \n\nd\r\n\r\ne"), ["a", "b", "c", "", "d", "", "e", ""]);
-  assert.deepEqual(script(" \n\n "), []);
+test("an empty line ends a sentence, a line break does not", () => {
+  assert.deepEqual(splitText("a b\nc\n \n\nd\r\n\r\ne"), ["a", "b", "c", "", "d", "", "e", ""]);
+  assert.deepEqual(splitText(" \n\n "), []);
 });
 
-test("what is too long for a word is cut, between characters", () => {
-  const pieces = script("😀".repeat(1500));
+test("long words are split between characters", () => {
+  const pieces = splitText("😀".repeat(1500));
   assert.deepEqual(pieces.map((piece) => [...piece].length), [1000, 500, 0]);
 });
 
-test("punctuation that is a word stands close to what it belongs to", () => {
+test("no space around punctuation", () => {
   assert.equal(join(["Xin", "chào", ",", "(", "bạn", ")", "!", "3", "%"]), "Xin chào, (bạn)! 3%");
-  assert.equal(gap(undefined, "a"), "");
+  assert.equal(separator(undefined, "a"), "");
 });
 
-test("sentences seem to end at their marks", () => {
-  assert.deepEqual(["end.", "end.”", "", "end", "3.5"].map(seemsLast), [true, true, true, false, false]);
+test("sentences may end at punctuation", () => {
+  assert.deepEqual(["end.", "end.”", "", "end", "3.5"].map(mayEndSentence), [true, true, true, false, false]);
 });
 
 test("the sample is a talk of ten sentences, one a line", () => {
   const lines = sampleIn("en-GB").split("\n");
   assert.equal(lines.length, 10);
   assert.equal(sampleIn("xx"), "");
-  for (const line of lines) assert.deepEqual(line.split(" ").filter(seemsLast), [line.split(" ").at(-1)]);
+  for (const line of lines) assert.deepEqual(line.split(" ").filter(mayEndSentence), [line.split(" ").at(-1)]);
 });
 
 test("languages", () => {
@@ -45,7 +45,7 @@ test("languages", () => {
 test("the address", () => {
   const plain = readAddress("https://host:1/");
   assert.deepEqual(plain, {
-    latency: "medium", view: "talk", size: null, pace: null, transparent: false, theme: null, token: "",
+    latency: "medium", view: "transcript", size: null, pace: null, transparent: false, theme: null, token: "",
     stream: "wss://host:1/v1/stream",
   });
   const long = "?latency=agent-3&size=9999&background=none&theme=dark&pace=5#token=x%26y";

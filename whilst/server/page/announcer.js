@@ -1,9 +1,9 @@
-// Tells a screen reader the translation: phrases rather than single words, which it would stumble over.
+// Announces the translation to screen readers, in phrases rather than single words.
 
 import { join } from "./words.js";
 
-const PAUSE = 1500; // milliseconds that words are collected for
-const KEPT = 20; // phrases
+const PAUSE = 1500; // milliseconds for which words are collected
+const MAX_PHRASES = 20;
 
 export class Announcer {
   #words = [];
@@ -15,7 +15,7 @@ export class Announcer {
 
   add(word) {
     this.#words.push(word);
-    this.#timer ??= setTimeout(() => this.#tell(), PAUSE);
+    this.#timer ??= setTimeout(() => this.#announce(), PAUSE);
   }
 
   clear() {
@@ -23,11 +23,11 @@ export class Announcer {
     this.node.replaceChildren();
   }
 
-  #tell() {
+  #announce() {
     this.#timer = null;
     if (!this.#words.length) return;
     this.node.append(Object.assign(document.createElement("span"), { textContent: `${join(this.#words)} ` }));
     this.#words = [];
-    while (this.node.children.length > KEPT) this.node.firstChild.remove();
+    while (this.node.children.length > MAX_PHRASES) this.node.firstChild.remove();
   }
 }

@@ -1,7 +1,7 @@
-// Captions: the last lines of the translation, large; in this window, and in others of this browser that follow it.
+// Captions: the last lines of the translation, in this window and in others of this browser that follow it.
 
 import { element } from "./transcript.js";
-import { gap } from "./words.js";
+import { separator } from "./words.js";
 
 const CHANNEL = "whilst-captions";
 
@@ -12,30 +12,30 @@ export class Captions {
 
   constructor(node) {
     this.node = node;
-    if (this.#channel) this.#channel.onmessage = ({ data }) => this.#hear(data);
+    if (this.#channel) this.#channel.onmessage = ({ data }) => this.#receive(data);
   }
 
-  /** Ask a window that is at work what it shows. */
+  /** Request the captions of another window. */
   follow() {
-    this.#channel?.postMessage({ ask: true });
+    this.#channel?.postMessage({ request: true });
   }
 
-  #hear({ ask, captions }) {
+  #receive({ request, captions }) {
     if (captions && !this.#last) {
-      this.draw(captions); // what is said here comes first, and is told by its own page
+      this.draw(captions);
       Object.assign(this.node, { ariaHidden: null, ariaLive: "polite" });
     }
-    if (ask && this.#last) this.#channel.postMessage({ captions: this.#last });
+    if (request && this.#last) this.#channel.postMessage({ captions: this.#last });
   }
 
-  /** Draw here and wherever it is followed. */
+  /** Draw here and in windows that follow. */
   show(captions) {
     this.#last = captions.lines.length ? captions : null;
     this.#channel?.postMessage({ captions });
     this.draw(captions);
   }
 
-  /** Sentences keep their lines until they leave at the top: words never move to another line. */
+  /** Sentences keep their lines until they leave at the top, so that words do not move. */
   draw({ first, lines, language }) {
     this.node.lang = language;
     while (this.#first < first && this.node.firstChild) {
@@ -48,7 +48,8 @@ export class Captions {
       const line = (this.node.children[n] ?? this.node.appendChild(element("p", {}, element("span")))).firstChild;
       if (words.length < line.children.length) line.replaceChildren();
       for (let at = line.children.length; at < words.length; at += 1) {
-        line.append(gap(words[at - 1], words[at]), element("span", { className: "word", textContent: words[at] }));
+        const word = element("span", { className: "word", textContent: words[at] });
+        line.append(separator(words[at - 1], words[at]), word);
       }
     }
   }

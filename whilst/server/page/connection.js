@@ -1,93 +1,91 @@
-// The WebSocket to the server: opened when needed, opened again when it breaks, with longer and longer pauses.
+// The WebSocket to the server, opened when needed and again when it breaks, with increasing delays.
 //
-// What a session was told before it broke is the journal's business. Knows the protocol; nothing of the page.
+// Knows the protocol, not the page. The journal knows what to send again.
 
 import { Journal } from "./journal.js";
 
-const PAUSES = [300, 600, 1200, 2500, 5000]; // milliseconds before the next try
-const SILENCE = 15000; // milliseconds without an answer, after which a connection is taken for dead
-const USUAL = "medium"; // a latency that every server has
-// Trying again would end in the same way.
-const HOPELESS = new Set(["unauthorized", "origin", "protocol", "too_big"]);
+const RETRY_DELAYS = [300, 600, 1200, 2500, 5000]; // milliseconds before the next attempt
+const RESPONSE_TIMEOUT = 15000; // milliseconds without an answer until a connection counts as broken
+const DEFAULT_LATENCY = "medium"; // every server has it
+// A new connection would end with the same error.
+const FINAL_ERRORS = new Set(["unauthorized", "origin", "protocol", "too_big"]);
 
 export class Connection {
   #socket = null;
   #ready = false;
-  #timer = null; // of the next try
-  #watch = null; // of an answer that is due
-  #tries = 0;
-  #fatal = null; // the error that a close follows
-  #asleep = true; // whoever has something to say opens a session
+  #retryTimer = null;
+  #responseTimer = null;
+  #attempts = 0;
+  #fatalError = null; // the code of the last one
+  #idle = true; // a session is opened when there is something to send
   #journal = new Journal();
 
   /**
-   * tell: is given {type: "state", state} (connecting, open, waiting, asleep, stopped), {type: "ready", …},
-   * {type: "error", …} and what the journal makes of commits.
-   * open, later, never, random: WebSocket, setTimeout, clearTimeout, Math.random, or what a test puts there.
+   * onEvent receives {type: "state", state} (connecting, open, reconnecting, idle, stopped), {type: "ready", …},
+   * {type: "error", …} and the events of the journal. The others are replaced in tests.
    */
-  constructor({ url, latency, token, tell, open, later, never, random }) {
-    Object.assign(this, { url, latency, token, tell });
-    this.open = open ?? ((address) => new WebSocket(address));
-    this.later = later ?? ((call, pause) => setTimeout(call, pause));
-    this.never = never ?? ((timer) => clearTimeout(timer));
+  constructor({ url, latency, token, onEvent, openSocket, setTimer, clearTimer, random }) {
+    Object.assign(this, { url, latency, token, onEvent });
+    this.openSocket = openSocket ?? ((address) => new WebSocket(address));
+    this.setTimer = setTimer ?? ((call, pause) => setTimeout(call, pause));
+    this.clearTimer = clearTimer ?? ((timer) => clearTimeout(timer));
     this.random = random ?? Math.random;
   }
 
-  /** One more source word at a time in milliseconds; an empty one ends the sentence. */
-  say(word, at) {
+  /** Send a source word with its time in milliseconds; an empty one ends the sentence. */
+  send(word, at) {
     this.#journal.add(word, at);
     this.wake();
-    this.#send();
+    this.#flush();
   }
 
-  /** Connect if nothing was to be said so far, or for long. */
+  /** Open a session if there is none. */
   wake() {
-    if (this.#asleep) this.connect();
+    if (this.#idle) this.connect();
   }
 
   setLatency(latency) {
     this.latency = latency;
-    if (this.#ready) this.#post(this.#start());
+    if (this.#ready) this.#sendMessage(this.#start());
   }
 
-  /** Try at once, whatever happened. */
+  /** Connect at once, after any error. */
   connect() {
     if (this.#socket !== null) return;
-    this.never(this.#timer);
-    this.#fatal = null;
-    this.#asleep = false;
-    this.#state("connecting");
-    const socket = this.open(this.url);
+    this.clearTimer(this.#retryTimer);
+    this.#fatalError = null;
+    this.#idle = false;
+    this.#setState("connecting");
+    const socket = this.openSocket(this.url);
     this.#socket = socket;
-    socket.onopen = () => this.#mine(socket, () => this.#post(this.#start()));
-    socket.onmessage = (event) => this.#mine(socket, () => this.#take(JSON.parse(event.data)));
-    socket.onclose = () => this.#mine(socket, () => this.#closed());
+    socket.onopen = () => this.#ifCurrent(socket, () => this.#sendMessage(this.#start()));
+    socket.onmessage = (event) => this.#ifCurrent(socket, () => this.#receive(JSON.parse(event.data)));
+    socket.onclose = () => this.#ifCurrent(socket, () => this.#closed());
   }
 
-  /** Forget everything that was said; the next word begins a new session. */
+  /** Start anew, without what was sent before. */
   reset() {
-    this.#drop();
+    this.#disconnect();
     this.#journal = new Journal();
     this.connect();
   }
 
-  /** Use another token from now on. */
-  identify(token) {
+  setToken(token) {
     this.token = token;
-    this.#drop();
+    this.#disconnect();
     this.connect();
   }
 
-  #drop() {
+  #disconnect() {
     const socket = this.#socket;
-    this.#socket = null; // what it still says is not ours any more
+    this.#socket = null; // its later events are ignored
     this.#ready = false;
-    this.never(this.#timer);
-    this.never(this.#watch);
+    this.clearTimer(this.#retryTimer);
+    this.clearTimer(this.#responseTimer);
     socket?.close();
   }
 
-  #mine(socket, call) {
+  #ifCurrent(socket, call) {
     if (socket === this.#socket) call();
   }
 
@@ -96,62 +94,62 @@ export class Connection {
     return this.token ? { ...start, token: this.token } : start;
   }
 
-  #post(message) {
+  #sendMessage(message) {
     this.#socket.send(JSON.stringify(message));
   }
 
-  #state(state) {
-    this.tell({ type: "state", state });
+  #setState(state) {
+    this.onEvent({ type: "state", state });
   }
 
-  #send() {
+  #flush() {
     if (!this.#ready) return;
-    for (let message; (message = this.#journal.message()) !== null; ) this.#post(message);
-    this.never(this.#watch);
-    if (this.#journal.pending) this.#watch = this.later(() => this.#dead(), SILENCE);
+    for (let message; (message = this.#journal.nextMessage()) !== null; ) this.#sendMessage(message);
+    this.clearTimer(this.#responseTimer);
+    if (this.#journal.pending) this.#responseTimer = this.setTimer(() => this.#timedOut(), RESPONSE_TIMEOUT);
   }
 
-  /** A network that has gone says nothing, and browsers notice late. */
-  #dead() {
-    this.#drop();
+  /** Browsers notice late that a network is gone. */
+  #timedOut() {
+    this.#disconnect();
     this.#closed();
   }
 
-  #take(message) {
+  #receive(message) {
     switch (message.type) {
       case "ready":
-        this.tell(message);
-        if (this.#ready) return; // the answer to another latency
+        this.onEvent(message);
+        if (this.#ready) return; // the answer to setLatency
         this.#ready = true;
-        this.#journal.restart();
-        this.#state("open");
+        this.#journal.startSession();
+        this.#setState("open");
         break;
       case "commit":
-        this.#tries = 0; // it works: the next pause is a short one again
-        this.#journal.commit(message).forEach((event) => this.tell(event));
+        this.#attempts = 0;
+        this.#journal.commit(message).forEach((event) => this.onEvent(event));
         break;
       case "error":
-        if (message.fatal) this.#fatal = message.code;
-        if (message.code !== "idle") this.tell(message);
-        if (!this.#ready && !message.fatal && this.latency !== USUAL) {
-          this.latency = USUAL; // it did not know ours
-          this.#post(this.#start());
+        if (message.fatal) this.#fatalError = message.code;
+        if (message.code !== "idle") this.onEvent(message);
+        if (!this.#ready && !message.fatal && this.latency !== DEFAULT_LATENCY) {
+          this.latency = DEFAULT_LATENCY; // the server does not have ours
+          this.#sendMessage(this.#start());
         }
     }
-    this.#send();
+    this.#flush();
   }
 
   #closed() {
     this.#socket = null;
     this.#ready = false;
-    this.never(this.#watch);
-    if (HOPELESS.has(this.#fatal)) return this.#state("stopped");
-    this.#asleep = this.#fatal === "idle";
-    if (this.#asleep) return this.#state("asleep");
-    const pause = PAUSES[Math.min(this.#tries, PAUSES.length - 1)];
-    this.#tries += 1;
-    this.#state("waiting");
-    // Not all at the same moment: a server that restarts has many clients.
-    this.#timer = this.later(() => this.connect(), pause * (0.5 + this.random() / 2));
+    this.clearTimer(this.#responseTimer);
+    if (FINAL_ERRORS.has(this.#fatalError)) return this.#setState("stopped");
+    this.#idle = this.#fatalError === "idle";
+    if (this.#idle) return this.#setState("idle");
+    const pause = RETRY_DELAYS[Math.min(this.#attempts, RETRY_DELAYS.length - 1)];
+    this.#attempts += 1;
+    this.#setState("reconnecting");
+    // With jitter, as a server that restarts has many clients.
+    this.#retryTimer = this.setTimer(() => this.connect(), pause * (0.5 + this.random() / 2));
   }
 }

@@ -1,4 +1,4 @@
-// Buttons, the text field, and what they are set to.
+// Buttons, the text field, and their settings.
 
 import { languageName, languageTag } from "./address.js";
 import { translation, timeline } from "./model.js";
@@ -6,9 +6,9 @@ import { sampleIn } from "./sample.js";
 import { Listener, Recognition } from "./speech.js";
 import { srt, vtt } from "./subtitles.js";
 import { element } from "./transcript.js";
-import { BREAK, complete, script } from "./words.js";
+import { BREAK, takeCompleteWords, splitText } from "./words.js";
 
-const AWAKE = 3000; // milliseconds that the buttons stay over the captions
+const CONTROLS_VISIBLE = 3000; // milliseconds over the captions
 
 function save(name, type, text) {
   const link = element("a", { download: name, href: URL.createObjectURL(new Blob([text], { type })) });
@@ -16,10 +16,10 @@ function save(name, type, text) {
   setTimeout(() => URL.revokeObjectURL(link.href), 60000);
 }
 
-function connectInput(input, { say, player }) {
+function connectInput(input, { addWord, player }) {
   const send = (text) => {
-    const { words, rest } = complete(text);
-    words.forEach(say);
+    const { words, rest } = takeCompleteWords(text);
+    words.forEach(addWord);
     if (input.value !== rest) input.value = rest;
   };
   input.oninput = ({ isComposing }) => isComposing || send(input.value);
@@ -28,31 +28,31 @@ function connectInput(input, { say, player }) {
     if (event.key !== "Enter" || event.isComposing) return;
     event.preventDefault();
     send(`${input.value} `);
-    say(BREAK);
+    addWord(BREAK);
   };
   input.onpaste = (event) => {
     const text = event.clipboardData.getData("text/plain");
-    if (!/\s\S/u.test(text.trim())) return; // a single word is as good as typed
+    if (!/\s\S/u.test(text.trim())) return; // a single word is handled as if typed
     event.preventDefault();
     send(`${input.value} `);
-    player.add(script(text));
+    player.add(splitText(text));
   };
-  // A click beside the text means the text field, unless it selects something.
+  // A click beside the text focuses the text field, unless it selects text.
   input.parentElement.onclick = () => getSelection().isCollapsed && input.focus();
 }
 
-function connectSpeech({ node, say, note }) {
+function connectSpeech({ node, addWord, note }) {
   const button = node("speak");
   let language = "en";
   const show = (on) => {
     button.setAttribute("aria-pressed", String(on));
     button.textContent = on ? "Stop" : "Speak";
   };
-  const ended = (why) => {
+  const onEnd = (reason) => {
     show(false);
-    if (why) note(why);
+    if (reason) note(reason);
   };
-  const listener = new Listener({ hear: (words) => words.forEach(say), ended });
+  const listener = new Listener({ onWords: (words) => words.forEach(addWord), onEnd });
   if (!Recognition) {
     button.disabled = true;
     button.title = "This browser has no speech recognition";
@@ -74,7 +74,7 @@ function connectLatency({ node, connection }) {
     const radio = element("input", { type: "radio", name: "latency", value: name, checked });
     return element("label", { title: policy }, radio, element("span", { textContent: name }));
   };
-  // Drawn again only if it differs, so that the focus stays where it is.
+  // Rebuilt only if it differs, to keep the focus.
   return (latencies, current) => {
     const wanted = connection.latency;
     const named = latencies.some(({ name }) => name === wanted);
@@ -89,7 +89,7 @@ function connectLatency({ node, connection }) {
   };
 }
 
-function connectCaptions({ node, address, shown }) {
+function connectCaptions({ node, address, captionView }) {
   const { body } = document;
   let size = address.size;
   let timer;
@@ -98,15 +98,15 @@ function connectCaptions({ node, address, shown }) {
     node("captions").style.fontSize = `${size}px`;
   };
   const show = (on) => {
-    body.dataset.view = on ? "captions" : "talk";
-    node("captioned").textContent = on ? "Back" : "Captions";
-    if (on) shown.follow();
+    body.dataset.view = on ? "captions" : "transcript";
+    node("toggle-captions").textContent = on ? "Back" : "Captions";
+    if (on) captionView.follow();
   };
   if (size) resize(1);
   body.classList.toggle("transparent", address.transparent);
   node("smaller").onclick = () => resize(1 / 1.15);
   node("larger").onclick = () => resize(1.15);
-  node("captioned").onclick = () => {
+  node("toggle-captions").onclick = () => {
     const on = body.dataset.view !== "captions";
     show(on);
     // Where full screen is not allowed the captions fill the window.
@@ -116,9 +116,9 @@ function connectCaptions({ node, address, shown }) {
   document.onfullscreenchange = () => document.fullscreenElement || show(false);
   addEventListener("keydown", ({ key }) => key === "Escape" && body.dataset.view === "captions" && show(false));
   addEventListener("pointermove", () => {
-    body.classList.add("awake");
+    body.classList.add("controls-visible");
     clearTimeout(timer);
-    timer = setTimeout(() => body.classList.remove("awake"), AWAKE);
+    timer = setTimeout(() => body.classList.remove("controls-visible"), CONTROLS_VISIBLE);
   });
   show(address.view === "captions");
 }
@@ -132,10 +132,10 @@ function connectTheme(button, theme) {
   };
 }
 
-/** Gives a function that tells which language is spoken. */
-function connectPlayer({ node, address, player, say, state }) {
-  let sample = null; // until the language is known
-  let wanted = false;
+/** Returns a function that sets the source language. */
+function connectPlayer({ node, address, player, addWord, state }) {
+  let sample = null; // set with the language
+  let playWhenKnown = false;
   const pace = node("pace");
   if (address.pace && ![...pace.options].some(({ value }) => Number(value) === address.pace)) {
     pace.prepend(element("option", { value: address.pace, textContent: `${address.pace} words/s` }));
@@ -144,20 +144,20 @@ function connectPlayer({ node, address, player, say, state }) {
   player.pace = Number(pace.value);
   pace.onchange = () => (player.pace = Number(pace.value));
   const begin = () => {
-    if (state().source.length) say(BREAK); // what was typed before is a sentence of its own
-    player.add(script(sample));
+    if (state().source.length) addWord(BREAK); // typed text before is a sentence of its own
+    player.add(splitText(sample));
   };
   node("play").onclick = () => {
     if (player.playing) player.pause();
     else if (player.left) player.resume();
-    else if (sample === null) wanted = true;
+    else if (sample === null) playWhenKnown = true;
     else begin();
   };
   return (language) => {
     sample = sampleIn(language);
     node("play").title = sample ? "" : `There is no sample in ${languageName(language)}: type or paste`;
-    if (wanted) begin();
-    wanted = false;
+    if (playWhenKnown) begin();
+    playWhenKnown = false;
   };
 }
 
@@ -174,35 +174,35 @@ function connectOutput({ node, note, state }) {
   node("vtt").onclick = () => save("whilst.vtt", "text/vtt", vtt(timeline(state())));
 }
 
-/** Gives {draw, note, offer}: to show a state, to tell something, and to offer a server's latencies. */
+/** Returns {draw, note, setModel}: show a state, show a message, set languages and latencies. */
 export function connectControls(page) {
   const { node, address, player, connection, clear } = page;
   const note = (text) => (node("note").textContent = text);
   const parts = { ...page, note };
   connectInput(node("input"), parts);
-  const play = connectPlayer(parts);
+  const setPlayer = connectPlayer(parts);
   connectOutput(parts);
   connectCaptions(parts);
   connectTheme(node("theme"), address.theme);
-  const speak = connectSpeech(parts);
-  const latency = connectLatency(parts);
+  const setSpeech = connectSpeech(parts);
+  const setLatencies = connectLatency(parts);
   node("clear").onclick = () => {
     player.clear();
     note("");
     clear();
     node("input").focus();
   };
-  node("identify").onsubmit = (event) => {
+  node("token-form").onsubmit = (event) => {
     event.preventDefault();
     note("");
-    connection.identify(node("token").value);
+    connection.setToken(node("token").value);
   };
   return {
     note,
-    offer(latencies, current, source) {
-      speak(source);
-      play(source);
-      latency(latencies, current);
+    setModel(latencies, current, source) {
+      setSpeech(source);
+      setPlayer(source);
+      setLatencies(latencies, current);
     },
     draw({ past, source, words }) {
       const written = words.length > 0 || past.some((sentence) => sentence.words.length);

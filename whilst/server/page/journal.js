@@ -1,49 +1,46 @@
-// What was said, kept until its sentence is translated: a new session must hear the sentence under way again.
+// Source words, kept until their sentence is translated, so that a new session can receive them again.
 //
-// A session of the server counts its messages, words and sentences from the start; the journal counts on over all
-// sessions. Of a sentence that is told a second time, the words that were shown the first time are passed over:
-// what was shown stays. Knows messages and numbers; no socket, no clock.
+// Each session of the server counts messages, words and sentences from 0; the journal counts over all sessions.
+// When a sentence is sent again, the words of its translation that are shown already are skipped.
 
 import { BREAK } from "./words.js";
 
-// Messages on their way: more than the units of the longest sentence, so that its end is never waited for here.
-const WINDOW = 256;
+const WINDOW = 256; // unacknowledged messages; more than the units of the longest sentence
 
 export class Journal {
   constructor() {
-    this.items = []; // {word, at, number}: since the last sentence that ended; number counts source words
-    this.dropped = 0; // items before these
-    this.heard = 0; // source words
-    this.before = 0; // those of sentences that ended
-    this.sentences = 0; // that ended
-    this.shown = 0; // words of the translation of the sentence under way
-    this.restart();
+    this.items = []; // {word, at, number} of sentences that have not ended; number counts source words
+    this.dropped = 0; // items removed before these
+    this.sourceWords = 0;
+    this.endedWords = 0; // source words of the sentences that have ended
+    this.sentences = 0; // that have ended
+    this.written = 0; // target words of the current sentence
+    this.startSession();
   }
 
-  /** A session begins and knows nothing: the sentence under way is told again. */
-  restart() {
-    this.next = this.dropped; // the item to send
-    this.messages = []; // what each message ended with: {number, at}
+  /** In a new session the current sentence is sent again. */
+  startSession() {
+    this.next = this.dropped; // index of the next item to send
+    this.messages = []; // {number, at} of the last word of each message
     this.acked = 0;
-    this.offset = this.before;
-    this.first = this.sentences;
-    this.repeated = this.shown; // words to pass over
+    this.offset = this.endedWords;
+    this.skip = this.written; // target words that are shown already
   }
 
-  /** Messages on their way. */
+  /** Unacknowledged messages. */
   get pending() {
     return this.messages.length - this.acked;
   }
 
-  /** One more word; an empty one ends the sentence, if there is something to end. */
+  /** Add a word; an empty one ends the sentence, if it has words. */
   add(word, at) {
     if (word === BREAK && (!this.items.length || this.items.at(-1).word === BREAK)) return;
-    if (word !== BREAK) this.heard += 1;
-    this.items.push({ word, at, number: this.heard });
+    if (word !== BREAK) this.sourceWords += 1;
+    this.items.push({ word, at, number: this.sourceWords });
   }
 
-  /** The next message to send; null if there is none, or too many are on their way. */
-  message() {
+  /** The next message to send; null if there is none, or too many are unacknowledged. */
+  nextMessage() {
     const item = this.items[this.next - this.dropped];
     if (item === undefined || this.pending >= WINDOW) return null;
     this.next += 1;
@@ -52,7 +49,7 @@ export class Journal {
     return item.word === BREAK ? { type: "finish", seq } : { type: "words", seq, text: item.word };
   }
 
-  /** What a commit says that was not known: words read, words written, sentences ended; in order. */
+  /** The new events of a commit in order: words read, words written, sentences ended. */
   commit(commit) {
     this.acked = Math.max(this.acked, commit.ack);
     const last = commit.words.reduce((most, word) => Math.max(most, word.source), 0);
@@ -70,12 +67,12 @@ export class Journal {
   }
 
   #word({ text, source, delay }, ack) {
-    if (this.repeated > 0) {
-      this.repeated -= 1;
+    if (this.skip > 0) {
+      this.skip -= 1;
       return [];
     }
-    this.shown += 1;
-    // It could be written when its source word came, or when the sentence was ended.
+    this.written += 1;
+    // The time of the source word that allowed it, or of the end of the sentence.
     const item = this.items.find(({ number }) => number === this.offset + source);
     const arrived = Math.max(item?.at ?? 0, this.#ack(ack).at);
     return [{ type: "word", text, sentence: this.sentences, source: this.offset + source, delay, arrived }];
@@ -83,14 +80,14 @@ export class Journal {
 
   #end({ source, length }) {
     const number = this.sentences;
-    this.before = this.offset + source;
+    this.endedWords = this.offset + source;
     this.sentences += 1;
-    this.shown = this.repeated = 0;
-    while (this.items.length && this.items[0].number <= this.before) {
-      this.items.shift(); // the words, and the mark that ended them
+    this.written = this.skip = 0;
+    while (this.items.length && this.items[0].number <= this.endedWords) {
+      this.items.shift();
       this.dropped += 1;
     }
     this.next = Math.max(this.next, this.dropped);
-    return { type: "end", sentence: number, source: this.before, length };
+    return { type: "end", sentence: number, source: this.endedWords, length };
   }
 }

@@ -1,23 +1,23 @@
-// What the page shows, as plain values: each function takes a state and gives the next one.
+// The state of the page as plain values; functions return the next state.
 
 import { BREAK, join } from "./words.js";
 
-const CAPTIONS = 3; // sentences: more than fit into the lines shown
+const CAPTIONS = 3; // sentences; more than fit
 
 /**
- * past: sentences that ended, {source, words, lag}; a word is {text, delay, arrived}.
- * source, words: of the sentence under way, with what was said after it. before: source words of past ones.
- * read: source words the server has read, of all. began: when the first word was said.
+ * past: finished sentences, {source, words, lag}; a word is {text, delay, arrived}.
+ * source, words: of the current sentence; source may go on into the next. before: source words of past sentences.
+ * read: source words that the server has read, of all. start: the time of the first word.
  */
-export const empty = Object.freeze({ past: [], source: [], words: [], before: 0, read: 0, began: null });
+export const empty = Object.freeze({ past: [], source: [], words: [], before: 0, read: 0, start: null });
 
-export function heard(state, word, at) {
+export function addSourceWord(state, word, at) {
   if (word === BREAK) return state;
-  return { ...state, source: [...state.source, word], began: state.began ?? at };
+  return { ...state, source: [...state.source, word], start: state.start ?? at };
 }
 
 /** The state after an event of the connection. */
-export function after(state, event) {
+export function applyEvent(state, event) {
   switch (event.type) {
     case "read":
       return { ...state, read: Math.max(state.read, event.source) };
@@ -26,12 +26,12 @@ export function after(state, event) {
       return { ...state, words: [...state.words, { text, delay, arrived }] };
     }
     case "end":
-      return ended(state, event.source);
+      return endSentence(state, event.source);
   }
   return state;
 }
 
-function ended(state, before) {
+function endSentence(state, before) {
   const length = before - state.before;
   const { words } = state;
   const sentence = { source: state.source.slice(0, length), words, lag: lagging(delays(words), length) };
@@ -40,13 +40,13 @@ function ended(state, before) {
 
 export const delays = (words) => words.map((word) => word.delay);
 
-/** Average lagging: by how many source words the translation runs behind one that keeps an even pace. */
+/** Average lagging in source words. */
 export function lagging(reads, length) {
   if (!reads.length || !length) return null;
-  const pace = length / reads.length;
+  const ratio = length / reads.length;
   let total = 0;
   for (const [n, read] of reads.entries()) {
-    total += read - n * pace;
+    total += read - n * ratio;
     if (read >= length) return total / (n + 1);
   }
   return total / reads.length;
@@ -57,15 +57,15 @@ export function meanLag(state) {
   return lags.length ? lags.reduce((sum, lag) => sum + lag, 0) / lags.length : null;
 }
 
-/** Source words read in the sentence under way. */
-export const readNow = (state) => Math.min(Math.max(0, state.read - state.before), state.source.length);
+/** Source words read in the current sentence. */
+export const readInSentence = (state) => Math.min(Math.max(0, state.read - state.before), state.source.length);
 
-/** How many more words were said than written, in the sentence under way and after it. */
-export const behind = (state) => Math.max(0, state.source.length - state.words.length);
+/** Source words minus target words, from the current sentence on. */
+export const wordsBehind = (state) => Math.max(0, state.source.length - state.words.length);
 
 const texts = (words) => words.map((word) => word.text);
 
-/** The translation, a sentence a line. */
+/** The translation, one sentence per line. */
 export function translation(state) {
   const lines = [...state.past.map((sentence) => sentence.words), state.words].filter((words) => words.length);
   return lines.map((words) => join(texts(words)) + "\n").join("");
@@ -77,8 +77,8 @@ export function captions(state) {
   return { first: Math.max(0, state.past.length - CAPTIONS), lines };
 }
 
-/** What subtitles are made of: words with the times they could be written, and null where a sentence ends. */
+/** For subtitles: words with the times at which they could be written, and null at ends of sentences. */
 export function timeline(state) {
-  const at = ({ text, arrived }) => ({ text, at: Math.max(0, Math.round(arrived - state.began)) });
+  const at = ({ text, arrived }) => ({ text, at: Math.max(0, Math.round(arrived - state.start)) });
   return [...state.past.flatMap((sentence) => [...sentence.words.map(at), null]), ...state.words.map(at)];
 }

@@ -1,16 +1,16 @@
-// Plays words at speaking pace, as if someone said them.
+// Plays words at the rate of speech.
 
-import { BREAK, seemsLast } from "./words.js";
+import { BREAK, mayEndSentence } from "./words.js";
 
 export class Player {
   #words = [];
   #timer = null;
 
-  /** say: is given each word; changed: is called when it begins, pauses or ends, and before every word. */
-  constructor({ say, changed, later, never }) {
-    Object.assign(this, { say, changed });
-    this.later = later ?? ((call, pause) => setTimeout(call, pause));
-    this.never = never ?? ((timer) => clearTimeout(timer));
+  /** onWord receives each word; onChange is called at start, pause, end, and before every word. */
+  constructor({ onWord, onChange, setTimer, clearTimer }) {
+    Object.assign(this, { onWord, onChange });
+    this.setTimer = setTimer ?? ((call, pause) => setTimeout(call, pause));
+    this.clearTimer = clearTimer ?? ((timer) => clearTimeout(timer));
     this.pace = 3; // words a second; Infinity: at once
   }
 
@@ -24,7 +24,7 @@ export class Player {
 
   /** The rest of the sentence that is being played. */
   get upcoming() {
-    const end = this.#words.findIndex(seemsLast);
+    const end = this.#words.findIndex(mayEndSentence);
     return this.#words.slice(0, end < 0 ? undefined : end + 1).filter((word) => word !== BREAK);
   }
 
@@ -38,9 +38,9 @@ export class Player {
   }
 
   pause() {
-    this.never(this.#timer);
+    this.clearTimer(this.#timer);
     this.#timer = null;
-    this.changed();
+    this.onChange();
   }
 
   clear() {
@@ -52,10 +52,10 @@ export class Player {
     this.#timer = null;
     do {
       const word = this.#words.shift();
-      if (word === undefined) return this.changed();
-      this.say(word);
-    } while (this.pace === Infinity || this.#words[0] === BREAK); // an end takes no time
-    this.#timer = this.later(() => this.#next(), 1000 / this.pace);
-    this.changed();
+      if (word === undefined) return this.onChange();
+      this.onWord(word);
+    } while (this.pace === Infinity || this.#words[0] === BREAK); // a break takes no time
+    this.#timer = this.setTimer(() => this.#next(), 1000 / this.pace);
+    this.onChange();
   }
 }

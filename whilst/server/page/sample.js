@@ -1,4 +1,4 @@
-// A short talk to play, a sentence a line.
+// A short talk to play, one sentence per line.
 
 const ENGLISH = `
 When I was a child, my grandmother lived on a small farm near the sea.

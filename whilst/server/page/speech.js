@@ -1,53 +1,53 @@
-// Speech, where the browser can recognise it. A word counts when two guesses in a row have it, or when it is final.
+// The speech recognition of the browser. A word is final when two partial results in a row have it.
 
 import { BREAK } from "./words.js";
 
-/** Collects the guesses of one utterance; each call gives the words that have become certain. */
+/** Collects the partial results of one utterance; each call returns the words that become final. */
 export class Agreement {
-  #fed = 0; // words handed out
-  #guess = [];
+  #released = 0; // words returned
+  #partial = [];
 
-  guess(text) {
+  addPartial(text) {
     const words = text.split(/\s+/u).filter(Boolean);
     let same = 0;
-    while (same < words.length && words[same] === this.#guess[same]) same += 1;
-    this.#guess = words;
-    return this.#hand(words, same);
+    while (same < words.length && words[same] === this.#partial[same]) same += 1;
+    this.#partial = words;
+    return this.#release(words, same);
   }
 
-  /** The utterance is over, and so is the sentence. */
+  /** The utterance and its sentence end. */
   final(text) {
     const words = text.split(/\s+/u).filter(Boolean);
-    const rest = this.#hand(words, words.length);
-    [this.#fed, this.#guess] = [0, []];
+    const rest = this.#release(words, words.length);
+    [this.#released, this.#partial] = [0, []];
     return [...rest, BREAK];
   }
 
-  /** Nothing more comes of the utterance, if one is under way: its last guess has to do. */
+  /** End the current utterance, if there is one, with its last partial result. */
   end() {
-    return this.#guess.length ? this.final(this.#guess.join(" ")) : [];
+    return this.#partial.length ? this.final(this.#partial.join(" ")) : [];
   }
 
-  #hand(words, end) {
-    const certain = words.slice(this.#fed, end);
-    this.#fed = Math.max(this.#fed, end);
+  #release(words, end) {
+    const certain = words.slice(this.#released, end);
+    this.#released = Math.max(this.#released, end);
     return certain;
   }
 }
 
 export const Recognition = globalThis.SpeechRecognition ?? globalThis.webkitSpeechRecognition;
 
-const COMPLAINTS = {
+const ERROR_MESSAGES = {
   "not-allowed": "The browser may not use the microphone: allow it in the address bar.",
   "audio-capture": "No microphone was found.",
   network: "The browser's speech recognition cannot be reached.",
   "language-not-supported": "The browser's speech recognition does not know this language.",
 };
 
-/** Listens until stopped. hear: is given words; ended: why it stopped, or "" if it was asked to. */
+/** Listens until stopped. onWords receives words; onEnd the reason, "" after stop(). */
 export class Listener {
-  constructor({ hear, ended, Recogniser = Recognition }) {
-    Object.assign(this, { hear, ended, Recogniser });
+  constructor({ onWords, onEnd, Recogniser = Recognition }) {
+    Object.assign(this, { onWords, onEnd, Recogniser });
     this.recogniser = null;
   }
 
@@ -58,23 +58,23 @@ export class Listener {
   start(language) {
     const recogniser = new this.Recogniser();
     const agreement = new Agreement();
-    let why = "";
+    let reason = "";
     Object.assign(recogniser, { lang: language, continuous: true, interimResults: true });
     recogniser.onresult = ({ resultIndex, results }) => {
       const latest = [...results].slice(resultIndex);
-      const guesses = (final) => latest.filter(({ isFinal }) => isFinal === final).map(([best]) => best.transcript);
-      guesses(true).forEach((text) => this.hear(agreement.final(text)));
-      const open = guesses(false);
-      if (open.length) this.hear(agreement.guess(open.join(" ")));
+      const texts = (final) => latest.filter(({ isFinal }) => isFinal === final).map(([best]) => best.transcript);
+      texts(true).forEach((text) => this.onWords(agreement.final(text)));
+      const open = texts(false);
+      if (open.length) this.onWords(agreement.addPartial(open.join(" ")));
     };
     recogniser.onerror = ({ error }) => {
-      why = COMPLAINTS[error] ?? why; // silence and the like end nothing
+      reason = ERROR_MESSAGES[error] ?? reason; // others, such as no-speech, are ignored
     };
     recogniser.onend = () => {
-      this.hear(agreement.end()); // what it hears next is another utterance
-      if (this.recogniser === recogniser && !why) return recogniser.start(); // browsers stop after a while
+      this.onWords(agreement.end());
+      if (this.recogniser === recogniser && !reason) return recogniser.start(); // browsers stop after some time
       this.recogniser = null;
-      this.ended(why);
+      this.onEnd(reason);
     };
     this.recogniser = recogniser;
     recogniser.start();

@@ -1,7 +1,7 @@
-// Draws sentences: source and translation side by side. Only what has changed is touched.
+// Draws sentences, source and translation side by side. Only what has changed is updated.
 
-import { delays, readNow } from "./model.js";
-import { gap } from "./words.js";
+import { delays, readInSentence } from "./model.js";
+import { separator } from "./words.js";
 
 export function element(name, properties = {}, ...children) {
   const node = Object.assign(document.createElement(name), properties);
@@ -9,111 +9,111 @@ export function element(name, properties = {}, ...children) {
   return node;
 }
 
-/** Appends the words that are not there yet. */
-function grow(parent, texts) {
+/** Append the words that are missing. */
+function appendWords(parent, texts) {
   for (let n = parent.children.length; n < texts.length; n += 1) {
-    parent.append(gap(texts[n - 1], texts[n]), element("span", { className: "word", textContent: texts[n] }));
+    parent.append(separator(texts[n - 1], texts[n]), element("span", { className: "word", textContent: texts[n] }));
   }
 }
 
 const texts = (words) => words.map((word) => word.text);
 
 export class Transcript {
-  #chosen = null; // the number of the sentence whose staircase is wanted; null: the latest
+  #selected = null; // the sentence whose staircase is drawn; null: the latest
   #languages = { source: "", target: "" };
 
-  /** nodes: past (a list), said, upcoming, written; choose: is called when a sentence is chosen. */
-  constructor({ nodes, choose }) {
-    Object.assign(this, { nodes, choose });
-    nodes.past.onkeydown = (event) => this.#walk(event);
+  /** nodes: past (a list), source, upcoming, target. onSelect is called when a sentence is selected. */
+  constructor({ nodes, onSelect }) {
+    Object.assign(this, { nodes, onSelect });
+    nodes.past.onkeydown = (event) => this.#moveFocus(event);
   }
 
-  speak(source, target) {
+  setLanguages(source, target) {
     this.#languages = { source, target };
-    this.nodes.said.lang = source;
+    this.nodes.source.lang = source;
     this.nodes.upcoming.lang = source;
-    this.nodes.written.lang = target;
+    this.nodes.target.lang = target;
   }
 
   draw(state, upcoming) {
-    const { past, said, written } = this.nodes;
+    const { past, source, target } = this.nodes;
     if (state.past.length > past.children.length) {
       const rows = past.children.length;
       past.append(...state.past.slice(rows).map((sentence, n) => this.#row(sentence, rows + n)));
-      if (!past.contains(document.activeElement)) this.#reach(past.lastElementChild);
-      said.replaceChildren();
-      written.replaceChildren();
+      if (!past.contains(document.activeElement)) this.#makeFocusable(past.lastElementChild);
+      source.replaceChildren();
+      target.replaceChildren();
     }
-    grow(said, state.source);
-    grow(written, texts(state.words));
-    this.#light(readNow(state));
-    this.#announce(state.source, upcoming);
+    appendWords(source, state.source);
+    appendWords(target, texts(state.words));
+    this.#highlightRead(readInSentence(state));
+    this.#drawUpcoming(state.source, upcoming);
   }
 
   clear() {
-    this.#chosen = null;
-    for (const node of [this.nodes.past, this.nodes.said, this.nodes.written]) node.replaceChildren();
+    this.#selected = null;
+    for (const node of [this.nodes.past, this.nodes.source, this.nodes.target]) node.replaceChildren();
   }
 
-  #light(read) {
-    for (const [n, word] of [...this.nodes.said.children].entries()) word.classList.toggle("read", n < read);
+  #highlightRead(read) {
+    for (const [n, word] of [...this.nodes.source.children].entries()) word.classList.toggle("read", n < read);
   }
 
-  #announce(source, words) {
-    const text = words.map((word, n) => gap(n ? words[n - 1] : source.at(-1), word) + word).join("");
+  #drawUpcoming(source, words) {
+    const text = words.map((word, n) => separator(n ? words[n - 1] : source.at(-1), word) + word).join("");
     if (this.nodes.upcoming.textContent !== text) this.nodes.upcoming.textContent = text;
   }
 
   #row(sentence, number) {
     const source = element("p", { className: "source", lang: this.#languages.source });
     const target = element("p", { className: "target", lang: this.#languages.target });
-    grow(source, sentence.source);
-    grow(target, texts(sentence.words));
+    appendWords(source, sentence.source);
+    appendWords(target, texts(sentence.words));
     for (const word of source.children) word.classList.add("read");
     const beside = element("div", {}, target, this.#button(sentence, number));
     const row = element("li", { className: "row" }, source, beside);
-    this.#link(row, sentence);
+    this.#linkWords(row, sentence);
     return row;
   }
 
   #button({ lag }, number) {
     const text = `lag ${lag === null ? "–" : lag.toFixed(1)}`;
     const label = `Sentence ${number + 1}, ${text}: draw its staircase`;
-    const button = element("button", { type: "button", className: "lagged", textContent: text, title: label });
+    const button = element("button", { type: "button", className: "lag-button", textContent: text, title: label });
     button.setAttribute("aria-label", label);
     button.setAttribute("aria-pressed", "false");
     button.setAttribute("tabindex", "-1");
-    button.onclick = () => this.#choose(this.#chosen === number ? null : number);
+    button.onclick = () => this.#select(this.#selected === number ? null : number);
     return button;
   }
 
-  /** Tab reaches one sentence, the last or where one was; arrows the others. Else the way to the text grows. */
-  #reach(row) {
+  /** Roving tabindex: Tab reaches one sentence, arrow keys the others. */
+  #makeFocusable(row) {
     this.nodes.past.querySelector("button[tabindex='0']")?.setAttribute("tabindex", "-1");
     row.querySelector("button").setAttribute("tabindex", "0");
   }
 
-  #walk(event) {
+  #moveFocus(event) {
     const step = { ArrowUp: "previousElementSibling", ArrowDown: "nextElementSibling" }[event.key];
     const row = step && event.target.closest(".row")[step];
     if (!row) return;
     event.preventDefault();
-    this.#reach(row);
+    this.#makeFocusable(row);
     row.querySelector("button").focus();
   }
 
-  #choose(number) {
-    this.#chosen = number;
+  #select(number) {
+    this.#selected = number;
     for (const [n, row] of [...this.nodes.past.children].entries()) {
       row.querySelector("button").setAttribute("aria-pressed", String(n === number));
     }
-    this.choose();
+    this.onSelect();
   }
 
-  /** Pointing at a word of the translation marks what had been read when it was written. */
-  #link(row, sentence) {
+  /** Pointing at a target word marks the source words that had been read. */
+  #linkWords(row, sentence) {
     const [source, target] = [row.querySelector(".source"), row.querySelector(".target")];
-    const mark = (count) => [...source.children].forEach((word, n) => word.classList.toggle("had", n < count));
+    const mark = (count) => [...source.children].forEach((word, n) => word.classList.toggle("was-read", n < count));
     target.onpointerover = ({ target: word }) => {
       const place = [...target.children].indexOf(word);
       mark(place < 0 ? 0 : sentence.words[place].delay);
@@ -121,11 +121,12 @@ export class Transcript {
     target.onpointerleave = () => mark(0);
   }
 
-  /** What the staircase shows: the sentence that was chosen, else the one under way, else the last. */
+  /** Of the selected sentence, else the current one, else the last. */
   staircase(state) {
-    const live = { reads: delays(state.words), read: readNow(state), length: null, number: state.past.length };
-    const number = this.#chosen ?? (live.read || !state.past.length ? live.number : state.past.length - 1);
-    if (number === live.number) return live;
+    const next = state.past.length;
+    const current = { reads: delays(state.words), read: readInSentence(state), length: null, number: next };
+    const number = this.#selected ?? (current.read || !next ? next : next - 1);
+    if (number === next) return current;
     const { source, words } = state.past[number];
     return { reads: delays(words), read: source.length, length: source.length, number };
   }
