@@ -6,6 +6,7 @@ The classes are frozen and validate themselves when built. What a setting is for
 
 import dataclasses
 import enum
+import functools
 import math
 import typing
 from dataclasses import dataclass, field
@@ -367,6 +368,7 @@ RETIRED: dict[tuple[type, str], object] = {
 LAST_WITH_RETIRED = "c396658"  # the commit
 
 
+@functools.cache
 def roles(kind: type) -> dict[str, Role]:
     """The role of each field of a settings class."""
     hints = typing.get_type_hints(kind, include_extras=True)
@@ -374,7 +376,8 @@ def roles(kind: type) -> dict[str, Role]:
     return {item.name: given[item.name] for item in dataclasses.fields(kind)}
 
 
-def names_with(role: Role, kind: type = Recipe, inherited: Role = Role.NONE) -> set[str]:
+@functools.cache
+def names_with(role: Role, kind: type = Recipe, inherited: Role = Role.NONE) -> frozenset[str]:
     """Dotted names of the settings that have any of these roles, be it from the section that they are in."""
     found: set[str] = set()
     for name, own in roles(kind).items():
@@ -383,9 +386,10 @@ def names_with(role: Role, kind: type = Recipe, inherited: Role = Role.NONE) -> 
             found |= {f"{name}.{inner}" for inner in names_with(role, section, own | inherited)}
         elif (own | inherited) & role:
             found.add(name)
-    return found
+    return frozenset(found)
 
 
 def values_with(settings: Any, role: Role) -> dict[str, Any]:
     """Name and value of the fields of one section that have any of these roles, in their order."""
-    return {name: getattr(settings, name) for name, own in roles(type(settings)).items() if own & role}
+    kind: type = type(settings)
+    return {name: getattr(settings, name) for name, own in roles(kind).items() if own & role}
