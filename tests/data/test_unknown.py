@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import settings as limit
 from hypothesis import strategies as st
 
+from tests.helpers.decoding import policy
 from tests.helpers.runs import MODEL
 from whilst.core.config import load_recipe
 from whilst.core.errors import UserError
@@ -15,15 +16,14 @@ from whilst.core.policy_spec import PolicySpec
 from whilst.core.settings import Data, Evaluate, Recipe
 from whilst.data.segment import BPESegmenter, WordSegmenter
 from whilst.data.vocabulary import BOS, EOS, UNK, Language, Vocabulary
-from whilst.decoding.loop import Output
+from whilst.decoding.output import Output
 from whilst.evaluation.evaluate import to_sentence, translate_lines, words_with_times
 from whilst.evaluation.identity import policy_name
-from whilst.live.eager import steps_of, text_of
 from whilst.live.evaluate_export import whole_lines
-from whilst.live.session import Session, Word
+from whilst.live.session import Session, TextPipeline, Word
+from whilst.live.torch_backend import backend
 from whilst.model.checkpoint import LoadedRun
 from whilst.model.transformer import Translator
-from whilst.policy import policy
 
 SOURCE = Language("src", WordSegmenter(), Vocabulary(["a", "b"]))
 TARGET = Language("tgt", WordSegmenter(), Vocabulary(["x", "y"]))
@@ -83,7 +83,9 @@ def test_live_sessions_copy_the_same_words(lines: list[list[str]], name: str, se
         trained.model.target_embedding.weight[UNK] *= 3
     text = [" ".join(line) for line in lines]
     outputs = translate_lines(trained, text, policy(name), trained.recipe.evaluate)
-    live = Session(steps_of(trained, policy(name), whole := whole_lines(text_of(trained), text)), whole)
+    pipeline = TextPipeline.of(trained.recipe, trained.source, trained.target)
+    whole = whole_lines(pipeline, text)
+    live = Session(backend(trained.model, policy(name), whole), whole)
     for index, (line, output) in enumerate(zip(text, outputs, strict=True)):
         events = [event for word in line.split() for event in live.feed(word)] + live.finish()
         found = [(event.text, event.delay) for event in events if isinstance(event, Word)]

@@ -10,16 +10,16 @@ from hypothesis import settings as limit
 from hypothesis import strategies as st
 from torch import Tensor
 
-from tests.helpers.decoding import BySentence, written
+from tests.helpers.decoding import BySentence, policy, written
 from whilst.core.errors import UserError
 from whilst.core.policy_spec import PolicySpec
 from whilst.core.settings import Limits, Model
 from whilst.data.vocabulary import BOS, EOS, PAD
 from whilst.decoding import batched as decode
-from whilst.decoding.batched import Decoding, translate, translate_batch
+from whilst.decoding.batched import Decoding, translate, translate_batch, translate_online
 from whilst.decoding.reference import translate_recomputed
-from whilst.model.transformer import Translator, likeliest
-from whilst.policy import Decider, Policy, View, policy
+from whilst.model.transformer import Translator, most_likely
+from whilst.policy import StatelessPolicy, View
 
 LIMITS = Limits(1.5, 3)
 POLICIES = ["wait-1", "wait-2", "wait-5", "wait-20", "full"]
@@ -43,9 +43,9 @@ def test_all_ways_write_the_same(model: Translator, name: str, rows: list[list[i
     chosen = policy(name)
     slow = written([translate_recomputed(model, row, chosen, LIMITS) for row in rows])
     assert written(translate_batch(model, rows, chosen, LIMITS)) == slow
-    assert written(translate_batch(model, rows, chosen, LIMITS, at_once=False)) == slow
-    assert written(translate_batch(model, rows, chosen, LIMITS, steady=True)) == slow
-    one, three = (Decoding(model, chosen, LIMITS, batch, steady=True) for batch in (1, 3))
+    assert written([translate_online(model, row, chosen, LIMITS) for row in rows]) == slow
+    assert written(translate_batch(model, rows, chosen, LIMITS, graphed=True)) == slow
+    one, three = (Decoding(model, chosen, LIMITS, batch, graphed=True) for batch in (1, 3))
     assert written([one.translate([row])[0] for row in rows]) == slow
     assert written(three.translate(rows)) == written(three.translate(rows)) == slow
     assert written([translate_batch(model, [row], chosen, LIMITS)[0] for row in rows]) == slow
@@ -59,7 +59,6 @@ def test_all_ways_of_a_bidirectional_model_too(
     full, rows = policy("full"), many(3, 12)
     slow = written([translate_recomputed(model, row, full, LIMITS) for row in rows])
     assert written(translate_batch(model, rows, full, LIMITS)) == slow
-    assert written(translate_batch(model, rows, full, LIMITS, at_once=False)) == slow
 
 
 def test_the_tests_would_notice(model: Translator) -> None:
@@ -100,32 +99,25 @@ def test_a_limit_is_at_least_one_unit(limits: Limits, length: int, most: int) ->
 
 
 @pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
-@pytest.mark.parametrize("at_once", [True, False])
 def test_rows_that_leave_do_not_matter_to_the_others(
-    model: Translator, monkeypatch: pytest.MonkeyPatch, share: float, at_once: bool
+    model: Translator, monkeypatch: pytest.MonkeyPatch, share: float
 ) -> None:
     """Whether they never leave, leave in groups, or at once."""
     rows, chosen = many(4), policy("wait-2")
     alone = written([translate_batch(model, [row], chosen, LIMITS)[0] for row in rows])
     monkeypatch.setattr(decode, "SHRINK", share)
-    assert written(translate_batch(model, rows, chosen, LIMITS, at_once=at_once)) == alone
+    assert written(translate_batch(model, rows, chosen, LIMITS)) == alone
 
 
-class Eager(Policy, Decider):
+class Eager(StatelessPolicy):
     """Would write before anything is read."""
 
     @property
     def spec(self) -> PolicySpec:
         return PolicySpec("eager")
 
-    def start(self, sentences: Tensor) -> Decider:  # noqa: ARG002
-        return self
-
     def write(self, view: View) -> Tensor:
         return torch.ones_like(view.read, dtype=torch.bool)
-
-    def part(self, rows: Tensor) -> Decider:  # noqa: ARG002
-        return self
 
 
 @pytest.mark.parametrize("batch", [1, 7, 100])
@@ -136,16 +128,14 @@ def test_a_corpus_keeps_its_order_and_its_numbers(model: Translator, batch: int)
     assert written(outputs) == written(alone)
 
 
-@pytest.mark.parametrize("at_once", [True, False])
-def test_rows_of_one_batch_read_at_their_own_pace(model: Translator, at_once: bool) -> None:
+def test_rows_of_one_batch_read_at_their_own_pace(model: Translator) -> None:
     rows = many(7, 12)
     alone = [translate_batch(model, [row], policy(f"wait-{i % 4 + 1}"), LIMITS)[0] for i, row in enumerate(rows)]
-    assert written(translate_batch(model, rows, BySentence(), LIMITS, at_once=at_once)) == written(alone)
+    assert written(translate_batch(model, rows, BySentence(), LIMITS)) == written(alone)
 
 
-@pytest.mark.parametrize("at_once", [True, False])
-def test_the_first_read_is_given(model: Translator, at_once: bool) -> None:
-    for output in translate_batch(model, many(6, 10), Eager(), LIMITS, at_once=at_once):
+def test_the_first_read_is_given(model: Translator) -> None:
+    for output in translate_batch(model, many(6, 10), Eager(), LIMITS):
         assert set(output.reads) == {1}
 
 
@@ -159,4 +149,4 @@ def test_pad_and_bos_are_never_written() -> None:
     logits = torch.zeros(2, 13)
     logits[:, [PAD, BOS]] = 9.0
     logits[0, 7] = logits[1, EOS] = 1.0
-    assert likeliest(logits).tolist() == [7, EOS]
+    assert most_likely(logits).tolist() == [7, EOS]

@@ -12,7 +12,7 @@ from whilst.core.settings import Limits, Model
 from whilst.data.vocabulary import EOS
 from whilst.decoding.batched import translate_batch
 from whilst.decoding.beam import beam_search
-from whilst.decoding.loop import Output
+from whilst.decoding.output import Output
 from whilst.decoding.reference import masked_logits
 from whilst.model.transformer import Translator
 from whilst.policy.full import Full

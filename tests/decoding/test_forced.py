@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.helpers.decoding import policy
 from tests.policy.test_learnt import KINDS, learnt
 from whilst.core.errors import UserError
 from whilst.core.policy_spec import PolicySpec
@@ -11,12 +12,11 @@ from whilst.core.settings import Limits, Model
 from whilst.data.dataset import Split
 from whilst.data.vocabulary import EOS
 from whilst.decoding.batched import translate
-from whilst.decoding.forced import walk_along
+from whilst.decoding.forced import forced_reads
 from whilst.model.transformer import Translator
-from whilst.policy import Policy, policy
-from whilst.policy.diagonal import Diagonal
+from whilst.policy import Policy
+from whilst.policy.fixed import Diagonal, WaitK
 from whilst.policy.oracle import Oracle
-from whilst.policy.wait_k import WaitK
 
 Texts = tuple[list[list[int]], list[list[int]]]
 POLICIES = ("wait", "diagonal", *(f"{kind.kind}-{kind.inputs}" for kind in KINDS))
@@ -37,8 +37,8 @@ def texts(random_split: Callable[..., Split]) -> Texts:
 @pytest.mark.parametrize("name", POLICIES)
 def test_together_as_alone(model: Translator, texts: Texts, name: str) -> None:
     policy = made(name, model)
-    together = walk_along(model, *texts, policy)
-    alone = [walk_along(model, [s], [t], policy)[0] for s, t in zip(*texts, strict=True)]
+    together = forced_reads(model, *texts, policy)
+    alone = [forced_reads(model, [s], [t], policy)[0] for s, t in zip(*texts, strict=True)]
     assert together == alone
     for reads, source, target in zip(together, *texts, strict=True):
         assert len(reads) == len(target)
@@ -51,14 +51,14 @@ def test_along_its_own_translation_it_is_decoding(model: Translator, texts: Text
     policy, sources = made(name, model), texts[0]
     outputs = translate(model, sources, policy, Limits(1.5, 4), 6)
     targets = [[*output.units, EOS][: len(output.reads)] for output in outputs]
-    assert walk_along(model, sources, targets, policy) == [output.reads for output in outputs]
+    assert forced_reads(model, sources, targets, policy) == [output.reads for output in outputs]
 
 
 def test_monotone_heads_walk_along_too(monotone: Translator, texts: Texts) -> None:
     chosen = policy("mma")
     outputs = translate(monotone, texts[0], chosen, Limits(1.5, 4), 6)
     targets = [[*output.units, EOS][: len(output.reads)] for output in outputs]
-    assert walk_along(monotone, texts[0], targets, chosen) == [output.reads for output in outputs]
+    assert forced_reads(monotone, texts[0], targets, chosen) == [output.reads for output in outputs]
 
 
 def test_the_oracle_is_found_by_its_number(model: Translator, texts: Texts) -> None:
@@ -67,7 +67,7 @@ def test_the_oracle_is_found_by_its_number(model: Translator, texts: Texts) -> N
              enumerate(zip(sources, targets, strict=True))]  # fmt: skip
     reads = [[min(g, len(s)) for g in row] for row, s in zip(reads, sources, strict=True)]
     numbers = [7, 2, 11]
-    found = walk_along(
+    found = forced_reads(
         model,
         [sources[n] for n in numbers],
         [targets[n] for n in numbers],
@@ -77,7 +77,7 @@ def test_the_oracle_is_found_by_its_number(model: Translator, texts: Texts) -> N
     assert found == [reads[n] for n in numbers]
 
 
-def test_a_model_that_looks_ahead_cannot(translator: Callable[..., Translator], texts: Texts) -> None:
+def test_a_model_that_needs_lookahead_cannot(translator: Callable[..., Translator], texts: Texts) -> None:
     both = Model(width=16, heads=2, encoder_layers=1, decoder_layers=1, feed_forward=16, encoder="bidirectional")
     with pytest.raises(UserError, match="needs the whole source"):
-        walk_along(translator(both), *texts, WaitK(1))
+        forced_reads(translator(both), *texts, WaitK(1))

@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from tests.conftest import UNITS, make_model
-from tests.helpers.decoding import BySentence, written
+from tests.helpers.decoding import BySentence, policy, written
 from whilst.core.cuda_graphs import RepeatedStep
 from whilst.core.distributed import pick_device
 from whilst.core.policy_spec import PolicySpec
@@ -27,11 +27,11 @@ from whilst.data.vocabulary import EOS
 from whilst.decoding import batched as decode
 from whilst.decoding import graphed as steady
 from whilst.decoding.batched import Decoding, translate_batch
-from whilst.decoding.graphed import LOOKS, Steady
+from whilst.decoding.graphed import LOOKAHEADS, Graphed
 from whilst.model.agent import Agent
 from whilst.model.transformer import Translator
-from whilst.policy import Policy, policy
-from whilst.policy.agent import Learnt
+from whilst.policy import Policy
+from whilst.policy.agent import AgentPolicy
 from whilst.policy.patient import Patient
 
 Kind = Literal["lstm", "gru", "linear"]
@@ -68,11 +68,11 @@ def test_several_reads_in_a_step_change_nothing(
     seed: int,
     threshold: float,
 ) -> None:
-    policy = Learnt(PolicySpec("agent"), undecided(model, kind, inputs, seed), model, seed % 2, threshold)
+    policy = AgentPolicy(PolicySpec("agent"), undecided(model, kind, inputs, seed), model, seed % 2, threshold)
     limits = data.draw(st.sampled_from([Limits(1.5, 4), Limits(0.5, 1), Limits(0, 1)]))
-    plain = written(translate_batch(model, rows, policy, limits, steady=False))
-    assert written([translate_batch(model, [row], policy, limits, steady=False)[0] for row in rows]) == plain
-    assert written(translate_batch(model, rows, policy, limits, steady=True)) == plain
+    plain = written(translate_batch(model, rows, policy, limits, graphed=False))
+    assert written([translate_batch(model, [row], policy, limits, graphed=False)[0] for row in rows]) == plain
+    assert written(translate_batch(model, rows, policy, limits, graphed=True)) == plain
 
 
 @pytest.mark.parametrize("inputs", get_args(Inputs))
@@ -80,28 +80,28 @@ def test_the_tests_would_notice(model: Translator, sources: list[list[int]], inp
     """Agents READ once, several times, and more often in a row than one step allows."""
     waits = set()
     for seed in range(10):
-        policy = Learnt(PolicySpec("agent"), undecided(model, "lstm", inputs, seed), model, 0, 0.7)
+        policy = AgentPolicy(PolicySpec("agent"), undecided(model, "lstm", inputs, seed), model, 0, 0.7)
         for output in translate_batch(model, sources, policy, Limits(1.5, 4)):
             waits |= {after - before for before, after in zip([1, *output.reads], output.reads, strict=False)}
-    assert waits >= {0, 1, 2, LOOKS, LOOKS + 1}
+    assert waits >= {0, 1, 2, LOOKAHEADS, LOOKAHEADS + 1}
 
 
-def test_looks_at_once_are_looks_one_by_one() -> None:
-    """What they see, and what the one that is chosen leaves behind."""
+def test_several_lookaheads_equal_single_ones() -> None:
+    """Their states, and the cache after `keep_lookahead`."""
     model = make_model(Model(width=16, heads=2, encoder_layers=1, decoder_layers=2, feed_forward=24), seed=5)
     source = torch.tensor([[4, 5, 6, 7, EOS], [8, 9, EOS, 0, 0]])
     lengths, chosen = torch.tensor([5, 3]), torch.tensor([2, 0])
-    once, one = (model.start(2, 5, 4, looks=3) for _ in range(2))
+    once, one = (model.start(2, 5, 4, lookaheads=3) for _ in range(2))
     for cache in (once, one):
         model.read(cache, source, lengths)
     for last in (torch.tensor([1, 1]), torch.tensor([5, 7])):
         reads = torch.minimum(torch.tensor([[1, 2, 3], [1, 2, 3]]), lengths[:, None])
-        looked = model.looks(once, last, reads)
-        for look in range(3):
-            torch.testing.assert_close(looked[:, look], model.look(one, last, reads[:, look]))
-        once.settle(chosen)
-        once.commit(looked[torch.arange(2), chosen], torch.tensor([True, True]))
-        one.commit(model.look(one, last, reads[torch.arange(2), chosen]), torch.tensor([True, True]))
+        states = model.lookaheads(once, last, reads)
+        for n in range(3):
+            torch.testing.assert_close(states[:, n], model.lookahead(one, last, reads[:, n]))
+        once.keep_lookahead(chosen)
+        once.commit(states[torch.arange(2), chosen], torch.tensor([True, True]))
+        one.commit(model.lookahead(one, last, reads[torch.arange(2), chosen]), torch.tensor([True, True]))
     for left, right in zip(once.decoder, one.decoder, strict=True):
         torch.testing.assert_close(left[..., :2, :], right[..., :2, :])
 
@@ -137,20 +137,23 @@ def test_rows_are_filled_again(
     monkeypatch.setattr(steady, "RepeatedStep", repeated)
     monkeypatch.setattr(steady, "COLUMNS", 8)
     monkeypatch.setattr(steady, "REFILL", share)
-    for chosen in (BySentence(), Learnt(PolicySpec("agent"), undecided(model, "lstm", "ahead", 1), model, 0, 0.6)):
-        decoding = Decoding(model, chosen, LIMITS, batch, steady=True)
+    for chosen in (
+        BySentence(),
+        AgentPolicy(PolicySpec("agent"), undecided(model, "lstm", "ahead", 1), model, 0, 0.6),
+    ):
+        decoding = Decoding(model, chosen, LIMITS, batch, graphed=True)
         for rows in (texts(24, 1, 20), texts(20, 2, 35), texts(10, 3, 12)):
-            plain = translate_batch(model, rows, chosen, LIMITS, steady=False)
+            plain = translate_batch(model, rows, chosen, LIMITS, graphed=False)
             assert written(decoding.translate(rows)) == written(plain)
-        assert decoding.kept is not None
-        assert len(decoding.kept.recorded) > 2, "steps of several sizes, or this shows nothing"
+        assert decoding.recorded is not None
+        assert len(decoding.recorded.recorded) > 2, "steps of several sizes, or this shows nothing"
         assert decoding.translate([]) == []
 
 
 def test_monotone_heads_begin_anew(monotone: Translator) -> None:
     rows = texts(30, 4, 12)
-    plain = translate_batch(monotone, rows, policy("mma"), LIMITS, steady=False)
-    assert written(Decoding(monotone, policy("mma"), LIMITS, 4, steady=True).translate(rows)) == written(plain)
+    plain = translate_batch(monotone, rows, policy("mma"), LIMITS, graphed=False)
+    assert written(Decoding(monotone, policy("mma"), LIMITS, 4, graphed=True).translate(rows)) == written(plain)
 
 
 def test_waiting_sentences_do_not_wait_for_the_whole_batch(model: Translator) -> None:
@@ -158,7 +161,7 @@ def test_waiting_sentences_do_not_wait_for_the_whole_batch(model: Translator) ->
     rows, chosen = texts(64, 5, 40), policy("wait-3")
 
     def steps(parts: list[list[list[int]]]) -> int:
-        decoding = Steady(model, chosen, 8, 41, LIMITS)
+        decoding = Graphed(model, chosen, 8, 41, LIMITS)
         taken = 0
         for part in parts:
             decoding.translate(part)
@@ -171,7 +174,7 @@ def test_waiting_sentences_do_not_wait_for_the_whole_batch(model: Translator) ->
 
 def test_times_count_from_the_beginning_of_a_sentence(model: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("whilst.decoding.graphed.time.perf_counter", itertools.count().__next__)  # a second a look
-    outputs = Decoding(model, policy("wait-2"), LIMITS, 2, steady=True).translate(texts(40, 6))
+    outputs = Decoding(model, policy("wait-2"), LIMITS, 2, graphed=True).translate(texts(40, 6))
     assert {output.times[0] for output in outputs} == {1000.0}, "the last ones too"
     for output in outputs:
         assert output.times == sorted(output.times)
@@ -183,15 +186,15 @@ def test_long_sentences_get_fewer_rows(model: Translator, monkeypatch: pytest.Mo
     rows, chosen = [*texts(12, 7, 12), *texts(3, 8, 90), [5] * 150 + [EOS]], policy("wait-2")
     made: list[tuple[int, int]] = []
 
-    class Noted(Steady):
+    class Noted(Graphed):
         def __init__(self, model: Translator, policy: Policy, rows: int, width: int, limits: Limits) -> None:
             made.append((rows, width + limits.of(width)))
             super().__init__(model, policy, rows, width, limits)
 
-    monkeypatch.setattr(decode, "Steady", Noted)
-    monkeypatch.setattr(decode, "HELD", 500)
-    outputs = Decoding(model, chosen, LIMITS, 4, steady=True).translate(rows)
-    assert written(outputs) == written(translate_batch(model, rows, chosen, LIMITS, steady=False))
+    monkeypatch.setattr(decode, "Graphed", Noted)
+    monkeypatch.setattr(decode, "MAX_TOKENS", 500)
+    outputs = Decoding(model, chosen, LIMITS, 4, graphed=True).translate(rows)
+    assert written(outputs) == written(translate_batch(model, rows, chosen, LIMITS, graphed=False))
     assert [rows for rows, _ in made] == [1, 4]
     assert made[1][0] * made[1][1] <= 500
 
@@ -210,7 +213,7 @@ class Watched(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 @contextmanager
-def watched(decoding: Steady, calls: list[Any]) -> Iterator[None]:
+def watched(decoding: Graphed, calls: list[Any]) -> Iterator[None]:
     """Every step's calls."""
     step = decoding.step
 
@@ -233,13 +236,13 @@ def test_a_step_is_the_same_whatever_rows_do(
     kind: Any = name
     chosen: Policy
     if name in get_args(Kind):
-        chosen = Learnt(PolicySpec("agent"), undecided(model, kind, "ahead", 1), model, 0, 0.6)
+        chosen = AgentPolicy(PolicySpec("agent"), undecided(model, kind, "ahead", 1), model, 0, 0.6)
     else:
         chosen = policy(name)
     chosen = Patient(chosen, translator.logits) if patient else chosen
     monkeypatch.setattr(steady, "RepeatedStep", Recorded)
-    decoding = Steady(translator, chosen, 3, 8, LIMITS)
-    tensors = decoding.moving()
+    decoding = Graphed(translator, chosen, 3, 8, LIMITS)
+    tensors = decoding.tensors()
     calls: list[Any] = []
     with watched(decoding, calls):
         decoding.translate(texts(9, 9, 8))
@@ -249,7 +252,7 @@ def test_a_step_is_the_same_whatever_rows_do(
     waits = ("_local_scalar_dense", "nonzero", "masked_select", "unique", "equal.default", "repeat_interleave")
     assert [call for call, _ in calls[0] if any(word in call for word in waits)] == []
     assert not any(dtype == torch.bool for call, shapes in calls[0] if "index" in call for _, dtype in shapes[1:2])
-    assert all(now is before for now, before in zip(decoding.moving(), tensors, strict=True)), "changed in place"
+    assert all(now is before for now, before in zip(decoding.tensors(), tensors, strict=True)), "changed in place"
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -260,16 +263,16 @@ def test_half_precision_stays_half_and_ends(tiny: Model, name: Any, dtype: torch
     chosen = policy(name) if name not in get_args(Kind) else None
     if chosen is None:
         agent = Agent(Settings(kind=name, hidden=8, inputs="ahead"), tiny.width, 2).eval()
-        chosen = Learnt(PolicySpec("agent"), agent.to(dtype), translator, 1, 0.5)
+        chosen = AgentPolicy(PolicySpec("agent"), agent.to(dtype), translator, 1, 0.5)
     translator.to(dtype)
     rows = texts(9, 10, 12)
-    decoding = Steady(translator, chosen, 3, 12, LIMITS)
-    for outputs in (decoding.translate(rows), translate_batch(translator, rows, chosen, LIMITS, steady=False)):
+    decoding = Graphed(translator, chosen, 3, 12, LIMITS)
+    for outputs in (decoding.translate(rows), translate_batch(translator, rows, chosen, LIMITS, graphed=False)):
         for row, output in zip(rows, outputs, strict=True):
             assert 1 <= len(output.reads) <= LIMITS.of(len(row))
             assert output.reads == sorted(output.reads)
             assert output.reads[-1] <= len(row)
-    held = (*decoding.moving(), *decoding.loop.cache.decoder)
+    held = (*decoding.tensors(), *decoding.batch.state.cache.decoder)
     assert {tensor.dtype for tensor in held if tensor.is_floating_point()} == {dtype}
 
 
@@ -291,15 +294,15 @@ def test_a_gpu_writes_the_same(
     agent = undecided(model, name, "ahead", 1) if name in get_args(Kind) else None
 
     def chosen(translator: Translator, agent: Agent | None) -> Policy:
-        free = policy(name) if agent is None else Learnt(PolicySpec("agent"), agent, translator, 0, 0.6)
+        free = policy(name) if agent is None else AgentPolicy(PolicySpec("agent"), agent, translator, 0, 0.6)
         return Patient(free, translator.logits) if patient else free
 
     there = copy.deepcopy(translator).to(pick_device("cuda"), dtype)
     on_gpu = chosen(there, None if agent is None else copy.deepcopy(agent).to("cuda", dtype))
     decoding = Decoding(there, on_gpu, LIMITS, 5)
     for rows in (texts(24, 1, 20), texts(20, 2, 35), texts(10, 3, 12)):
-        plain = written(translate_batch(translator, rows, chosen(translator, agent), LIMITS, steady=False))
+        plain = written(translate_batch(translator, rows, chosen(translator, agent), LIMITS, graphed=False))
         same = [left == right for left, right in zip(written(decoding.translate(rows)), plain, strict=True)]
         assert sum(same) >= (len(rows) if dtype == torch.float64 else 0.6 * len(rows))
-    assert decoding.kept is not None
-    assert all(recorded.graph is not None for recorded in decoding.kept.recorded.values())
+    assert decoding.recorded is not None
+    assert all(recorded.graph is not None for recorded in decoding.recorded.recorded.values())

@@ -8,14 +8,14 @@ import pytest
 import torch
 
 from tests.conftest import crosses
+from tests.helpers.decoding import policy
 from tests.policy.test_learnt import LIMITS
 from whilst.core.files import read_json
 from whilst.core.settings import Model
 from whilst.decoding.batched import translate_batch
-from whilst.decoding.loop import Output
 from whilst.decoding.monotonic_heads import Head, find_heads, head_stops, heads_table, write_heads
+from whilst.decoding.output import Output
 from whilst.model.transformer import Translator
-from whilst.policy import policy
 
 
 def test_late_heads_are_found(monotone: Translator, sources: list[list[int]]) -> None:

@@ -18,14 +18,14 @@ from whilst.core.errors import UserError
 from whilst.core.settings import Agent, Limits, Model
 from whilst.data.vocabulary import BOS, EOS
 from whilst.decoding.batched import translate_batch
-from whilst.decoding.loop import Output
+from whilst.decoding.output import Output
 from whilst.engine import runtime
 from whilst.engine.export import make_engine
 from whilst.engine.graphs import Graph
 from whilst.engine.runtime import Engine, EngineSession, Floats
 from whilst.model.agent import Observation
 from whilst.model.transformer import Translator
-from whilst.policy.wait_k import WaitK
+from whilst.policy.fixed import WaitK
 
 LIMITS = Limits(1.5, 4)
 AGENTS = (
@@ -80,7 +80,7 @@ def test_any_order_of_calls_gives_the_translators_numbers(
                 assert_near(session.read(token), expected)
                 continue
             reads = 1 + int(share * (session.read_count - 1))
-            states = model.look(cache, one * last, one * reads)
+            states = model.lookahead(cache, one * last, one * reads)
             assert_near(session.lookahead(reads), states[0])
             assert_near(session.logits(), model.logits(states)[0])
             if kind == "write":
@@ -139,10 +139,10 @@ def test_the_agent_decides_as_pytorchs(model: Translator, kind: Agent) -> None:
 
     def wants(session: EngineSession) -> Callable[[], bool]:
         deciding = engine.start_agent(session, interval=1)
-        assert deciding.needs_lookahead == policy.looks_ahead
+        assert deciding.needs_lookahead == policy.needs_lookahead
         return lambda: deciding.log_odds() >= 0
 
-    mine = [live(engine, source, wants, policy.looks_ahead) for source in sources]
+    mine = [live(engine, source, wants, policy.needs_lookahead) for source in sources]
     assert mine == essence(translate_batch(model, sources, policy, LIMITS))
 
 

@@ -11,6 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.helpers.decoding import policy
 from tests.helpers.runs import CPU, short_recipe
 from whilst.core.config import build
 from whilst.core.errors import UserError
@@ -22,15 +23,15 @@ from whilst.data.prepare import prepare
 from whilst.data.segment import BPESegmenter, PieceSegmenter, WordSegmenter
 from whilst.data.vocabulary import Language, Vocabulary
 from whilst.decoding.batched import translate
-from whilst.decoding.loop import Output
-from whilst.evaluation.evaluate import choose, evaluate, evaluate_run, to_sentence, translate_lines
+from whilst.decoding.output import Output
+from whilst.decoding.policies import policy_for
+from whilst.evaluation.evaluate import evaluate, evaluate_run, to_sentence, translate_lines
 from whilst.evaluation.identity import pair_name, policy_name, system_name
 from whilst.evaluation.metrics import score
 from whilst.evaluation.record import read_record, rescore
 from whilst.evaluation.trace import Sentence, find_problem, read_trace
 from whilst.model.checkpoint import LoadedRun, load_run, save_tensors, write_run
 from whilst.model.transformer import Translator
-from whilst.policy import policy
 from whilst.training.train import train
 
 parse = PolicySpec.parse
@@ -297,11 +298,8 @@ def test_half_precision_is_for_gpus(toy_data: Data, toy_dataset: Dataset, tiny: 
     with pytest.raises(UserError, match=r'evaluate\.precision: "half" makes GPUs faster, but a CPU slower'):
         evaluate_run(tmp_path, ["wait-3"], None, True, [half], "cpu")
     with pytest.raises(UserError, match="oracle-1: searched for in single precision"):
-        choose(
-            parse("oracle-1"),
-            load_run(tmp_path, CPU),
-            Evaluate(precision="half"),
-            toy_dataset.split("test"),
+        policy_for(
+            load_run(tmp_path, CPU), parse("oracle-1"), Evaluate(precision="half"), toy_dataset.split("test")
         )
     both = dataclasses.replace(recipe, stages=("translate", "evaluate"), evaluate=Evaluate(precision="half"))
     with pytest.raises(UserError, match='write "single"'):

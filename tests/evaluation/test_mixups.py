@@ -134,10 +134,10 @@ def test_all_commands_take_the_agents_word_for_how_to_evaluate(
         (asked,) = find_asked(run, [named], loader([], "cpu"))[1]
         assert asked.settings.threshold == wanted
 
-    def tell(name: PolicySpec, trained: LoadedRun, settings: Evaluate, split: object) -> None:
-        raise UserError(f"{name} at {settings.threshold} of {trained.path.name}{split or ''}")
+    def tell(trained: LoadedRun, name: PolicySpec, settings: Evaluate) -> None:
+        raise UserError(f"{name} at {settings.threshold} of {trained.path.name}")
 
-    monkeypatch.setattr("whilst.evaluation.translate.choose", tell)
+    monkeypatch.setattr("whilst.evaluation.translate.policy_for", tell)
     with pytest.raises(UserError, match=r"agent-1 at 0\.9 of search"):
         translate_text(run, None, PolicySpec.parse("agent-1"), False, [], "cpu")
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from whilst.core.policy_spec import PolicySpec
-from whilst.decoding.loop import Output
-from whilst.policy import Decider, Policy, View
+from whilst.decoding.output import Output
+from whilst.policy import Decider, Policy, View, make_policy
 
 
 def written(outputs: Sequence[Output]) -> list[tuple[list[int], list[int]]]:
@@ -24,12 +24,12 @@ class Own(Decider):
     def write(self, view: View) -> Tensor:
         return view.read >= view.written + self.k
 
-    def part(self, rows: Tensor) -> Decider:
+    def subset(self, rows: Tensor) -> Decider:
         return Own(self.k[rows])
 
-    def put(self, rows: Tensor, part: Decider) -> None:
-        assert isinstance(part, Own)
-        self.k[rows] = part.k
+    def update(self, rows: Tensor, subset: Decider) -> None:
+        assert isinstance(subset, Own)
+        self.k[rows] = subset.k
 
 
 class BySentence(Policy):
@@ -41,3 +41,8 @@ class BySentence(Policy):
 
     def start(self, sentences: Tensor) -> Decider:
         return Own(sentences % 4 + 1)
+
+
+def policy(name: str) -> Policy:
+    """A policy that needs nothing but its name: `full`, `wait-3`, …"""
+    return make_policy(PolicySpec.parse(name))

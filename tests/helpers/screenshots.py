@@ -15,7 +15,7 @@ from PIL import Image
 from tests.helpers.browser import Browser, Tab, browser
 from tests.helpers.serving import local_server
 from whilst.core.settings import DEFAULT_MODEL
-from whilst.server.served import How, serve_model
+from whilst.server.served import EngineOptions, serve_model
 
 DOCS = Path(__file__).parents[2] / "docs"
 MAX_BYTES = 200_000
@@ -67,7 +67,7 @@ def take(chrome: Browser, shot: Screenshot, address: str, folder: Path) -> None:
 
 
 def main(model: str = DEFAULT_MODEL, *settings: str, folder: Path = DOCS) -> None:
-    with local_server(serve_model(model, settings, How())) as server, browser() as chrome:
+    with local_server(serve_model(model, settings, EngineOptions())) as server, browser() as chrome:
         for shot in SCREENSHOTS:
             take(chrome, shot, server.address, folder)
 

@@ -19,17 +19,17 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 
 from tests.conftest import make_model
+from tests.helpers.decoding import policy
 from tests.helpers.runs import short_recipe
 from tests.live.test_session import LETTERS, make_text
 from whilst.core.settings import Data, Evaluate
 from whilst.data.dataset import Dataset
-from whilst.live.eager import Eager
 from whilst.live.session import Event, Session, TextPipeline, Word
+from whilst.live.torch_backend import backend
 from whilst.model.checkpoint import save_tensors, write_run
 from whilst.model.transformer import Translator
-from whilst.policy import policy
 from whilst.server.metrics import Metrics
-from whilst.server.pool import Batched
+from whilst.server.pool import BatchPool
 from whilst.server.protocol import Limits
 from whilst.server.run import Server
 from whilst.server.served import Served
@@ -52,8 +52,8 @@ def write_run_without_agent(folder: Path, dataset: Dataset, data: Data) -> Path:
 def make_served(model: Translator, text: TextPipeline | None = None) -> Served:
     text = text or make_text(longest=20)
 
-    def pool(places: int) -> Batched:
-        return Batched(model, policy, places, text.max_units, text.max_target_units(text.max_units))
+    def pool(places: int) -> BatchPool:
+        return BatchPool(model, policy, places, text.max_units, text.max_target_units(text.max_units))
 
     return Served("src-tgt", "src", "tgt", text, LATENCIES, policy, pool, "fp32")
 
@@ -65,7 +65,7 @@ def words_of(events: list[Event]) -> list[WordAt]:
 def translate_alone(model: Translator, words: list[str], name: str = "wait-2") -> list[WordAt]:
     """The reference: a session without a server."""
     text = make_text(longest=20)
-    session = Session(Eager(model, policy(name), text.max_units, text.max_target_units(text.max_units)), text)
+    session = Session(backend(model, policy(name), text), text)
     return words_of([event for word in words for event in session.feed(word)] + session.finish())
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from whilst.core.errors import UserError
 from whilst.live.demo import TALK
 from whilst.live.flicker import RETRANSLATION, count_erased, flicker
-from whilst.live.loading import Wanted
+from whilst.live.loading import ModelOptions
 
 words = st.lists(st.sampled_from("abc"), max_size=5)
 
@@ -37,7 +37,7 @@ def test_a_policy_erases_nothing_and_retranslation_does(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     lines = TALK.read_text(encoding="utf-8").splitlines(keepends=True)
     (some := tmp_path / "some.txt").write_text("".join(lines[1:4]), encoding="utf-8")
-    flicker(Wanted("en-vi", latency, by_lines=True), some, tmp_path / "figures.json")
+    flicker(ModelOptions("en-vi", latency, by_lines=True), some, tmp_path / "figures.json")
     found = json.loads((tmp_path / "figures.json").read_text())
     policy = "agent-1" if latency == "low" else latency
     assert found["sentences"] == 3
@@ -48,4 +48,4 @@ def test_a_policy_erases_nothing_and_retranslation_does(
 def test_a_file_without_sentences_is_an_error(tmp_path: Path) -> None:
     (empty := tmp_path / "empty.txt").write_text("\n \n")
     with pytest.raises(UserError, match="is empty"):
-        flicker(Wanted("en-vi"), empty, None)
+        flicker(ModelOptions("en-vi"), empty, None)

@@ -24,10 +24,10 @@ from whilst.engine.runtime import MANIFEST, load_exported
 from whilst.evaluation.record import read_record, record_path
 from whilst.evaluation.trace import read_trace
 from whilst.live import loading
-from whilst.live.eager import Eager
-from whilst.live.engine_steps import OnEngine
-from whilst.live.loading import Opened, Wanted, open_exported, open_model, resolve
+from whilst.live.engine_backend import EngineBackend
+from whilst.live.loading import LiveModel, ModelOptions, open_exported, open_model, resolve
 from whilst.live.session import Event, Session, Word
+from whilst.live.torch_backend import TorchBackend
 from whilst.model.run_folder import AGENT, SEARCH
 
 # Starts the command as `whilst` does, in a Python that has no PyTorch.
@@ -63,24 +63,24 @@ def lines(toy_dataset: Dataset) -> list[str]:
     return toy_dataset.text("test")[0]
 
 
-def talk(opened: Opened, lines: list[str]) -> list[Event]:
-    session = Session(opened.steps(), opened.text)
+def talk(opened: LiveModel, lines: list[str]) -> list[Event]:
+    session = Session(opened.backend(), opened.text)
     return [event for line in lines for part in (session.feed(line), session.finish()) for event in part]
 
 
-def opened(wanted: Wanted) -> tuple[Opened, list[str]]:
+def opened(wanted: ModelOptions) -> tuple[LiveModel, list[str]]:
     notes: list[str] = []
     return open_model(wanted, notes.append), notes
 
 
 @pytest.mark.parametrize("latency", ["low", "high", "wait-2", "diagonal-2", "full"])
 def test_both_engines_write_the_same(run: Path, exported: Path, latency: str, lines: list[str]) -> None:
-    model, _ = opened(Wanted(str(run), latency, "torch"))
-    assert (model.engine, type(model.steps())) == ("PyTorch", Eager)
+    model, _ = opened(ModelOptions(str(run), latency, "torch"))
+    assert (model.engine, type(model.backend())) == ("PyTorch", TorchBackend)
     said = talk(model, lines)
     for name in (run, exported):
-        other, _ = opened(Wanted(str(name), latency, "onnx", "fp32"))
-        assert (other.engine, type(other.steps()), other.policy) == ("ONNX fp32", OnEngine, model.policy)
+        other, _ = opened(ModelOptions(str(name), latency, "onnx", "fp32"))
+        assert (other.engine, type(other.backend()), other.policy) == ("ONNX fp32", EngineBackend, model.policy)
         assert talk(other, lines) == said
     words = [event.text for event in said if isinstance(event, Word)]
     assert len(set(words)) > 5, "or it always says the same"
@@ -88,23 +88,23 @@ def test_both_engines_write_the_same(run: Path, exported: Path, latency: str, li
 
 def test_a_threshold_is_obeyed(run: Path, lines: list[str]) -> None:
     """As far as it goes: one that nobody reaches waits for everything."""
-    never, _ = opened(Wanted(str(run), "low", "onnx", "fp32", ("evaluate.threshold=1",)))
-    full, _ = opened(Wanted(str(run), "full", "onnx", "fp32"))
-    usual, _ = opened(Wanted(str(run), "low", "onnx", "fp32"))
+    never, _ = opened(ModelOptions(str(run), "low", "onnx", "fp32", ("evaluate.threshold=1",)))
+    full, _ = opened(ModelOptions(str(run), "full", "onnx", "fp32"))
+    usual, _ = opened(ModelOptions(str(run), "low", "onnx", "fp32"))
     assert talk(never, lines) == talk(full, lines) != talk(usual, lines)
     for engine in ("onnx", "torch"):
-        named, _ = opened(Wanted(str(run), "agent-1.threshold-1", engine, "fp32"))
+        named, _ = opened(ModelOptions(str(run), "agent-1.threshold-1", engine, "fp32"))
         assert talk(named, lines) == talk(full, lines)
     with pytest.raises(UserError, match="was trained with it"):
-        opened(Wanted(str(run), "low", "onnx", "fp32", ("model.width=8",)))
+        opened(ModelOptions(str(run), "low", "onnx", "fp32", ("model.width=8",)))
 
 
 def test_a_copy_is_made_once_for_each_content(run: Path, kept: Path, tmp_path: Path, lines: list[str]) -> None:
-    first, notes = opened(Wanted(str(run)))
+    first, notes = opened(ModelOptions(str(run)))
     assert first.engine == "ONNX int8"
     assert len(notes) == 1
     assert str(kept) in notes[0]
-    again, notes = opened(Wanted(str(run)))
+    again, notes = opened(ModelOptions(str(run)))
     assert notes == []
     assert talk(again, lines) == talk(first, lines)
     (copy,) = kept.iterdir()
@@ -119,17 +119,17 @@ def test_a_copy_is_made_once_for_each_content(run: Path, kept: Path, tmp_path: P
 @pytest.mark.parametrize("latency", ["agent-77", "wait-0", "mma", "agent-1.threshold-2"])
 def test_a_wrong_policy_is_said_before_an_engine_is_made(run: Path, kept: Path, latency: str) -> None:
     with pytest.raises(UserError, match=rf"policy {latency}: "):
-        opened(Wanted(str(run), latency, "onnx"))
+        opened(ModelOptions(str(run), latency, "onnx"))
     assert not kept.exists()
 
 
 def test_a_kept_copy_takes_the_pace_from_its_run(run: Path, exported: Path, lines: list[str]) -> None:
     """The dataset may not have been there when the copy was made."""
     copy = dataclasses.replace(load_exported(exported, "fp32"), length_ratio=None)
-    wanted = Wanted("", "diagonal-2", "onnx", "fp32")
-    with pytest.raises(UserError, match="pace is not known"):
+    wanted = ModelOptions("", "diagonal-2", "onnx", "fp32")
+    with pytest.raises(UserError, match="length ratio is not known"):
         open_exported(copy, wanted)
-    model, _ = opened(Wanted(str(run), "diagonal-2", "torch"))
+    model, _ = opened(ModelOptions(str(run), "diagonal-2", "torch"))
     assert talk(open_exported(copy, wanted, run), lines) == talk(model, lines)
 
 
@@ -138,10 +138,10 @@ def make_copy(run: Path, place: Path) -> Path:
 
 
 def test_a_damaged_copy_is_made_again(run: Path, kept: Path) -> None:
-    opened(Wanted(str(run)))
+    opened(ModelOptions(str(run)))
     (copy,) = kept.iterdir()
     (copy / "words.int8.onnx").write_bytes(b"")
-    _, notes = opened(Wanted(str(run)))
+    _, notes = opened(ModelOptions(str(run)))
     assert len(notes) == 1
     assert (copy / "words.int8.onnx").stat().st_size > 0
 
@@ -175,7 +175,7 @@ def test_of_two_copies_the_first_stays(run: Path, kept: Path, monkeypatch: pytes
         assert (entry / MANIFEST).stat().st_ino == stamp
 
     monkeypatch.setattr(copies, "_make", slower)
-    assert opened(Wanted(str(run)))[0].engine == "ONNX int8"
+    assert opened(ModelOptions(str(run)))[0].engine == "ONNX int8"
     assert len(list(kept.iterdir())) == 1
 
 
@@ -183,7 +183,7 @@ def test_of_two_copies_the_first_stays(run: Path, kept: Path, monkeypatch: pytes
 def test_without_room_the_engine_is_kept_in_memory(
     trouble: str, run: Path, kept: Path, lines: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    expected = talk(opened(Wanted(str(run), "low", "onnx", "fp32"))[0], lines)
+    expected = talk(opened(ModelOptions(str(run), "low", "onnx", "fp32"))[0], lines)
     with monkeypatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(kept / "new"))
         if trouble == "full":
@@ -193,7 +193,7 @@ def test_without_room_the_engine_is_kept_in_memory(
         else:
             patch.delenv("XDG_CACHE_HOME")
             patch.setattr(Path, "expanduser", homeless)
-        model, notes = opened(Wanted(str(run), "low", "onnx", "fp32"))
+        model, notes = opened(ModelOptions(str(run), "low", "onnx", "fp32"))
     assert talk(model, lines) == expected
     assert "cannot be cached" in notes[-1]
     assert "\n" not in notes[-1]
@@ -215,23 +215,23 @@ def test_what_was_left_unfinished_long_ago_goes(run: Path, kept: Path) -> None:
         (kept / name).mkdir(parents=True)
         stamp = (kept / name).stat().st_mtime - age
         os.utime(kept / name, (stamp, stamp))
-    opened(Wanted(str(run)))
+    opened(ModelOptions(str(run)))
     assert sorted(path.name for path in kept.glob(".new.*")) == [".new.young"]
 
 
 @pytest.mark.parametrize("package", ["onnx", "onnxruntime"])
 def test_without_the_packages_it_is_pytorch(run: Path, package: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loading, "find_spec", lambda name: None if name == package else object())
-    assert opened(Wanted(str(run)))[0].engine == "PyTorch"
+    assert opened(ModelOptions(str(run)))[0].engine == "PyTorch"
 
 
 def test_a_model_that_cannot_be_exported_is_pytorchs(tmp_path: Path, toy_data: Data, toy_dataset: Dataset) -> None:
     settings = Model(width=16, heads=2, encoder_layers=1, decoder_layers=1, feed_forward=16, cross="monotone")
     made = make_run(tmp_path / "mma", toy_data, toy_dataset, settings, agent=False)
-    model, _ = opened(Wanted(str(made), "low"))
+    model, _ = opened(ModelOptions(str(made), "low"))
     assert (model.engine, model.policy) == ("PyTorch", PolicySpec("mma"))
     with pytest.raises(UserError, match="cannot be exported"):
-        opened(Wanted(str(made), "low", "onnx"))
+        opened(ModelOptions(str(made), "low", "onnx"))
 
 
 def test_names(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -257,12 +257,12 @@ def test_names(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 )
 def test_mistakes(changes: dict[str, str], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        Wanted("x", **changes)  # type: ignore[arg-type]
+        ModelOptions("x", **changes)  # type: ignore[arg-type]
 
 
 def test_an_export_is_nothing_for_pytorch(exported: Path) -> None:
     with pytest.raises(UserError, match="PyTorch cannot use"):
-        opened(Wanted(str(exported), "low", "torch"))
+        opened(ModelOptions(str(exported), "low", "torch"))
 
 
 def without_torch(stdin: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
@@ -320,5 +320,5 @@ def test_export_says_where_the_agent_is(run: Path, tmp_path: Path) -> None:
     whole = make_copy(run, tmp_path / "run")
     shutil.rmtree(whole / AGENT)
     make_copy(run, whole / SEARCH)
-    assert f"without an agent, which is that of {whole / SEARCH}" in whilst("export", whole, tmp_path / "a").err
+    assert f"without an agent; export {whole / SEARCH}" in whilst("export", whole, tmp_path / "a").err
     assert "agent" not in whilst("export", whole / SEARCH, tmp_path / "b").err

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from tests.conftest import UNITS
+from tests.helpers.decoding import policy
 from tests.policy.test_learnt import KINDS, learnt
 from whilst.core.errors import UserError
 from whilst.core.settings import Agent as Settings
@@ -20,11 +21,11 @@ from whilst.core.settings import Limits, Model
 from whilst.data.segment import BPESegmenter, PieceSegmenter, WordSegmenter
 from whilst.data.vocabulary import EOS, SPECIALS, Language, Vocabulary
 from whilst.decoding.batched import translate_batch
-from whilst.live.eager import Eager
 from whilst.live.session import MAX_UNITS, Event, SentenceEnd, Session, TextPipeline, Word
+from whilst.live.torch_backend import TorchBackend
 from whilst.model.transformer import Translator
-from whilst.policy import Policy, policy
-from whilst.policy.diagonal import Diagonal
+from whilst.policy import Policy
+from whilst.policy.fixed import Diagonal
 from whilst.policy.patient import Patient
 
 LIMITS = Limits(1.5, 4)
@@ -55,7 +56,7 @@ def make_text(longest: int = 40, target: str = "bpe") -> TextPipeline:
     return TextPipeline(*languages(target), str, LIMITS.of, longest, lambda word: word.endswith("m"))
 
 
-class Recording(Eager):
+class Recording(TorchBackend):
     """Remembers what was asked of it: the units and reads of every sentence."""
 
     def __init__(self, model: Translator, policy: Policy, text: TextPipeline) -> None:
@@ -217,7 +218,9 @@ def test_thousands_of_sentences_leave_nothing_behind(
     each = longest - 1  # words; never the end of one but the longest
     words = sentences * each + 1
     random = torch.Generator().manual_seed(5)
-    session = Session(Eager(model, policies[name], text.max_units, text.max_target_units(text.max_units)), text)
+    session = Session(
+        TorchBackend(model, policies[name], text.max_units, text.max_target_units(text.max_units)), text
+    )
     shared = (model, policies[name], text)
     ends, sizes = 0, []
     reads: list[int] = []
@@ -306,12 +309,12 @@ def test_raw_text_keeps_case_and_punctuation(model: Translator) -> None:
     units = [target.vocabulary.id(unit) for word in spoken for unit in word]
     assert len(units) > len(spoken), "or nothing is joined"
 
-    class Saying(Eager):
+    class Saying(TorchBackend):
         """Writes one unit for each word that it hears, then the rest."""
 
         def write(self) -> int:
             super().write()
-            return units[int(self.cache.written) - 1] if self.cache.written <= len(units) else EOS
+            return units[int(self.state.cache.written) - 1] if self.state.cache.written <= len(units) else EOS
 
     text = replace(make_text(), target=target)
     session = Session(
@@ -325,7 +328,7 @@ def test_raw_text_keeps_case_and_punctuation(model: Translator) -> None:
 
 def test_an_encoder_that_needs_everything_is_refused(tiny: Model, translator: Callable[..., Translator]) -> None:
     with pytest.raises(UserError, match="whole source"):
-        Eager(translator(replace(tiny, encoder="bidirectional")), policy("full"), 10, 10)
+        TorchBackend(translator(replace(tiny, encoder="bidirectional")), policy("full"), 10, 10)
 
 
 def test_a_longest_sentence_has_room_for_a_word() -> None:

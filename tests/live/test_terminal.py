@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.text import Text
 
 from tests.helpers.commands import whilst
+from tests.helpers.decoding import policy
 from tests.helpers.runs import CPU, ENVIRONMENT, command, short_recipe
 from whilst.core.errors import UserError
 from whilst.core.policy_spec import PolicySpec, for_latency
@@ -25,7 +26,7 @@ from whilst.data.dataset import Dataset
 from whilst.data.vocabulary import EOS
 from whilst.decoding.batched import translate_batch
 from whilst.live.input import HypothesisParser, PlainTextParser
-from whilst.live.loading import Wanted, open_model
+from whilst.live.loading import ModelOptions, open_model
 from whilst.live.output import InteractiveDisplay, PlainOutput, TextDisplay, choose_output
 from whilst.live.session import SentenceEnd, Session, Word
 from whilst.live.terminal import DeferredInterrupt, LiveOptions, LiveTranslation, run_live
@@ -33,7 +34,6 @@ from whilst.model.agent import Agent
 from whilst.model.checkpoint import load_run, save_tensors, write_run
 from whilst.model.run_folder import AGENT, SEARCH, choose_policy
 from whilst.model.transformer import Translator
-from whilst.policy import policy
 
 PYTORCH = "--engine", "torch"  # whose words are those of the batched loop
 
@@ -147,7 +147,7 @@ def test_words_before_invalid_input_are_translated(run: Path) -> None:
 @pytest.mark.parametrize(("partial", "text"), [(True, b"kan\nkan musak ros"), (False, b"kan musak ros")])
 def test_an_interrupt_translates_the_words_so_far(run: Path, partial: bool, text: bytes) -> None:
     """Also the last hypothesis, and a word that no space follows."""
-    opened = open_model(Wanted(str(run), "full", "torch"), print)
+    opened = open_model(ModelOptions(str(run), "full", "torch"), print)
     out = io.StringIO()
 
     class Interrupted(io.BytesIO):
@@ -157,7 +157,7 @@ def test_an_interrupt_translates_the_words_so_far(run: Path, partial: bool, text
             raise KeyboardInterrupt
 
     parser = HypothesisParser(print) if partial else PlainTextParser()
-    session = Session(opened.steps(), opened.text)
+    session = Session(opened.backend(), opened.text)
     live = LiveTranslation(session, parser, [PlainOutput(out)], lambda: 0.0, words_per_second=1000.0)
     with pytest.raises(KeyboardInterrupt):
         live.run(Interrupted(text))
@@ -167,7 +167,7 @@ def test_an_interrupt_translates_the_words_so_far(run: Path, partial: bool, text
 def test_closed_standard_input_is_an_error(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", None)
     with pytest.raises(UserError, match="standard input and output: one of them is closed"):
-        run_live(Wanted(str(run), "full", "torch"), LiveOptions())
+        run_live(ModelOptions(str(run), "full", "torch"), LiveOptions())
 
 
 def test_words_are_read_at_the_given_rate(run: Path, lines: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,11 +179,11 @@ def test_words_are_read_at_the_given_rate(run: Path, lines: list[str], monkeypat
         slept.append(seconds)
 
     monkeypatch.setattr("whilst.live.terminal.time.sleep", sleep)
-    opened = open_model(Wanted(str(run), "low", "torch"), print)
+    opened = open_model(ModelOptions(str(run), "low", "torch"), print)
     output = PlainOutput(io.StringIO())
     arrivals: list[float] = []
     monkeypatch.setattr(output, "source_word", lambda _, arrived: arrivals.append(arrived))
-    session = Session(opened.steps(), opened.text)
+    session = Session(opened.backend(), opened.text)
     live = LiveTranslation(session, PlainTextParser(), [output], lambda: now, words_per_second=4.0)
     live.run(io.BytesIO(lines[0].encode()))
     count = len(lines[0].split())
@@ -269,11 +269,11 @@ def test_words_come_while_the_input_is_open_and_a_signal_ends_it(tmp_path: Path,
     assert process.returncode == 130
     assert err == b""
     assert out.endswith(b"\n"), "the end of a sentence"
-    opened = open_model(Wanted(DEFAULT_MODEL, "wait-1"), print)
+    opened = open_model(ModelOptions(DEFAULT_MODEL, "wait-1"), print)
     words = (written + out.decode()).split()
     possible = []
     for text in (source, f"{source} half"):
-        session = Session(opened.steps(), opened.text)
+        session = Session(opened.backend(), opened.text)
         events = session.feed(text) + session.finish()
         possible.append([event.text for event in events if isinstance(event, Word)])
     assert words in possible

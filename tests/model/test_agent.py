@@ -1,4 +1,4 @@
-"""The agent's lessons against the actions spelled out, and its steps one by one against all at once."""
+"""Training targets of the agent against spelled-out actions, and its steps one by one against all at once."""
 
 from collections.abc import Callable
 
@@ -12,8 +12,8 @@ from whilst.core.settings import Search
 from whilst.data.batches import Batch, pad_batch
 from whilst.data.dataset import Split
 from whilst.data.vocabulary import BOS, PAD
-from whilst.model.agent import Agent, Lesson, Observation, loss
-from whilst.model.agent import lesson as lesson_of
+from whilst.model.agent import Agent, Observation, Targets, loss
+from whilst.model.agent import targets as targets_of
 from whilst.model.observations import observe
 from whilst.model.reads import Action, to_actions
 from whilst.model.transformer import Translator
@@ -29,23 +29,23 @@ AGENTS = (
 )
 
 
-def lesson(
+def make_targets(
     model: Translator,
     batch: Batch,
     path: Tensor,
     own_words: bool,
     ahead: bool = False,
-) -> Lesson:
-    return lesson_of(batch, path, observe(model, batch, path, own_words, ahead))
+) -> Targets:
+    return targets_of(batch, path, observe(model, batch, path, own_words, ahead))
 
 
 @pytest.mark.parametrize("own_words", [True, False])
-def test_lesson_spells_out_the_reads(
+def test_targets_are_the_actions_of_the_reads(
     model: Translator, random_split: Callable[..., Split], own_words: bool
 ) -> None:
     batch = pad_batch(random_split(10, 4), np.arange(10))
     reads = search(model, batch, FOUR, 1)
-    given = lesson(model, batch, reads, own_words)
+    given = make_targets(model, batch, reads, own_words)
     decoder = PathDecoder(model, batch)
     words = decoder.predict(reads).token if own_words else batch.labels
     states = decoder.states(reads)
@@ -55,7 +55,7 @@ def test_lesson_spells_out_the_reads(
         read = written = 0
         for step, action in enumerate(actions):
             if step > 0:
-                at = row, step - 1  # the first READ is given, so lessons begin at the second step
+                at = row, step - 1  # the first READ is given, so targets begin at the second step
                 assert int(given.action[at]) == action
                 assert bool(given.counts[at]) == (read < source_length)
                 assert int(given.seen.source[at]) == int(batch.source[row, read - 1])
@@ -75,7 +75,7 @@ def test_step_by_step_is_all_at_once(
     torch.manual_seed(1)
     agent = Agent(settings, model.settings.width, 3).double().eval()
     batch = pad_batch(random_split(4, 5), np.arange(4))
-    seen = lesson(model, batch, search(model, batch, FOUR, 1), True, ahead=True).seen
+    seen = make_targets(model, batch, search(model, batch, FOUR, 1), True, ahead=True).seen
     assert seen.ahead is not None
     interval = torch.tensor([0, 2, 1, 0])
     whole, _ = agent(model, seen, interval, agent.start(4))
@@ -93,9 +93,9 @@ def test_looking_ahead_is_what_would_be_written(model: Translator, random_split:
     """At every step: the state that the cached model has for the next token, after so much was read and written."""
     batch = pad_batch(random_split(6, 12), np.arange(6))
     path = search(model, batch, FOUR, 1)
-    given = lesson(model, batch, path, True, ahead=True)
+    given = make_targets(model, batch, path, True, ahead=True)
     assert given.seen.ahead is not None
-    plain = lesson(model, batch, path, True)
+    plain = make_targets(model, batch, path, True)
     torch.testing.assert_close(given.seen.target_state, plain.seen.target_state)
     for row in range(6):
         reads = path[row, : int((batch.labels[row] != PAD).sum())].tolist()
@@ -104,17 +104,17 @@ def test_looking_ahead_is_what_would_be_written(model: Translator, random_split:
         read = written = 0
         for step, action in enumerate(to_actions(reads)):
             counts = torch.tensor([[int(batch.target[row, written])], [max(read, 1)]])
-            looked = model.look(cache, *counts)
+            state = model.lookahead(cache, *counts)
             if step > 0:
-                torch.testing.assert_close(given.seen.ahead[row, step - 1], looked[0])
+                torch.testing.assert_close(given.seen.ahead[row, step - 1], state[0])
             if action is Action.WRITE:
-                cache.commit(looked, torch.tensor([True]))
+                cache.commit(state, torch.tensor([True]))
             read, written = read + (action is Action.READ), written + (action is Action.WRITE)
 
 
 def test_loss_counts_only_what_the_agent_decides(model: Translator, random_split: Callable[..., Split]) -> None:
     batch = pad_batch(random_split(6, 9), np.arange(6))
-    given = lesson(model, batch, search(model, batch, FOUR, 1), True)
+    given = make_targets(model, batch, search(model, batch, FOUR, 1), True)
     odds = torch.zeros_like(given.action, dtype=torch.float64)
     expected = float(given.counts.sum()) * float(torch.log(torch.tensor(2.0, dtype=torch.float64)))
     assert float(loss(odds, given, 0.1)) == pytest.approx(expected)
@@ -122,9 +122,9 @@ def test_loss_counts_only_what_the_agent_decides(model: Translator, random_split
     assert float(loss(wild, given, 0.1)) == pytest.approx(expected)
 
 
-def test_an_agent_learns_its_lessons(model: Translator, random_split: Callable[..., Split]) -> None:
+def test_an_agent_learns_its_targets(model: Translator, random_split: Callable[..., Split]) -> None:
     batch = pad_batch(random_split(12, 10), np.arange(12))
-    given = lesson(model, batch, search(model, batch, FOUR, 1), True)
+    given = make_targets(model, batch, search(model, batch, FOUR, 1), True)
     torch.manual_seed(1)
     agent = Agent(Settings(hidden=32, dropout=0.0), model.settings.width, 1).double()
     adam = torch.optim.Adam(agent.parameters(), lr=1e-2)

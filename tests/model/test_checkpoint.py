@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from tests.helpers.decoding import policy
 from whilst.core.errors import UserError
 from whilst.core.files import read_json, sha256, write_json
 from whilst.core.settings import Limits, Model, Recipe
@@ -21,7 +22,6 @@ from whilst.model import run_folder as folders
 from whilst.model.checkpoint import load_run, load_state, load_tensors, save_state, save_tensors, write_run
 from whilst.model.run_folder import read_recipe
 from whilst.model.transformer import Translator
-from whilst.policy import policy
 from whilst.training import optim
 from whilst.training.optim import PRESETS
 

@@ -15,7 +15,7 @@ from whilst.data.batches import pad_batch
 from whilst.data.dataset import Split
 from whilst.data.vocabulary import PAD
 from whilst.model.forward import decode_batch
-from whilst.model.layers import LOTS, Dropout
+from whilst.model.layers import RANGE, Dropout
 from whilst.model.transformer import Translator
 from whilst.training.losses import cross_entropy
 
@@ -39,14 +39,14 @@ def test_folded_norms_are_norms(tiny: Model, translator: Make, split: Split, nor
             if isinstance(module, nn.LayerNorm):
                 module.weight.uniform_(0.5, 2.0)
     folded = copy.deepcopy(model)
-    folded.hasten(["norms"])
+    folded.enable_fast_paths(["norms"])
     for one, other in zip(taught(model, split), taught(folded, split), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)  # the loss is taken in single precision
 
 
 def test_norms_are_folded_in_training_only(tiny: Model, translator: Make) -> None:
     model = translator(tiny)
-    model.hasten(["norms"])
+    model.enable_fast_paths(["norms"])
     around = model.encoder[0].get_submodule("attention_sublayer")
     states = torch.randn(2, 3, tiny.width, dtype=torch.float64)
     assert around.before(states)[1] is None  # type: ignore[operator]
@@ -57,10 +57,10 @@ def test_norms_are_folded_in_training_only(tiny: Model, translator: Make) -> Non
 @pytest.mark.parametrize("chance", [0.1, 0.3, 0.5])
 def test_lots_drop_what_they_should(chance: float) -> None:
     """All lots there are: as many are dropped as the chance says, and the mean stays."""
-    lots = torch.arange(-LOTS // 2, LOTS // 2).to(torch.int16)
-    states = torch.ones(LOTS, dtype=torch.float64, requires_grad=True)
+    lots = torch.arange(-RANGE // 2, RANGE // 2).to(torch.int16)
+    states = torch.ones(RANGE, dtype=torch.float64, requires_grad=True)
     kept = Dropout(chance)(states, lots)
-    assert int((kept == 0).sum()) == round(chance * LOTS)
+    assert int((kept == 0).sum()) == round(chance * RANGE)
     assert float(kept.detach().mean()) == pytest.approx(1.0, rel=1e-12)
     (gradient,) = torch.autograd.grad(kept.sum(), states)
     assert torch.equal(gradient, kept)
@@ -70,21 +70,21 @@ def test_lots_are_drawn_alike_and_apart(tiny: Model, translator: Make) -> None:
     model = translator(tiny).train()
     states = torch.zeros(40, 50, tiny.width)
     layer = model.decoder[0]
-    assert model.draw_lots(layer, states) is None
-    model.hasten(["dropout"])
+    assert model.draw_dropout(layer, states) is None
+    model.enable_fast_paths(["dropout"])
     torch.manual_seed(1)
-    lots = model.draw_lots(layer, states)
+    lots = model.draw_dropout(layer, states)
     assert lots is not None
     assert lots.shape == (40, 50, 3 * tiny.width + tiny.feed_forward)
-    columns = lots.flatten(0, 1).double() / LOTS  # uniform in [-1/2, 1/2)
+    columns = lots.flatten(0, 1).double() / RANGE  # uniform in [-1/2, 1/2)
     assert columns.mean(0).abs().max() < 0.03
     assert (columns.var(0) - 1 / 12).abs().max() < 0.01
     assert (torch.corrcoef(columns.T) - torch.eye(columns.shape[1])).abs().max() < 0.12
     torch.manual_seed(1)
-    again = model.draw_lots(layer, states)
+    again = model.draw_dropout(layer, states)
     assert again is not None
     assert torch.equal(again, lots)
-    assert model.eval().draw_lots(layer, states) is None
+    assert model.eval().draw_dropout(layer, states) is None
 
 
 def test_dropout_by_lots_is_dropout(tiny: Model, translator: Make, split: Split) -> None:
@@ -94,7 +94,7 @@ def test_dropout_by_lots_is_dropout(tiny: Model, translator: Make, split: Split)
     for shortcuts in ((), ("dropout",)):
         model = translator(dataclasses.replace(tiny, dropout=0.3)).train()
         model.dropout.p = 0.0  # that of embeddings is always PyTorch's
-        model.hasten(shortcuts)
+        model.enable_fast_paths(shortcuts)
         torch.manual_seed(1)
         with torch.no_grad():
             passes = torch.stack([decode_batch(model, batch, batch.source_lengths) for _ in range(100)])

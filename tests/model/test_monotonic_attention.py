@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from tests.conftest import crosses
+from tests.helpers.decoding import policy
 from tests.helpers.runs import CPU, assert_same, changed, elsewhere, short_recipe, tensors
 from tests.policy.test_learnt import LIMITS, essence, three_ways
 from whilst.core.errors import UserError
@@ -32,7 +33,6 @@ from whilst.model.forward import cross_mask, decode_batch
 from whilst.model.monotonic_alignment import expected_alignment, infinite_lookback
 from whilst.model.monotonic_attention import MonotonicPass, expected_latency
 from whilst.model.transformer import Translator
-from whilst.policy import policy
 from whilst.training.losses import cross_entropy, latency_cost
 from whilst.training.sampling import RULES
 from whilst.training.train import train

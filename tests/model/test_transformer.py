@@ -19,7 +19,7 @@ from whilst.data.vocabulary import BOS, EOS
 from whilst.decoding.reference import masked_logits
 from whilst.model.attention import dense_mask
 from whilst.model.cache import Cache
-from whilst.model.transformer import WIDTH, Translator, sinusoids
+from whilst.model.transformer import OUTPUT_MULTIPLE, Translator, sinusoids
 
 source_tokens = st.integers(1, 8).flatmap(lambda size: st.lists(st.integers(EOS, 16), min_size=size, max_size=size))
 target_tokens = st.lists(st.integers(EOS, 12), min_size=3, max_size=6)
@@ -212,7 +212,7 @@ def test_every_position_has_its_own_signature(width: int) -> None:
     torch.testing.assert_close(table.square().sum(1), torch.full((50,), width / 2))
 
 
-@pytest.mark.parametrize("units", [13, WIDTH, WIDTH + 1])
+@pytest.mark.parametrize("units", [13, OUTPUT_MULTIPLE, OUTPUT_MULTIPLE + 1])
 def test_many_logits_are_logits(tiny: Model, translator: Callable[..., Translator], units: int) -> None:
     """And have the same gradients."""
     model = translator(tiny, (17, units))

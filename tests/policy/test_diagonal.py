@@ -14,13 +14,12 @@ from whilst.core.policy_spec import PolicySpec
 from whilst.core.settings import Data, Evaluate, Limits, Model, Recipe
 from whilst.data.dataset import Dataset, Split, length_ratio, read_manifest
 from whilst.decoding.batched import translate, translate_batch
-from whilst.evaluation.evaluate import choose
+from whilst.decoding.policies import policy_for
 from whilst.evaluation.identity import system_name
 from whilst.model.checkpoint import LoadedRun
 from whilst.model.transformer import Translator
 from whilst.policy import View
-from whilst.policy.diagonal import Diagonal
-from whilst.policy.wait_k import WaitK
+from whilst.policy.fixed import Diagonal, WaitK
 
 
 @given(st.integers(1, 9), st.integers(1, 50), st.integers(1, 50), st.integers(0, 40))
@@ -56,7 +55,7 @@ def test_the_run_finds_its_pace(toy_dataset: Dataset, toy_data: Data, tiny: Mode
     model = Translator(tiny, len(toy_dataset.source), len(toy_dataset.target)).to(CPU)
     recipe = Recipe(model=tiny, data=toy_data)
     trained = LoadedRun(Path("run"), recipe, toy_dataset.source, toy_dataset.target, model, {})
-    chosen = choose(PolicySpec.parse("diagonal-4"), trained, Evaluate(), None)
+    chosen = policy_for(trained, PolicySpec.parse("diagonal-4"), Evaluate())
     assert chosen == Diagonal(4, pace)
     assert chosen.name == "diagonal-4"
     assert system_name(trained.recipe, chosen.spec) == "multi-path (diagonal)"

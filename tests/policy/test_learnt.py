@@ -13,14 +13,14 @@ from whilst.core.settings import Agent as Settings
 from whilst.core.settings import Limits, Search
 from whilst.data.batches import pad_batch
 from whilst.data.dataset import Split
-from whilst.decoding.batched import Decoding, translate, translate_batch
-from whilst.decoding.loop import Output
+from whilst.decoding.batched import Decoding, translate, translate_batch, translate_online
+from whilst.decoding.output import Output
 from whilst.decoding.reference import translate_recomputed
-from whilst.model.agent import Agent, lesson
+from whilst.model.agent import Agent, targets
 from whilst.model.observations import observe
 from whilst.model.transformer import Translator
 from whilst.policy import Policy
-from whilst.policy.agent import Learnt
+from whilst.policy.agent import AgentPolicy
 from whilst.policy.oracle import Oracle
 from whilst.search.binary_search import search
 
@@ -35,19 +35,19 @@ KINDS = (
 )
 
 
-def learnt(model: Translator, settings: Settings) -> Learnt:
+def learnt(model: Translator, settings: Settings) -> AgentPolicy:
     """A random agent that cares, and READs about as often as it WRITEs."""
     torch.manual_seed(3)
     agent = Agent(settings, model.settings.width, 2).double().eval()
     batch = pad_batch(make_split(20, 20), np.arange(20))
     path = search(model, batch, FOUR, 1)
-    seen = lesson(batch, path, observe(model, batch, path, own_words=True, lookahead=True)).seen
+    seen = targets(batch, path, observe(model, batch, path, own_words=True, lookahead=True)).seen
     with torch.no_grad():
         agent.tokens.weight.mul_(5)
         agent.action.weight.mul_(0.1)  # or it would do for ever what it did last
         odds, _ = agent(model, seen, torch.ones(20, dtype=torch.long), agent.start(20))
         agent.out.bias.sub_(odds.median())
-    return Learnt(PolicySpec("agent"), agent, model, interval=1)
+    return AgentPolicy(PolicySpec("agent"), agent, model, interval=1)
 
 
 Essence = list[tuple[list[int], list[int]]]
@@ -59,11 +59,11 @@ def essence(outputs: Sequence[Output]) -> Essence:
 
 def three_ways(model: Translator, sources: list[list[int]], policy: Policy) -> tuple[Essence, Essence, Essence]:
     alone = [translate_batch(model, [source], policy, LIMITS, [n])[0] for n, source in enumerate(sources)]
-    live = translate_batch(model, sources, policy, LIMITS, at_once=False)
-    steady = translate_batch(model, sources, policy, LIMITS, steady=True)
-    assert essence(steady) == essence(alone)
+    live = [translate_online(model, source, policy, LIMITS, n) for n, source in enumerate(sources)]
+    graphed = translate_batch(model, sources, policy, LIMITS, graphed=True)
+    assert essence(graphed) == essence(alone)
     for batch in (1, 5):
-        assert essence(Decoding(model, policy, LIMITS, batch, steady=True).translate(sources)) == essence(alone)
+        assert essence(Decoding(model, policy, LIMITS, batch, graphed=True).translate(sources)) == essence(alone)
     return essence(translate(model, sources, policy, LIMITS, 5)), essence(alone), essence(live)
 
 
@@ -83,7 +83,7 @@ def test_a_threshold_makes_it_wait(model: Translator, sources: list[list[int]]) 
     base = learnt(model, KINDS[0])
     means = []
     for threshold in (0.0, 0.5, 1.01):
-        policy = Learnt(PolicySpec("agent"), base.agent, model, 1, threshold)
+        policy = AgentPolicy(PolicySpec("agent"), base.agent, model, 1, threshold)
         outputs = translate(model, sources, policy, LIMITS, 4)
         shares = (np.mean(output.reads) / len(s) for output, s in zip(outputs, sources, strict=True))
         means.append(np.mean(list(shares)))

@@ -8,19 +8,19 @@ from hypothesis import settings as limit
 
 from tests.decoding.test_graphed import sources as rows_of
 from tests.decoding.test_graphed import undecided
-from tests.helpers.decoding import BySentence, written
+from tests.helpers.decoding import BySentence, policy, written
 from tests.live.test_session import LIMITS, Recording, assert_as_batched, make_text
 from tests.policy.test_learnt import learnt
 from whilst.core.policy_spec import PolicySpec
 from whilst.core.settings import Agent, Evaluate, Limits
-from whilst.decoding.batched import translate_batch
+from whilst.decoding.batched import translate_batch, translate_online
 from whilst.decoding.reference import translate_recomputed
 from whilst.evaluation.identity import policy_name
 from whilst.live.session import Session
 from whilst.model.transformer import Translator
-from whilst.policy import Policy, policy
-from whilst.policy.agent import Learnt
-from whilst.policy.diagonal import Diagonal
+from whilst.policy import Policy
+from whilst.policy.agent import AgentPolicy
+from whilst.policy.fixed import Diagonal
 from whilst.policy.patient import Patient
 
 NAMES = ["wait-1", "wait-3", "diagonal", "by-sentence", "states", "ahead", "linear"]
@@ -33,9 +33,9 @@ def make_policy(model: Translator, name: str) -> Policy:
         case "by-sentence":
             return BySentence()
         case "states" | "ahead":
-            return Learnt(PolicySpec("agent"), undecided(model, "lstm", name, 3), model, 0, 0.3)
+            return AgentPolicy(PolicySpec("agent"), undecided(model, "lstm", name, 3), model, 0, 0.3)
         case "linear":
-            return Learnt(PolicySpec("agent"), undecided(model, "linear", "ahead", 3), model, 0, 0.3)
+            return AgentPolicy(PolicySpec("agent"), undecided(model, "linear", "ahead", 3), model, 0, 0.3)
     return policy(name)
 
 
@@ -45,10 +45,11 @@ def make_policy(model: Translator, name: str) -> Policy:
 def test_every_way_to_decode_waits_in_the_same_places(model: Translator, name: str, rows: list[list[int]]) -> None:
     limits, free = Limits(1.5, 4), make_policy(model, name)
     patient = Patient(free, model.logits)
-    found = written(translate_batch(model, rows, patient, limits, steady=False))
-    assert written(translate_batch(model, rows, patient, limits, steady=True)) == found
-    assert written(translate_batch(model, rows, patient, limits, at_once=False)) == found
-    if not free.knows_sentences and name != "by-sentence":
+    found = written(translate_batch(model, rows, patient, limits, graphed=False))
+    assert written(translate_batch(model, rows, patient, limits, graphed=True)) == found
+    online = [translate_online(model, row, patient, limits, n) for n, row in enumerate(rows)]
+    assert written(online) == found
+    if not free.depends_on_sentence and name != "by-sentence":
         assert written([translate_recomputed(model, row, patient, limits) for row in rows]) == found
     for row, (units, reads) in zip(rows, found, strict=True):
         assert reads[-1] == len(row) or len(units) == limits.of(len(row)), "ended, or was cut"

@@ -5,10 +5,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.helpers.decoding import policy
 from whilst.core.errors import UserError
-from whilst.policy import View, policy
+from whilst.policy import View
+from whilst.policy.fixed import WaitK
 from whilst.policy.full import Full
-from whilst.policy.wait_k import WaitK
 
 COUNTS = st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20)), min_size=1, max_size=5)
 

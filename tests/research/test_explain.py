@@ -12,11 +12,11 @@ from whilst.core.settings import Limits, Model, Recipe, Search
 from whilst.data.dataset import Dataset
 from whilst.data.vocabulary import EOS
 from whilst.decoding.batched import translate_batch
-from whilst.decoding.forced import walk_along
+from whilst.decoding.forced import forced_reads
 from whilst.decoding.reference import masked_logits
 from whilst.model.checkpoint import LoadedRun
 from whilst.model.transformer import Translator
-from whilst.policy.wait_k import WaitK
+from whilst.policy.fixed import WaitK
 from whilst.research.explain import draw, explain, print_explanation
 
 
@@ -61,7 +61,9 @@ def test_forced_decoding_along_its_own_translation_is_decoding(trained: LoadedRu
     source = [*trained.source.encode(pair[0].split())[0], EOS]
     for k in (1, 3):
         output = translate_batch(trained.model, [source], WaitK(k), Limits(1.0, 0))[0]
-        assert walk_along(trained.model, [source], [output.units], WaitK(k)) == [output.reads[: len(output.units)]]
+        assert forced_reads(trained.model, [source], [output.units], WaitK(k)) == [
+            output.reads[: len(output.units)]
+        ]
 
 
 def test_picture_and_terminal(

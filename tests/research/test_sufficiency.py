@@ -15,8 +15,8 @@ from whilst.core.policy_spec import PolicySpec
 from whilst.core.settings import Agent, Data, Evaluate, Objective, Recipe, Search
 from whilst.data.dataset import Dataset
 from whilst.data.vocabulary import EOS
-from whilst.decoding.forced import walk_along
-from whilst.evaluation.evaluate import choose
+from whilst.decoding.forced import forced_reads
+from whilst.decoding.policies import policy_for
 from whilst.evaluation.metrics import average_lagging
 from whilst.model.checkpoint import LoadedRun, load_run, load_tensors, save_tensors
 from whilst.model.transformer import Translator
@@ -120,7 +120,7 @@ def by_hand(trained: LoadedRun, files: Files, name: str, possible: bool) -> tupl
     for source, target, line in zip(sources, targets, links, strict=True):
         ids = [*trained.source.encode(source.split())[0], EOS]
         wanted = [*trained.target.encode(target.split())[0], EOS]
-        reads = walk_along(trained.model, [ids], [wanted], choose(parse(name), trained, Evaluate(), None))[0]
+        reads = forced_reads(trained.model, [ids], [wanted], policy_for(trained, parse(name), Evaluate()))[0]
         last: dict[int, int] = {}
         for item in line.replace("p", "-" if possible else "p").split():
             if "p" not in item:
@@ -142,8 +142,8 @@ def test_forced_decoding_does_not_wait_for_the_end_mark(
 ) -> None:
     """A patient policy would, wherever the model itself would end: here, always."""
     text = Aligned.read(*files, False, False)
-    monkeypatch.setattr(patient, "likeliest", lambda logits: torch.full(logits.shape[:-1], EOS))
-    chosen = choose(parse("wait-1"), load_run(run, CPU), Evaluate(ending="patient"), None)
+    monkeypatch.setattr(patient, "most_likely", lambda logits: torch.full(logits.shape[:-1], EOS))
+    chosen = policy_for(load_run(run, CPU), parse("wait-1"), Evaluate(ending="patient"))
     assert isinstance(chosen, Patient)
     assert point_of(run, text, "wait-1", "evaluate.ending=patient") == point_of(run, text, "wait-1")
 

@@ -17,11 +17,12 @@ from whilst.data.dataset import Split, TokenSequences
 from whilst.data.vocabulary import PAD
 from whilst.decoding import reference
 from whilst.decoding.batched import translate
-from whilst.evaluation.evaluate import choose, evaluate_run
+from whilst.decoding.policies import policy_for
+from whilst.evaluation.evaluate import evaluate_run
 from whilst.evaluation.report import change_of
 from whilst.model.checkpoint import load_run
 from whilst.model.run_folder import model_folder
-from whilst.model.transformer import Translator, likeliest
+from whilst.model.transformer import Translator, most_likely
 from whilst.policy.full import Full
 from whilst.research.explain import explain
 from whilst.search.agreement import agreement_reads, bounded_agreement, find_agreement_labels
@@ -74,7 +75,7 @@ def test_bounded_reads_agree_or_are_the_end_of_the_interval(
             elif not place or reads > row[place - 1]:  # else the reads of the token before
                 path = next(path[number] for path in paths if path[number][place] == reads)
                 logits = reference.masked_logits(model, source, target[:place], path[: place + 1])
-                assert int(likeliest(logits[None])) == target[place]
+                assert int(most_likely(logits[None])) == target[place]
                 agreed += 1
     assert min(agreed, waited) > 10
     assert bool((found < agreement_reads(model, batch)).any()), "bounded reads are sometimes fewer"
@@ -111,7 +112,7 @@ def test_the_run_has_the_policy_agent_translation(recipe: Recipe) -> None:
     assert (record.system, record.policy) == ("translation-based", "agent-translation")
     trained = load_run(Path(recipe.run), CPU)
     with pytest.raises(UserError, match="agent-1: this run knows agent-translation"):
-        choose(PolicySpec.parse("agent-1"), trained, Evaluate(), None)
+        policy_for(trained, PolicySpec.parse("agent-1"), Evaluate())
     assert explain(trained, "a b c", None, 3).agent is not None
 
 

@@ -14,7 +14,8 @@ from whilst.core.stage_times import read_stage_times
 from whilst.data import toy
 from whilst.data.dataset import Dataset
 from whilst.data.prepare import prepare
-from whilst.evaluation.evaluate import choose, evaluate_run, oracle_reads
+from whilst.decoding.policies import policy_for, searched_reads
+from whilst.evaluation.evaluate import evaluate_run
 from whilst.evaluation.paper_numbers import Point, interpolate
 from whilst.evaluation.record import Record, read_record
 from whilst.model.checkpoint import load_run
@@ -143,7 +144,7 @@ def test_a_stage_does_not_depend_on_later_ones(recipe: Recipe) -> None:
 def test_oracle_reads_are_in_the_order_of_the_split(recipe: Recipe) -> None:
     trained = load_run(Path(recipe.run) / "search", CPU)
     split = Dataset.open(Path(recipe.data.dataset)).split("test")
-    reads = oracle_reads(trained, split, 0)
+    reads = searched_reads(trained, Evaluate(), split, PolicySpec("oracle", "1"))
     assert [len(row) for row in reads] == split.target.lengths.tolist()
     for row, length in zip(reads, split.source.lengths.tolist(), strict=True):
         assert all(min(i + 1, length) <= g <= min(i + 6, length) for i, g in enumerate(row))
@@ -152,11 +153,11 @@ def test_oracle_reads_are_in_the_order_of_the_split(recipe: Recipe) -> None:
 def test_unknown_policies_of_a_run(recipe: Recipe) -> None:
     base, tuned = load_run(Path(recipe.run), CPU), load_run(Path(recipe.run) / "search", CPU)
     with pytest.raises(UserError, match="has no agent"):
-        choose(PolicySpec.parse("agent-1"), base, Evaluate(), None)
+        policy_for(base, PolicySpec.parse("agent-1"), Evaluate())
     with pytest.raises(UserError, match=r"agent-2: this run knows agent-1, agent-3"):
-        choose(PolicySpec.parse("agent-2"), tuned, Evaluate(), None)
+        policy_for(tuned, PolicySpec.parse("agent-2"), Evaluate())
     with pytest.raises(UserError, match="an oracle needs the reference"):
-        choose(PolicySpec.parse("oracle-1"), tuned, Evaluate(), None)
+        policy_for(tuned, PolicySpec.parse("oracle-1"), Evaluate())
 
 
 def test_changed_weights_of_an_earlier_stage_are_detected(recipe: Recipe, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from hypothesis import settings as limit
 from hypothesis import strategies as st
 from websockets.exceptions import ConnectionClosed
 
+from tests.helpers.decoding import policy
 from tests.helpers.serving import (
     Client,
     LocalServer,
@@ -26,12 +27,11 @@ from tests.helpers.serving import (
 )
 from tests.live.test_session import Letters, make_text
 from whilst.data.vocabulary import Language, Vocabulary
-from whilst.live.eager import Eager
 from whilst.live.session import Operation
+from whilst.live.torch_backend import TorchBackend
 from whilst.model.transformer import Translator
-from whilst.policy import policy
 from whilst.server.metrics import Metrics
-from whilst.server.pool import Batched, Single
+from whilst.server.pool import BatchPool, SinglePool
 from whilst.server.protocol import Finish, Limits, SessionError, Words
 from whilst.server.worker import Stream, Worker
 
@@ -276,15 +276,15 @@ def test_hundreds_of_connections_leave_nothing_behind(server: LocalServer) -> No
 def test_a_batched_call_that_fails_is_repeated_for_each_session(
     model: Translator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    do, failed = Batched.do, list[int]()
+    do, failed = BatchPool.do, list[int]()
 
-    def failing(self: Batched, step: Operation, asks: Any) -> list[int]:
+    def failing(self: BatchPool, step: Operation, asks: Any) -> list[int]:
         if len(asks) > 1 and step is Operation.DECIDE and len(failed) < 5:
             failed.append(len(asks))
             raise MemoryError
         return do(self, step, asks)
 
-    monkeypatch.setattr(Batched, "do", failing)
+    monkeypatch.setattr(BatchPool, "do", failing)
     talks = [make_words(number, 15) for number in range(3)]
     with local_server(make_served(model)) as server:
         clients = [server.connect() for _ in talks]
@@ -316,13 +316,13 @@ def test_a_failing_session_without_batches(model: Translator) -> None:
     """Both READ in the same round and the second fails: the first must not READ again."""
     text = make_text(longest=20)
 
-    class Fragile(Eager):
+    class Fragile(TorchBackend):
         def read(self, unit: int) -> None:
             if self.policy.name == "wait-1":
                 raise MemoryError
             super().read(unit)
 
-    def steps(name: str) -> Eager:
+    def steps(name: str) -> TorchBackend:
         return Fragile(model, policy(name), text.max_units, text.max_target_units(text.max_units))
 
     replies: dict[str, list[Any]] = {"wait-2": [], "wait-1": []}
@@ -333,7 +333,7 @@ def test_a_failing_session_without_batches(model: Translator) -> None:
         if isinstance(message, SessionError) or message["type"] == "final":
             ended[name].set()
 
-    worker = Worker(Single(steps, 2), 2, lambda work: work(), Metrics())
+    worker = Worker(SinglePool(steps, 2), 2, lambda work: work(), Metrics())
     talk = make_words(3, 12)
     for name in replies:
         stream = Stream(text, name, lambda message, _, name=name: receive(name, message))  # type: ignore[misc]

@@ -12,7 +12,7 @@ from tests.helpers.serving import LocalServer, local_server, wait_until, write_r
 from tests.live.test_terminal import expected
 from whilst.core.settings import Data
 from whilst.data.dataset import Dataset
-from whilst.server.served import How, Served, serve_model
+from whilst.server.served import EngineOptions, Served, serve_model
 from whilst.server.sessions import AccessControl
 
 pytest.importorskip("uvicorn", reason="the extra `serve` is not installed")
@@ -39,7 +39,7 @@ def run(toy_dataset: Dataset, toy_data: Data, tmp_path_factory: pytest.TempPathF
 
 @pytest.fixture(scope="module")
 def served(run: Path) -> Served:
-    return serve_model(str(run), [], How())
+    return serve_model(str(run), [], EngineOptions())
 
 
 @pytest.fixture(scope="module")

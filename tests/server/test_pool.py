@@ -12,18 +12,19 @@ from hypothesis import given
 from hypothesis import settings as limit
 from hypothesis import strategies as st
 
+from tests.helpers.decoding import policy
 from tests.live.test_session import LETTERS, NAMES, make_policy, make_text
 from whilst.core.errors import UserError
 from whilst.core.settings import Model
-from whilst.live.eager import Eager
 from whilst.live.session import Event, Operation, Session, SessionState, TextPipeline
+from whilst.live.torch_backend import TorchBackend
 from whilst.model.cache import lazy_zeros
 from whilst.model.transformer import Translator
-from whilst.policy import Policy, policy
-from whilst.policy.agent import Learnt
-from whilst.server.pool import Batched, Pool, Single
+from whilst.policy import Policy
+from whilst.policy.agent import AgentPolicy
+from whilst.server.pool import BatchPool, Pool, SinglePool
 
-PLACES = 4
+SLOTS = 4
 TEXT = make_text(longest=12)
 words = st.lists(st.text(LETTERS, min_size=1, max_size=3), max_size=8)
 talks = st.lists(st.tuples(st.sampled_from(NAMES), words), min_size=1, max_size=9)
@@ -34,15 +35,15 @@ def policies(model: Translator) -> dict[str, Policy]:
     return {name: make_policy(model, name) for name in NAMES}
 
 
-def batched(model: Translator, policies: dict[str, Policy], text: TextPipeline = TEXT) -> Batched:
-    return Batched(model, policies.__getitem__, PLACES, text.max_units, text.max_target_units(text.max_units))
+def batched(model: Translator, policies: dict[str, Policy], text: TextPipeline = TEXT) -> BatchPool:
+    return BatchPool(model, policies.__getitem__, SLOTS, text.max_units, text.max_target_units(text.max_units))
 
 
-def eager(model: Translator, chosen: Policy, text: TextPipeline = TEXT) -> Eager:
-    return Eager(model, chosen, text.max_units, text.max_target_units(text.max_units))
+def torch_backend(model: Translator, chosen: Policy, text: TextPipeline = TEXT) -> TorchBackend:
+    return TorchBackend(model, chosen, text.max_units, text.max_target_units(text.max_units))
 
 
-def alone(steps: Eager, talk: list[str], text: TextPipeline = TEXT) -> list[Event]:
+def alone(steps: TorchBackend, talk: list[str], text: TextPipeline = TEXT) -> list[Event]:
     session = Session(steps, text)
     return [event for word in talk for event in session.feed(word)] + session.finish()
 
@@ -71,7 +72,7 @@ def together(pool: Pool, talks: list[tuple[str, list[str]]], turn: Callable[[int
     """At each turn the talks choose at random whether they take part; who is finished makes room for another."""
     waiting = list(enumerate(talks))
     running: dict[int, Talk] = {}
-    free = list(range(PLACES))
+    free = list(range(SLOTS))
     events: list[list[Event]] = [[] for _ in talks]
     while waiting or running:
         if waiting and free and turn(2):
@@ -104,7 +105,7 @@ def test_together_is_as_alone(
     model: Translator, policies: dict[str, Policy], talks: list[tuple[str, list[str]]], seed: int
 ) -> None:
     found = together(batched(model, policies), talks, Random(seed).randrange)
-    assert found == [alone(eager(model, policies[name]), words) for name, words in talks]
+    assert found == [alone(torch_backend(model, policies[name]), words) for name, words in talks]
 
 
 @given(talks=talks, seed=st.integers(0, 1000))
@@ -112,14 +113,14 @@ def test_together_is_as_alone(
 def test_one_by_one_too(
     model: Translator, policies: dict[str, Policy], talks: list[tuple[str, list[str]]], seed: int
 ) -> None:
-    pool = Single(lambda name: eager(model, policies[name]), PLACES)
+    pool = SinglePool(lambda name: torch_backend(model, policies[name]), SLOTS)
     found = together(pool, talks, Random(seed).randrange)
-    assert found == [alone(eager(model, policies[name]), words) for name, words in talks]
+    assert found == [alone(torch_backend(model, policies[name]), words) for name, words in talks]
 
 
 def test_latencies_of_one_agent_share_a_call(model: Translator, policies: dict[str, Policy]) -> None:
     first = policies["ahead"]
-    assert isinstance(first, Learnt)
+    assert isinstance(first, AgentPolicy)
     agent = copy.deepcopy(first.agent)
     with torch.no_grad():
         agent.latency.weight.mul_(9)  # so that it matters
@@ -133,7 +134,7 @@ def test_latencies_of_one_agent_share_a_call(model: Translator, policies: dict[s
     finally:
         hook.remove()
     assert max(calls) == 2
-    assert found == [alone(eager(model, both[name]), talk) for name in "ab"]
+    assert found == [alone(torch_backend(model, both[name]), talk) for name in "ab"]
     assert found[0] != found[1], "the latency matters"
 
 
@@ -142,7 +143,7 @@ def test_monotone_heads_too(tiny: Model, translator: Callable[..., Translator]) 
     chosen = {"mma": policy("mma")}
     talks = [("mma", ["abc", "d", "em", "f"]), ("mma", ["g", "hij", "km"]), ("mma", ["ab"]), ("mma", [*"abcdefm"])]
     found = together(batched(model, chosen), talks, Random(3).randrange)
-    assert found == [alone(eager(model, chosen["mma"]), words) for _, words in talks]
+    assert found == [alone(torch_backend(model, chosen["mma"]), words) for _, words in talks]
 
 
 def test_only_places_with_work_are_computed(model: Translator, policies: dict[str, Policy]) -> None:
@@ -160,11 +161,11 @@ def test_only_places_with_work_are_computed(model: Translator, policies: dict[st
 
 
 def test_nothing_is_kept_of_policies_that_nobody_uses(model: Translator) -> None:
-    pool = Batched(model, policy, PLACES, 8, 8)
+    pool = BatchPool(model, policy, SLOTS, 8, 8)
     for k in range(1, 50):
         pool.use(0, f"wait-{k}")
         pool.do(Operation.BEGIN, [(0, 0)])
-    assert len(pool._shared) == 1
+    assert len(pool._deciders) == 1
 
 
 def test_a_call_that_fails_may_be_made_again_for_fewer(model: Translator, policies: dict[str, Policy]) -> None:
@@ -176,8 +177,8 @@ def test_a_call_that_fails_may_be_made_again_for_fewer(model: Translator, polici
     with pytest.raises(IndexError):
         pool.do(Operation.READ, [(0, 5), (1, 999)])
     pool.do(Operation.READ, [(0, 5)])
-    assert pool.cache.read.tolist()[:2] == [1, 0]
-    steps = eager(model, policies["wait-1"])
+    assert pool.state.cache.read.tolist()[:2] == [1, 0]
+    steps = torch_backend(model, policies["wait-1"])
     steps.begin()
     steps.read(5)
     assert pool.do(Operation.WRITE, [(0, 0)]) == [steps.write()]
@@ -194,4 +195,4 @@ def test_a_kernel_without_large_pages_is_no_harm(monkeypatch: pytest.MonkeyPatch
 
 def test_an_encoder_that_needs_everything_is_refused(tiny: Model, translator: Callable[..., Translator]) -> None:
     with pytest.raises(UserError, match="whole source"):
-        Batched(translator(replace(tiny, encoder="bidirectional")), policy, 2, 10, 10)
+        BatchPool(translator(replace(tiny, encoder="bidirectional")), policy, 2, 10, 10)

@@ -27,20 +27,20 @@ from whilst.core.policy_spec import PolicySpec
 from whilst.core.settings import Agent as AgentSettings
 from whilst.core.settings import Data, Search
 from whilst.data.dataset import Dataset
-from whilst.evaluation.evaluate import choose
-from whilst.live.eager import steps_of, text_of
-from whilst.live.engine_steps import OnEngine
-from whilst.live.session import Session, SessionState
-from whilst.model.agent import Agent
+from whilst.decoding.policies import policy_for
+from whilst.live.engine_backend import EngineBackend
+from whilst.live.session import Session, SessionState, TextPipeline
+from whilst.live.torch_backend import backend
+from whilst.model.agent import Agent, recurrent_step
 from whilst.model.checkpoint import load_run, save_tensors, write_run
 from whilst.model.run_folder import AGENT, SEARCH
 from whilst.research.bench.serve import Load as BenchLoad
 from whilst.research.bench.serve import largest, serve_bench, source_language, talk
 from whilst.server.metrics import Metrics
 from whilst.server.packed import PRECISIONS, Packed16, Packed32, PackedLSTM, can_pack, pack
-from whilst.server.pool import Single
+from whilst.server.pool import SinglePool
 from whilst.server.run import ServeOptions, serve
-from whilst.server.served import How, serve_model
+from whilst.server.served import EngineOptions, serve_model
 
 parse = PolicySpec.parse
 
@@ -117,8 +117,9 @@ def serve_process(*arguments: str | Path) -> Iterator[ServeProcess]:
 
 def expected(run: Path, words: list[str], name: str) -> list[WordAt]:
     trained = load_run(run / SEARCH, CPU)
-    text = text_of(trained)
-    session = Session(steps_of(trained, choose(parse(name), trained, trained.recipe.evaluate, None), text), text)
+    text = TextPipeline.of(trained.recipe, trained.source, trained.target)
+    policy = policy_for(trained, parse(name), trained.recipe.evaluate)
+    session = Session(backend(trained.model, policy, text), text)
     return words_of([event for word in words for event in session.feed(word)] + session.finish())
 
 
@@ -200,7 +201,7 @@ def test_latencies_of_a_run_without_an_agent(run: Path, tmp_path: Path) -> None:
     for path in run.iterdir():
         if path.is_file():
             (plain / path.name).symlink_to(path)
-    served = serve_model(str(plain), [], How())
+    served = serve_model(str(plain), [], EngineOptions())
     assert served.latencies == {"low": "wait-1", "medium": "wait-3", "high": "wait-5"}
 
 
@@ -209,7 +210,7 @@ def test_an_unknown_latency_is_an_error_before_the_session(
     run: Path, engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    served = serve_model(str(run), [], How(engine))
+    served = serve_model(str(run), [], EngineOptions(engine))
     assert served.policy("agent-1.threshold-0.6") == "agent-1.threshold-0.6"
     huge = ["wait-" + count * "9" for count in (30, 5000)]
     for name in ("mma", "agent-1.threshold-2", "wait-0", *huge, "fast", "agent-9"):
@@ -218,7 +219,7 @@ def test_an_unknown_latency_is_an_error_before_the_session(
         assert len(str(caught.value)) < 200
 
 
-def translated(run: Path, words: list[str], how: How) -> list[WordAt]:
+def translated(run: Path, words: list[str], how: EngineOptions) -> list[WordAt]:
     """By the pool of a server, at high latency."""
     served = serve_model(str(run), [], how)
     pool, state = served.pool(2), SessionState(served.text)
@@ -232,9 +233,9 @@ def translated(run: Path, words: list[str], how: How) -> list[WordAt]:
     return words_of(events)
 
 
-@pytest.mark.parametrize("how", [How(), How("single"), How("onnx", "fp32")])
+@pytest.mark.parametrize("how", [EngineOptions(), EngineOptions("single"), EngineOptions("onnx", "fp32")])
 def test_every_engine_translates_like_a_session(
-    run: Path, toy_dataset: Dataset, how: How, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Path, toy_dataset: Dataset, how: EngineOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     words = " ".join(toy_dataset.text("test")[0][:4]).split()
@@ -280,32 +281,32 @@ def test_without_packed_layers_it_uses_those_of_pytorch(
         monkeypatch.setattr(torch.ops.mkldnn, "_linear_pointwise", lambda inputs, weight, *_: inputs @ weight.T + 1)
         monkeypatch.setattr(torch.ops.mkldnn, "_reorder_linear_weight", lambda weight, _: weight)
     words = toy_dataset.text("test")[0][0].split()
-    assert translated(run, words, How()) == expected(run, words, "agent-4")
+    assert translated(run, words, EngineOptions()) == expected(run, words, "agent-4")
 
 
 @pytest.mark.parametrize("missing", CALLS["quantized"])
 def test_fp16_without_support_is_an_error(run: Path, monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
     without(monkeypatch, "quantized", missing)
-    with pytest.raises(UserError, match="--precision fp16: this machine cannot; leave it away"):
-        serve_model(str(run), [], How(precision="fp16"))
+    with pytest.raises(UserError, match="--precision fp16: not available on this machine; leave it out"):
+        serve_model(str(run), [], EngineOptions(precision="fp16"))
 
 
 def test_a_packed_agent_is_the_same() -> None:
     core = nn.LSTM(6, 4, batch_first=True)
     packed = PackedLSTM(core, Packed32)
-    inputs, state = torch.randn(3, 1, 6), (torch.randn(1, 3, 4), torch.randn(1, 3, 4))
-    torch.testing.assert_close(core(inputs, state), packed(inputs, state))
+    inputs, state = torch.randn(3, 6), (torch.randn(3, 4), torch.randn(3, 4))
+    torch.testing.assert_close(recurrent_step(core, inputs, state), recurrent_step(packed, inputs, state))
 
 
 @pytest.mark.parametrize("kept", [True, False])
 def test_threads_of_exported_graphs(run: Path, kept: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path if kept else Path(__file__)))
     before = torch.get_num_threads()
-    pool = serve_model(str(run), [], How("onnx", "fp32", threads=2)).pool(1)
+    pool = serve_model(str(run), [], EngineOptions("onnx", "fp32", threads=2)).pool(1)
     assert torch.get_num_threads() == before, "those of PyTorch do not change"
-    assert isinstance(pool, Single)
+    assert isinstance(pool, SinglePool)
     steps = pool._make("wait-1")
-    assert isinstance(steps, OnEngine)
+    assert isinstance(steps, EngineBackend)
     graphs = steps.session._engine.graphs.values()
     assert {graph.get_session_options().intra_op_num_threads for graph in graphs} == {2}
 

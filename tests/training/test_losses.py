@@ -215,7 +215,7 @@ def test_half_precision_is_for_training_under_autocast(
     """There the states between layers are bf16 too, and the loss is nearly the same."""
     batch = pad_batch(split, np.arange(20))
     model = translator(dataclasses.replace(tiny, dropout=0.0)).float().train(training)
-    model.hasten(shortcuts)
+    model.enable_fast_paths(shortcuts)
     exact = loss(model, batch, Objective("full"))
     seen = []
     watch = model.encoder[1].register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].dtype))

@@ -27,7 +27,7 @@ from whilst.live.evaluate_export import evaluate_exported
 from whilst.model.checkpoint import load_run, save_tensors
 from whilst.research.explain import explain
 from whilst.research.sufficiency import run_policies, sufficiency
-from whilst.server.served import How, serve_model
+from whilst.server.served import EngineOptions, serve_model
 from whilst.training.train import train
 
 
@@ -179,7 +179,7 @@ def test_bidirectional_encoders_are_refused_where_prefixes_matter(offline: Recip
     with pytest.raises(UserError, match="its encoder is bidirectional, so it needs the whole source"):
         explain(trained, "kan musak", None, 1)
     with pytest.raises(UserError, match="its encoder needs the whole source"):
-        serve_model(offline.run, (), How())
+        serve_model(offline.run, (), EngineOptions())
     asked = dataclasses.replace(offline, evaluate=Evaluate(policies=("full", "wait-3")))
     asked = dataclasses.replace(asked, stages=("translate", "evaluate"))
     with pytest.raises(UserError, match=r"^policy wait-3: the encoder needs the whole source"):

@@ -63,8 +63,8 @@ def live(
         recogniser | whilst live --partial --srt talk.srt --vtt talk.vtt
         tail -f transcript.txt | whilst live --model runs/mine --latency wait-3 --json
     """
-    from whilst.live.loading import Wanted
+    from whilst.live.loading import ModelOptions
     from whilst.live.terminal import LiveOptions, run_live
 
-    wanted = Wanted(model, latency, engine, precision, tuple(set_), device, by_lines=lines)
+    wanted = ModelOptions(model, latency, engine, precision, tuple(set_), device, by_lines=lines)
     run_live(wanted, LiveOptions(json, partial, keep, srt, vtt, show, pace))

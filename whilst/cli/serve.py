@@ -51,12 +51,12 @@ def serve(
     """
     from whilst.server.protocol import Limits
     from whilst.server.run import ServeOptions, serve
-    from whilst.server.served import How
+    from whilst.server.served import EngineOptions
     from whilst.server.sessions import AccessControl
 
     limits = Limits(words=words, sessions=sessions, idle=idle)
     access = AccessControl(token, tuple(origin or ()))
-    how = How(engine, precision, device, threads)
+    how = EngineOptions(engine, precision, device, threads)
     options = ServeOptions(model, host, port, workers, limits, access, tuple(set_), how)
     if ray:
         from whilst.server.ray import serve_ray

@@ -115,9 +115,9 @@ def flicker(
     """
     from whilst.live.demo import TALK
     from whilst.live.flicker import flicker
-    from whilst.live.loading import Wanted
+    from whilst.live.loading import ModelOptions
 
-    flicker(Wanted(model, latency, by_lines=True), file or TALK, json)
+    flicker(ModelOptions(model, latency, by_lines=True), file or TALK, json)
 
 
 def paper(

@@ -3,10 +3,14 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from whilst.core.errors import UserError
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Count = TypeVar("Count", int, "Tensor")
 LATENCIES = "low", "medium", "high"
 MAX_DIGITS = 9  # of K, which clients choose: larger numbers overflow 64-bit arithmetic
 
@@ -139,3 +143,19 @@ def for_latency(latency: str, agents: Sequence[PolicySpec]) -> tuple[PolicySpec,
     if not agents:
         return spec, f"this run has no agent: {latency} is {spec}"
     return spec, "" if len(agents) > 1 else f"this run has one latency, {spec}"
+
+
+# The rules themselves, which PyTorch and the CPU engine share.
+
+
+def fixed_reads(written: Count, k: int, length_ratio: tuple[int, int] = (1, 1)) -> Count:
+    """g_i = k + (i - 1) J / I rounded down, where i - 1 tokens are written; wait-k has the ratio 1 : 1."""
+    source, target = length_ratio
+    return (written if source == target else written * source // target) + k
+
+
+def log_odds(probability: float) -> float:
+    """An agent WRITEs where its log-odds reach those of its threshold: at 0 always, at 1 never."""
+    if not 0 < probability < 1:
+        return math.inf if probability > 0 else -math.inf
+    return math.log(probability / (1 - probability))

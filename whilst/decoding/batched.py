@@ -1,4 +1,4 @@
-"""Decoding under any policy: KV-cached, in batches. The read/write loop is in loop.py, for GPUs in steady.py."""
+"""Decoding of texts under any policy, in batches; on GPUs by recorded steps (graphed.py)."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -9,14 +9,17 @@ import torch
 from whilst.core.console import progress_bar
 from whilst.core.errors import UserError
 from whilst.core.settings import MAX_POSITIONS, Limits
-from whilst.decoding.graphed import COLUMNS, Steady
-from whilst.decoding.loop import Loop, Output, to_outputs
+from whilst.data.vocabulary import BOS, EOS
+from whilst.decoding.graphed import COLUMNS, Graphed
+from whilst.decoding.lockstep import Lockstep, to_outputs
+from whilst.decoding.output import Output
+from whilst.decoding.state import DecodingState
 from whilst.model.transformer import Translator
 from whilst.policy import Policy
 from whilst.policy.full import Full
 
-SHRINK = 0.75  # finished rows leave when this share goes on: copying the caches costs, and so do idle rows
-HELD = 1 << 19  # tokens that the rows of a GPU have room for, together: 14 GB of the paper's model
+SHRINK = 0.75  # drop finished rows when this share is left: copying caches costs time, and so do finished rows
+MAX_TOKENS = 1 << 19  # capacity of all rows on a GPU together: 14 GB with the paper's model
 
 
 def check(model: Translator, policy: Policy) -> None:
@@ -34,100 +37,119 @@ def translate_batch(
     sources: Sequence[Sequence[int]],
     policy: Policy,
     limits: Limits,
-    numbers: Sequence[int] | None = None,
-    at_once: bool = True,
-    steady: bool | None = None,
+    sentences: Sequence[int] | None = None,
+    graphed: bool | None = None,
 ) -> list[Output]:
-    """Translate sources (each ending with eos) together; `numbers` are their places in the corpus.
+    """Translate sources (each ending with eos) together; `sentences` are their indices in the corpus.
 
-    `steady`: see there; by default on a GPU.
+    `graphed`: by recorded steps; None means on a GPU.
     """
     check(model, policy)
     began = time.perf_counter()
-    at_once = at_once or model.bidirectional
     width = max(map(len, sources))
-    if at_once and (on_gpu(model) if steady is None else steady):
-        return Steady(model, policy, len(sources), width, limits).translate(sources, numbers)
-    loop = Loop(model, policy, numbers or range(len(sources)), width, limits.of(width))
-    loop.begin(sources, limits, at_once)
+    if on_gpu(model) if graphed is None else graphed:
+        return Graphed(model, policy, len(sources), width, limits).translate(sources, sentences)
+    batch = Lockstep(model, policy, sentences or range(len(sources)), width, limits.of(width))
+    batch.begin(sources, limits)
     outputs = [Output() for _ in sources]
     times: list[float] = []  # of each step
     while True:
-        loop.step()
+        batch.step()
         times.append(1000 * (time.perf_counter() - began))
-        going = int((~loop.finished).sum())
-        if going <= SHRINK * len(loop.row):
-            done = loop.finished.nonzero()[:, 0]
-            found = to_outputs(loop.log[done], loop.cache.written[done].tolist(), times)
-            for number, output in zip(loop.row[done].tolist(), found, strict=True):
-                outputs[number] = output
+        going = int((~batch.finished).sum())
+        if going <= SHRINK * len(batch.row):
+            done = batch.finished.nonzero()[:, 0]
+            found = to_outputs(batch.log[done], batch.state.cache.written[done].tolist(), times)
+            for index, output in zip(batch.row[done].tolist(), found, strict=True):
+                outputs[index] = output
             if not going:
                 return outputs
-            loop.select((~loop.finished).nonzero()[:, 0])
+            batch.select((~batch.finished).nonzero()[:, 0])
+
+
+@torch.inference_mode()
+def translate_online(
+    model: Translator, source: Sequence[int], policy: Policy, limits: Limits, sentence: int = 0
+) -> Output:
+    """One sentence whose source comes token by token, as in live translation; without times."""
+    tokens, most = torch.tensor(source, device=model.target_embedding.weight.device), limits.of(len(source))
+    state, output = DecodingState(model, 1, len(source), most), Output()
+    decider = policy.start(torch.full_like(tokens[:1], sentence))
+    state.read(tokens[:1])
+    read, unit = 1, BOS
+    while unit != EOS and len(output.reads) < most:
+        if read < len(source) and not decider.write(state.view(policy.needs_lookahead)):
+            state.read(tokens[read : read + 1])
+            read += 1
+            continue
+        unit = int(state.write())
+        output.reads.append(read)
+        output.units += [unit] * (unit != EOS)
+    return output
 
 
 @dataclass
 class Decoding:
-    """Texts under one policy. What a GPU recorded for one serves the next."""
+    """Decodes texts under one policy. Recorded steps are used again for the next text."""
 
     model: Translator
     policy: Policy
     limits: Limits
     batch: int
-    steady: bool | None = None  # by default on a GPU
+    graphed: bool | None = None  # None: on a GPU
 
     def __post_init__(self) -> None:
         check(self.model, self.policy)
-        self.kept: Steady | None = None
-        if self.steady is None:
-            self.steady = on_gpu(self.model)
+        self.recorded: Graphed | None = None
+        if self.graphed is None:
+            self.graphed = on_gpu(self.model)
 
     def translate(self, sources: Sequence[Sequence[int]], what: str = "translating") -> list[Output]:
-        """The order stays."""
+        """In the order of the sources."""
         with progress_bar(range(0), what, "sentences", len(sources)) as progress:
-            return (self._steadily if self.steady else self._in_batches)(sources, progress.update)
+            return (self._graphed if self.graphed else self._in_batches)(sources, progress.update)
 
-    def _in_batches(self, sources: Sequence[Sequence[int]], note: Callable[[int], object]) -> list[Output]:
+    def _in_batches(self, sources: Sequence[Sequence[int]], advance: Callable[[int], object]) -> list[Output]:
         """Of similar length."""
         order = sorted(range(len(sources)), key=lambda n: -len(sources[n]))
         outputs: dict[int, Output] = {}
         for start in range(0, len(order), self.batch):
             chosen = order[start : start + self.batch]
             rows = [sources[n] for n in chosen]
-            done = translate_batch(self.model, rows, self.policy, self.limits, chosen, steady=False)
+            done = translate_batch(self.model, rows, self.policy, self.limits, chosen, graphed=False)
             outputs |= dict(zip(chosen, done, strict=True))
-            note(len(chosen))
+            advance(len(chosen))
         return [outputs[n] for n in range(len(sources))]
 
-    def _steadily(self, sources: Sequence[Sequence[int]], note: Callable[[int], object]) -> list[Output]:
-        """All of them in the same rows, but for those too long for so many rows."""
-        long = [n for n, source in enumerate(sources) if self.batch * self._room(len(source)) > HELD]
+    def _graphed(self, sources: Sequence[Sequence[int]], advance: Callable[[int], object]) -> list[Output]:
+        """All in the same rows, except sentences that are too long for so many rows."""
+        long = [n for n, source in enumerate(sources) if self.batch * self._capacity(len(source)) > MAX_TOKENS]
         short = sorted(set(range(len(sources))) - set(long))
         outputs: dict[int, Output] = {}
         for chosen in filter(None, (long, short)):
             rows = [sources[n] for n in chosen]
-            steady = self._rows_for(max(map(len, rows)))
-            outputs |= dict(zip(chosen, steady.translate(rows, chosen, note), strict=True))
+            decoder = self._rows_for(max(map(len, rows)))
+            outputs |= dict(zip(chosen, decoder.translate(rows, chosen, advance), strict=True))
         return [outputs[n] for n in range(len(sources))]
 
-    def _rows_for(self, width: int) -> Steady:
-        """Room for sources of this width, as many as may be; that for `batch` of them is kept."""
+    def _rows_for(self, width: int) -> Graphed:
+        """For sources of this width; one with `batch` rows is used again."""
         width = self._rounded(width)
-        rows = min(self.batch, max(1, HELD // self._room(width)))
+        rows = min(self.batch, max(1, MAX_TOKENS // self._capacity(width)))
         if rows < self.batch:
-            return Steady(self.model, self.policy, rows, width, self.limits)
-        if self.kept is None or self.kept.width < width:
-            self.kept = None  # its memory is needed
-            self.kept = Steady(self.model, self.policy, rows, width, self.limits)
-        return self.kept
+            return Graphed(self.model, self.policy, rows, width, self.limits)
+        if self.recorded is None or self.recorded.width < width:
+            self.recorded = None  # free its memory first
+            self.recorded = Graphed(self.model, self.policy, rows, width, self.limits)
+        return self.recorded
 
     def _rounded(self, width: int) -> int:
-        """So that the next text fits too, if it can be."""
+        """Up, so that the next text is likely to fit too."""
         rounded = -(-width // COLUMNS) * COLUMNS
         return rounded if self.limits.of(rounded) <= MAX_POSITIONS else width
 
-    def _room(self, width: int) -> int:
-        """Tokens of a row."""
+    def _capacity(self, width: int) -> int:
+        """Source and target tokens of a row."""
         return self._rounded(width) + self.limits.of(self._rounded(width))
 
 

@@ -7,7 +7,7 @@ import torch
 
 from whilst.core.settings import Limits
 from whilst.data.vocabulary import BOS, EOS
-from whilst.decoding.loop import Output, pad
+from whilst.decoding.output import Output, pad
 from whilst.model.transformer import Translator
 
 

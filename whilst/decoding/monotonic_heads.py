@@ -14,7 +14,7 @@ from torch import Tensor
 
 from whilst.core.files import write_json
 from whilst.data.vocabulary import BOS, EOS
-from whilst.decoding.loop import Output, pad
+from whilst.decoding.output import Output, pad
 from whilst.model.transformer import Translator
 
 FORMAT = 1

@@ -7,11 +7,11 @@ import torch
 from whilst.core.settings import Limits
 from whilst.data.batches import Tokens
 from whilst.data.vocabulary import BOS, EOS
-from whilst.decoding.loop import Output
+from whilst.decoding.output import Output
 from whilst.model.attention import Mask, dense_mask
-from whilst.model.layers import DecoderLayer, look_back
+from whilst.model.layers import DecoderLayer, self_attend
 from whilst.model.monotonic_attention import MonotonicHeads
-from whilst.model.transformer import Translator, likeliest
+from whilst.model.transformer import Translator, most_likely
 from whilst.policy import Policy, View
 
 
@@ -60,7 +60,7 @@ def walked(
     for layer in model.decoder:
         assert isinstance(layer, DecoderLayer)
         assert isinstance(layer.cross, MonotonicHeads)
-        states = look_back(layer.attention, layer.attention_sublayer, states, causal, None, None)
+        states = self_attend(layer.attention, layer.attention_sublayer, states, causal, None, None)
         around = layer.cross_sublayer
         keys, values = layer.cross.keys_values(encoded)
         attend, stop = layer.cross.energies(around.before(states)[0], keys)
@@ -105,7 +105,7 @@ def translate_recomputed(model: Translator, source: Sequence[int], policy: Polic
             continue
         output.reads.append(read)
         output.times.append(0.0)
-        decoded, last = state, int(likeliest(model.logits(state)))
+        decoded, last = state, int(most_likely(model.logits(state)))
         if last == EOS:
             return output
         output.units.append(last)
@@ -119,7 +119,7 @@ def needed(model: Translator, source: Sequence[int], target: Sequence[int]) -> l
     def agrees(count: int, place: int) -> bool:
         """Whether the token at this place is next after so much was read and what comes before was written."""
         logits = masked_logits(model, source[:count], target[:place], [count] * (place + 1))
-        return int(likeliest(logits[None])) == target[place]
+        return int(most_likely(logits[None])) == target[place]
 
     reads: list[int] = []
     for place in range(len(target)):

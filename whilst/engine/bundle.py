@@ -18,10 +18,11 @@ from whilst.core.files import read_json, read_text, sha256, sha256_lines, write_
 from whilst.core.policy_spec import LATENCIES, PolicySpec, for_latency
 from whilst.core.settings import Recipe
 from whilst.data.dataset import Dataset
+from whilst.decoding.policies import policy_for
 from whilst.engine.engine_cache import SHIPPED
 from whilst.engine.export import length_ratio, replacing, write_engine
 from whilst.engine.runtime import export_obstacle
-from whilst.evaluation.evaluate import choose, to_sentence, translate_lines
+from whilst.evaluation.evaluate import to_sentence, translate_lines
 from whilst.evaluation.metrics import score
 from whilst.evaluation.trace import Sentence
 from whilst.model.checkpoint import LoadedRun, load_run, load_tensors, save_tensors, write_recipe, write_run
@@ -113,7 +114,7 @@ def compare(trained: LoadedRun, made: LoadedRun, policy: PolicySpec) -> str | No
         return None
 
     def translate(model: LoadedRun) -> list[Sentence]:
-        outputs = translate_lines(model, sources, choose(policy, model, settings, None), settings)
+        outputs = translate_lines(model, sources, policy_for(model, policy, settings), settings)
         rows = zip(sources, references, outputs, strict=True)
         return [to_sentence(index, *row, model) for index, row in enumerate(rows)]
 

@@ -2,43 +2,37 @@
 
 import dataclasses
 import functools
-import itertools
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import torch
-from torch import nn
 
 from whilst.core.console import console, progress_bar
 from whilst.core.distributed import pick_device, provenance
 from whilst.core.errors import UserError
 from whilst.core.files import sha256_lines
 from whilst.core.policy_spec import PolicySpec, agent_policies, oracle_policies
-from whilst.core.settings import Evaluate, Recipe, Role, values_with
+from whilst.core.settings import Evaluate, Recipe
 from whilst.core.workers import run_in_workers, worker_count
-from whilst.data.dataset import Dataset, Split
+from whilst.data.dataset import Dataset
 from whilst.data.vocabulary import EOS
 from whilst.decoding.batched import translate
 from whilst.decoding.beam import beam_search
-from whilst.decoding.loop import Output
 from whilst.decoding.monotonic_heads import find_heads, heads_table, write_heads
+from whilst.decoding.output import Output
+from whilst.decoding.policies import policy_for
 from whilst.evaluation.identity import agent_checksum, origin, pair_name, policy_name, settings_table, system_name
 from whilst.evaluation.record import Record, record_path, require_same_runs, require_same_text, write_up
 from whilst.evaluation.trace import Sentence
 from whilst.model.checkpoint import LoadedRun, load_run
-from whilst.model.run_folder import SEARCH, has_agent, length_ratio_of, model_folder, override_after_training
-from whilst.policy import Policy, make_policy
-from whilst.policy.agent import Learnt
-from whilst.policy.diagonal import Diagonal
-from whilst.policy.mma import NO_HEADS, Stopped
-from whilst.policy.oracle import Oracle
-from whilst.policy.patient import Patient
-from whilst.search.labels import find_labels
+from whilst.model.run_folder import SEARCH, has_agent, model_folder, override_after_training
+from whilst.policy import Policy
+from whilst.policy.monotonic import NO_HEADS, Monotonic
+from whilst.policy.registry import NO_AGENT
 
 NO_BEAM = "evaluate.beam: a beam takes words back, so it is for full only, not {}"
-NO_AGENT = 'policy {}: {} has no agent; train one with stages = [… "agent"]'
 
 
 def words_with_times(source: Sequence[str], output: Output, trained: LoadedRun) -> Iterator[tuple[str, int, float]]:
@@ -115,7 +109,7 @@ def evaluate(
     name = policy_name(chosen.spec, settings)
     trace = trace_path(folder, chosen.spec, settings)
     record_path(trace).unlink(missing_ok=True)  # killed now, it must not leave a new trace beside an old record
-    if isinstance(chosen, Stopped):
+    if isinstance(chosen, Monotonic):
         heads = find_heads(trained.model, to_units(trained, sources), outputs, settings.batch)
         write_heads(folder / f"{settings.split}.{name}.heads.json", heads)
         console.print(heads_table(heads))
@@ -139,48 +133,6 @@ def evaluate(
 
 def trace_path(folder: Path, policy: PolicySpec, settings: Evaluate) -> Path:
     return folder / f"{settings.split}.{policy_name(policy, settings)}.jsonl.xz"
-
-
-def choose(
-    policy: PolicySpec, trained: LoadedRun, settings: Evaluate, split: Split | None, output: nn.Module | None = None
-) -> Policy:
-    """The policy of a run. `output` makes logits, if not the model itself."""
-    chosen = _choose(policy, trained, settings, split)
-    if settings.ending == "free" or not policy.about.can_end_early:
-        return chosen
-    return Patient(chosen, output or trained.model.logits)
-
-
-def _choose(policy: PolicySpec, trained: LoadedRun, settings: Evaluate, split: Split | None) -> Policy:
-    kind = policy.kind
-    if kind == "mma" and trained.recipe.model.cross != "monotone":
-        raise UserError(NO_HEADS)
-    if kind == "diagonal":
-        return Diagonal(policy.count, length_ratio_of(trained.path, trained.recipe))
-    if kind not in ("agent", "oracle"):
-        return make_policy(policy)
-    if kind == "oracle" and settings.precision != "single":
-        raise UserError(f"policy {policy}: searched for in single precision; leave out evaluate.precision")
-    if kind == "oracle":
-        number = policy.index_in(oracle_policies(trained.recipe.search.intervals))
-        if split is None:
-            raise UserError(f"policy {policy}: an oracle needs the reference; use it with `whilst evaluate`")
-        return Oracle(policy, oracle_reads(trained, split, number))
-    if trained.agent is None:
-        raise UserError(NO_AGENT.format(policy.name, trained.path))
-    reads = values_with(trained.recipe.search, Role.READS)
-    if trained.agent_search is not None and reads != values_with(trained.agent_search, Role.READS):
-        raise UserError(f"--set search.…: the agent of {trained.path} has learnt by other settings; leave them")
-    threshold = settings.threshold if policy.threshold is None else policy.threshold
-    return Learnt(policy, trained.agent, trained.model, policy.index_in(trained.agents), threshold)
-
-
-def oracle_reads(trained: LoadedRun, split: Split, number: int) -> list[list[int]]:
-    """The reads that search finds for each pair of a split, in its order."""
-    settings = trained.recipe.search
-    one = dataclasses.replace(settings, intervals=(settings.intervals[number],))
-    reads = find_labels(trained.model, one, split, 8192).reads[0].tolist()
-    return [reads[begin:end] for begin, end in itertools.pairwise(split.target.offsets.tolist())]
 
 
 def with_settings(trained: LoadedRun, overrides: list[str]) -> LoadedRun:
@@ -287,7 +239,7 @@ def evaluate_run(
         split = dataset.split(one.settings.split)
         if one.policy.kind == "oracle":
             dataset.require_units("data.dataset", trained.path)  # its reads are found on the dataset's own numbers
-        chosen.append((trained, choose(one.policy, trained, one.settings, split), one.settings))
+        chosen.append((trained, policy_for(trained, one.policy, one.settings, split), one.settings))
     folder = out or run / "evaluations"
     traces = [trace_path(folder, one.policy, one.settings) for one in asked]
     require_same_text(traces, dataset, recipe.evaluate.split)

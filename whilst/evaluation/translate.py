@@ -10,8 +10,9 @@ from whilst.core.console import console
 from whilst.core.distributed import pick_device
 from whilst.core.policy_spec import PolicySpec
 from whilst.data.text import cleaner, read_lines, split_lines
-from whilst.decoding.loop import Output
-from whilst.evaluation.evaluate import choose, translate_lines, with_precision, with_settings, words_with_times
+from whilst.decoding.output import Output
+from whilst.decoding.policies import policy_for
+from whilst.evaluation.evaluate import translate_lines, with_precision, with_settings, words_with_times
 from whilst.model.checkpoint import LoadedRun, load_run
 from whilst.model.run_folder import model_folder
 
@@ -21,7 +22,7 @@ def translate_text(
 ) -> None:
     trained = with_settings(load_run(model_folder(run, policy), pick_device(device)), overrides)
     recipe = with_precision(trained, trained.recipe.evaluate).recipe
-    chosen = choose(policy, trained, recipe.evaluate, None)
+    chosen = policy_for(trained, policy, recipe.evaluate)
     clean = cleaner(recipe.data, recipe.data.source)
     raw = read_lines(file) if file else split_lines(sys.stdin.buffer.read(), "standard input")
     lines = [clean(line) for line in raw]

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from whilst.core.settings import DEFAULT_MODEL
-from whilst.live.loading import Wanted
+from whilst.live.loading import ModelOptions
 from whilst.live.terminal import LiveOptions, run_live
 
 TALK = Path(__file__).with_name("talk.txt")
@@ -12,4 +12,6 @@ LATENCY = "agent-3"  # between low and medium: shows more of the waiting than me
 
 def demo(words_per_second: float = 3.0) -> None:
     with TALK.open("rb") as talk:
-        run_live(Wanted(DEFAULT_MODEL, LATENCY), LiveOptions(show=True, words_per_second=words_per_second), talk)
+        run_live(
+            ModelOptions(DEFAULT_MODEL, LATENCY), LiveOptions(show=True, words_per_second=words_per_second), talk
+        )

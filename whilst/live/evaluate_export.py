@@ -18,7 +18,7 @@ from whilst.engine.runtime import Exported, load_exported
 from whilst.evaluation.identity import pair_name, policy_name, settings_table, system_name
 from whilst.evaluation.record import Record, require_same_runs, require_same_text, write_up
 from whilst.evaluation.trace import Sentence
-from whilst.live.loading import Opened, Wanted, open_exported
+from whilst.live.loading import LiveModel, ModelOptions, open_exported
 from whilst.live.session import Backend, Session, TextPipeline, Word
 from whilst.model.run_folder import override_after_training
 
@@ -66,10 +66,12 @@ def whole_lines(text: TextPipeline, lines: Sequence[str]) -> TextPipeline:
     return dataclasses.replace(text, clean=str, max_units=2 * longest + 2, ends_sentence=never_ends, truecase=None)
 
 
-def translate_live(opened: Opened, sources: Sequence[str], references: Sequence[str]) -> Iterator[Sentence]:
+def translate_live(
+    backend: Backend, text: TextPipeline, sources: Sequence[str], references: Sequence[str]
+) -> Iterator[Sentence]:
     """What happens to each line. Times count from its first word, which comes at once, as do all others."""
-    text = whole_lines(opened.text, sources)
-    watched = Watched(opened.steps())
+    text = whole_lines(text, sources)
+    watched = Watched(backend)
     session = Session(watched, text)
     for index, (source, reference) in enumerate(zip(sources, references, strict=True)):
         began = time.perf_counter()
@@ -114,7 +116,9 @@ def evaluate_exported(
     for policy in distinct(policies or recipe.evaluate.policies, recipe.evaluate.threshold):
         threshold = policy.with_default_threshold(recipe.evaluate.threshold).threshold
         sets = overrides if threshold is None else [*overrides, f"evaluate.threshold={threshold}"]
-        opened = open_exported(exported, Wanted(str(folder), policy.name, "onnx", precision, tuple(sets), device))
+        opened = open_exported(
+            exported, ModelOptions(str(folder), policy.name, "onnx", precision, tuple(sets), device)
+        )
         asked.append((opened, override_after_training(exported.recipe, sets, folder)))
     place, split = out or folder / "evaluations", recipe.evaluate.split
     named = [f"{policy_name(opened.policy, one.evaluate)}.{exported.precision}" for opened, one in asked]
@@ -131,13 +135,13 @@ def evaluate_exported(
 
 
 def evaluate_live(
-    opened: Opened, recipe: Recipe, exported: Exported, dataset: Dataset, name: str, trace: Path, with_text: bool
+    opened: LiveModel, recipe: Recipe, exported: Exported, dataset: Dataset, name: str, trace: Path, with_text: bool
 ) -> Record:
     """Translate and score a split; `name` is that of the policy with all that decides."""
     split = recipe.evaluate.split
     sources, references = dataset.text(split)
     began = time.perf_counter()
-    found = translate_live(opened, sources, references)
+    found = translate_live(opened.backend(), opened.text, sources, references)
     sentences = list(progress_bar(found, "translating", "sentences", len(sources)))
     seconds = time.perf_counter() - began
     about = {

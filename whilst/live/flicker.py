@@ -16,7 +16,7 @@ from whilst.core.errors import UserError
 from whilst.core.files import write_json
 from whilst.data.text import read_lines
 from whilst.live.input import common_prefix
-from whilst.live.loading import Opened, Wanted, open_model
+from whilst.live.loading import LiveModel, ModelOptions, open_model
 from whilst.live.session import Session, Word
 
 RETRANSLATION = "retranslation"
@@ -39,9 +39,9 @@ def count_erased(outputs: Sequence[Sequence[str]]) -> int:
     return sum(len(before) - common_prefix((before, after)) for before, after in itertools.pairwise(outputs))
 
 
-def prefix_outputs(model: Opened, line: str, anew: bool) -> Iterator[list[str]]:
+def prefix_outputs(model: LiveModel, line: str, anew: bool) -> Iterator[list[str]]:
     """What has been written after each prefix of a line; `anew`: each prefix as a full sentence."""
-    words, backend = line.split(), model.steps()
+    words, backend = line.split(), model.backend()
     for count in range(1, len(words) + 1):
         session = Session(backend, model.text)
         events = [event for word in words[:count] for event in session.feed(word)]
@@ -50,7 +50,7 @@ def prefix_outputs(model: Opened, line: str, anew: bool) -> Iterator[list[str]]:
         yield [event.text for event in events if isinstance(event, Word)]
 
 
-def measure(model: Opened, lines: Sequence[str], name: str, anew: bool) -> Erasure:
+def measure(model: LiveModel, lines: Sequence[str], name: str, anew: bool) -> Erasure:
     words = erased = 0
     for line in progress_bar(lines, name, "sentences"):
         outputs = list(prefix_outputs(model, line, anew))
@@ -59,13 +59,13 @@ def measure(model: Opened, lines: Sequence[str], name: str, anew: bool) -> Erasu
     return Erasure(name, words, erased)
 
 
-def flicker(wanted: Wanted, file: Path, out: Path | None) -> None:
+def flicker(wanted: ModelOptions, file: Path, out: Path | None) -> None:
     """Print and write the figures of the policy and of retranslation."""
     lines = [line for line in read_lines(file) if line.split()]
     if not lines:
         raise UserError(f"{file}: is empty; give sentences, one a line")
     policy = open_model(wanted, log)
-    full = open_model(Wanted(wanted.model, "full", wanted.engine, wanted.precision, by_lines=True), log)
+    full = open_model(ModelOptions(wanted.model, "full", wanted.engine, wanted.precision, by_lines=True), log)
     results = [
         measure(policy, lines, str(policy.policy), anew=False),
         measure(full, lines, RETRANSLATION, anew=True),

@@ -1,18 +1,20 @@
-"""From a model's name to what translates live, with PyTorch or the CPU engine. PyTorch is imported only if used.
+"""Open a model by name for live translation, with PyTorch or the CPU engine. Imports PyTorch only if it is used.
 
 A name is a run folder, a folder made by `whilst export`, or a model that comes with the package (whilst/models).
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 
 from whilst.core.errors import UserError
 from whilst.core.policy_spec import LATENCIES, PolicySpec, for_latency, parse_live
+from whilst.core.settings import Recipe
 from whilst.engine.engine_cache import engine_of, has_shipped
 from whilst.engine.runtime import PRECISIONS, Exported, export_obstacle, is_export, load_exported
-from whilst.live.engine_steps import OnEngine, Rule, rule
+from whilst.live.engine_backend import EngineBackend, Rule, make_rule
 from whilst.live.session import MAX_UNITS, Backend, TextPipeline
 from whilst.model.run_folder import (
     BUNDLE,
@@ -30,17 +32,18 @@ BUNDLED = Path(__file__).parents[1] / "models"
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """Which model and how: what `live` and others are told by their options."""
+class ModelOptions:
+    """Which model, and how to run it."""
 
     model: str
-    latency: str = "medium"
+    latency: str = "medium"  # or the name of a policy
     engine: str = "auto"
-    precision: str = "int8"
+    precision: str = "int8"  # of the CPU engine
     overrides: tuple[str, ...] = ()
     device: str = "auto"  # of PyTorch
-    longest: int = MAX_UNITS
+    max_units: int = MAX_UNITS  # of a sentence
     by_lines: bool = False
+    threads: int = 0  # 0: the engine's default
 
     def __post_init__(self) -> None:
         if self.latency not in LATENCIES:
@@ -54,21 +57,38 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Opened:
-    """A model under a policy, ready for any number of sessions."""
+class LiveModel:
+    """A model for any number of sessions."""
 
     text: TextPipeline
-    policy: PolicySpec
-    engine: str  # who does the steps, in words
-    about: str  # what there is to say about the choice; mostly nothing
-    steps: Callable[[], Backend]  # those of a new session
+    recipe: Recipe
+    policy: PolicySpec  # of the wanted latency
+    agents: Sequence[PolicySpec]
+    engine: str  # for users
+    note: str  # on the choice of the policy, mostly empty
+    find: Callable[[PolicySpec], object]  # its policy or rule; a UserError if it has no such policy
+    make_backend: Callable[[PolicySpec], Backend]  # of a new session
+
+    def backend(self) -> Backend:
+        """Of a new session under the wanted policy."""
+        return self.make_backend(self.policy)
+
+    def check(self, name: str) -> None:
+        """Raise a UserError if the model has no policy of this name."""
+        self.find(PolicySpec.parse(name))
+
+    def for_latency(self, latency: str) -> PolicySpec:
+        """The policy for low, medium or high."""
+        if self.recipe.model.cross == "monotone":
+            return self.policy
+        return for_latency(latency, self.agents)[0]
 
 
 def resolve(name: str) -> Path:
     """The folder of a model's name: a path, else a model of the package."""
     try:
         folder = Path(name).expanduser()
-    except RuntimeError:  # the home of a user that there is not
+    except RuntimeError:  # the home of an unknown user
         folder = Path(name)
     if name and folder.exists():
         return folder
@@ -80,60 +100,63 @@ def resolve(name: str) -> Path:
     raise UserError(f"model {name!r}: no such folder, and no model of that name; {there}")
 
 
-def open_model(wanted: Wanted, say: Callable[[str], None]) -> Opened:
-    """`say` is told what takes time or does not go as it should."""
-    folder = resolve(wanted.model)
+def open_model(options: ModelOptions, log: Callable[[str], None]) -> LiveModel:
+    """`log` takes messages on what takes time or fails without harm."""
+    folder = resolve(options.model)
     if is_export(folder):
-        if wanted.engine == "torch":
-            raise UserError(f"{folder}: is an export, which PyTorch cannot use; name the run that it came from")
-        return open_exported(load_exported(folder, wanted.precision), wanted)
+        if options.engine == "torch":
+            how = "choose --engine onnx, or name the run that it came from"
+            raise UserError(f"{folder}: is an export, which PyTorch cannot use; {how}")
+        return open_exported(load_exported(folder, options.precision, options.threads or 1), options)
     if (folder / BUNDLE).is_file():
         check_bundle(folder)
-    home, policy, about = choose_policy(folder, wanted.latency)
-    if not _takes_engine(wanted, home, policy):
-        return _eager(wanted, home, policy, about)
-    rule_in(home, policy, wanted.overrides)  # what is wrong with it must not wait until the engine is made
-    return open_exported(engine_of(home, wanted.precision, say), wanted, home)
+    home, policy, note = choose_policy(folder, options.latency)
+    if not _is_for_engine(options, home, policy):
+        from whilst.live.torch_backend import open_run
+
+        return open_run(options, home, policy, note)
+    rule_in(home, policy, options.overrides)  # raises errors before the engine is made
+    return open_exported(engine_of(home, options.precision, log, options.threads or 1), options, home)
 
 
-def _takes_engine(wanted: Wanted, home: Path, policy: PolicySpec) -> bool:
-    """Whether the CPU engine is to do it."""
+def _is_for_engine(options: ModelOptions, home: Path, policy: PolicySpec) -> bool:
     reason = export_obstacle(read_recipe(home).model)
-    if wanted.engine == "onnx" and reason:
+    if options.engine == "onnx" and reason:
         raise UserError(f"{home}: {reason}; leave out --engine")
-    if wanted.engine != "auto":
-        return wanted.engine == "onnx"
-    packages = find_spec("onnxruntime") and (has_shipped(home, wanted.precision) or find_spec("onnx"))
-    return bool(packages) and wanted.device in ("auto", "cpu") and not reason and policy.kind != "mma"
+    if options.engine != "auto":
+        return options.engine == "onnx"
+    packages = find_spec("onnxruntime") and (has_shipped(home, options.precision) or find_spec("onnx"))
+    return bool(packages) and options.device in ("auto", "cpu") and not reason and policy.kind != "mma"
 
 
 def rule_in(run: Path, policy: PolicySpec, overrides: Sequence[str]) -> Rule:
-    """The policy of this name in a run folder."""
+    """The policy's rule in a run folder."""
     recipe = override_after_training(
         replace(read_recipe(run), evaluate=evaluation_settings(run)), list(overrides), run
     )
-    pace = length_ratio_of(run, recipe) if policy.kind == "diagonal" else None
-    return rule(policy, agent_policies_of(run), recipe.evaluate, pace)
+    length_ratio = length_ratio_of(run, recipe) if policy.kind == "diagonal" else None
+    return make_rule(policy, agent_policies_of(run), recipe.evaluate, length_ratio)
 
 
-def open_exported(exported: Exported, wanted: Wanted, run: Path | None = None) -> Opened:
-    """An export that is loaded already. `run`: what it is a kept copy of, which may know more by now (the pace)."""
-    if wanted.latency in LATENCIES:
-        policy, about = for_latency(wanted.latency, exported.agents)
+def open_exported(exported: Exported, options: ModelOptions, run: Path | None = None) -> LiveModel:
+    """`run`: the folder that it was made of, if that is here: its settings may be newer, its length ratio known."""
+    note = ""
+    if options.latency in LATENCIES:
+        policy, note = for_latency(options.latency, exported.agents)
     else:
-        policy, about = parse_live(wanted.latency), ""
-    recipe = override_after_training(exported.recipe, list(wanted.overrides), exported.path)
-    text = TextPipeline.of(recipe, exported.source, exported.target, wanted.longest, wanted.by_lines)
-    if run is None:
-        chosen = rule(policy, exported.agents, recipe.evaluate, exported.length_ratio)
-    else:
-        chosen = rule_in(run, policy, wanted.overrides)
-    return Opened(text, policy, f"ONNX {exported.precision}", about, lambda: OnEngine(exported.engine, chosen))
+        policy = parse_live(options.latency)
+    recipe = override_after_training(exported.recipe, list(options.overrides), exported.path)
+    text = TextPipeline.of(recipe, exported.source, exported.target, options.max_units, options.by_lines)
 
+    @lru_cache(maxsize=64)
+    def find(spec: PolicySpec) -> Rule:
+        if run is not None:
+            return rule_in(run, spec, options.overrides)
+        return make_rule(spec, exported.agents, recipe.evaluate, exported.length_ratio)
 
-def _eager(wanted: Wanted, home: Path, name: PolicySpec, about: str) -> Opened:
-    from whilst.live.eager import load, steps_of, text_of
+    def make(spec: PolicySpec) -> Backend:
+        return EngineBackend(exported.engine, find(spec))
 
-    trained, policy = load(home, name, list(wanted.overrides), wanted.device)
-    text = text_of(trained, wanted.longest, wanted.by_lines)
-    return Opened(text, name, "PyTorch", about, lambda: steps_of(trained, policy, text))
+    find(policy)  # raises errors now, not in the first session
+    engine = f"ONNX {exported.precision}"
+    return LiveModel(text, recipe, policy, exported.agents, engine, note, find, make)

@@ -15,7 +15,7 @@ from simuleval.agents.actions import Action, ReadAction, WriteAction
 from simuleval.utils import entrypoint
 
 from whilst.core.errors import UserError
-from whilst.live.loading import ENGINES, Opened, Wanted, open_model
+from whilst.live.loading import ENGINES, LiveModel, ModelOptions, open_model
 from whilst.live.session import Session, Word
 
 MAX_UNITS = 1000  # of a sentence: SimulEval's are not split
@@ -29,7 +29,7 @@ class Whilst(TextToTextAgent):  # type: ignore[misc]  # simuleval has no types
         except UserError as error:
             print(f"whilst: {error}", file=sys.stderr)
             sys.exit(2)
-        self.backend = self.model.steps()
+        self.backend = self.model.backend()
         super().__init__(args)
 
     @staticmethod
@@ -60,9 +60,9 @@ class Whilst(TextToTextAgent):  # type: ignore[misc]  # simuleval has no types
         return ReadAction()
 
 
-def open_agent(args: argparse.Namespace) -> Opened:
-    wanted = Wanted(
-        args.model, args.policy, args.engine, args.precision, device=args.device, longest=MAX_UNITS, by_lines=True
+def open_agent(args: argparse.Namespace) -> LiveModel:
+    wanted = ModelOptions(
+        args.model, args.policy, args.engine, args.precision, device=args.device, max_units=MAX_UNITS, by_lines=True
     )
     model = open_model(wanted, lambda line: print(f"whilst: {line}", file=sys.stderr))
     text = dataclasses.replace(model.text, clean=str, truecase=None) if args.clean else model.text

@@ -15,7 +15,7 @@ from whilst.core.console import console
 from whilst.core.errors import UserError
 from whilst.core.signals import STOP_SIGNALS, handle_signals
 from whilst.live.input import BREAK, DEFAULT_AGREEMENT, HypothesisParser, Parser, PlainTextParser, Utf8Decoder
-from whilst.live.loading import Wanted, open_model
+from whilst.live.loading import ModelOptions, open_model
 from whilst.live.output import Output, choose_output, notifier
 from whilst.live.session import Session, Word
 from whilst.live.subtitles import SubtitleFile
@@ -139,7 +139,7 @@ class LiveTranslation:
             self._feed([BREAK], self._clock())
 
 
-def run_live(wanted: Wanted, options: LiveOptions, stream: BinaryIO | None = None) -> None:
+def run_live(wanted: ModelOptions, options: LiveOptions, stream: BinaryIO | None = None) -> None:
     """Translate the words of a stream, or of standard input."""
     if options.partial and wanted.by_lines:
         raise UserError("--partial and --lines: lines of a recogniser are not sentences; leave one of them out")
@@ -155,11 +155,11 @@ def run_live(wanted: Wanted, options: LiveOptions, stream: BinaryIO | None = Non
     files = {"srt": options.srt, "vtt": options.vtt}
     outputs: list[Output] = [SubtitleFile(path, form, notify) for form, path in files.items() if path]
     outputs.append(output)  # last: if its reader has gone, the subtitles have the word
-    if model.about:
-        notify(model.about)
+    if model.note:
+        notify(model.note)
     if typed:
         notify(f"{model.policy} ({model.engine}): type words; an empty line ends a sentence, Ctrl-D ends")
     start = time.monotonic()
-    session = Session(model.steps(), model.text)
+    session = Session(model.backend(), model.text)
     live = LiveTranslation(session, parser, outputs, lambda: time.monotonic() - start, options.words_per_second)
     live.run(stream or sys.stdin.buffer)

@@ -1,6 +1,6 @@
-"""What live translations remember of what they have read and written: keys, values and counts, a row each.
+"""Caches of live translations: keys, values and counts, one row for each sentence. Knows no model.
 
-Knows no model. Some rows can be worked on by themselves (`Cache.part`): those of the sessions that have work.
+`Cache.subset` gives some of the rows to work on, `Cache.update` brings the result back.
 """
 
 import contextlib
@@ -17,42 +17,42 @@ KeysValues = tuple[Tensor, Tensor]  # each (rows, heads, capacity, width / heads
 
 
 def lazy_zeros(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """Zeros on a CPU that take memory when they are first written to, a small page at a time.
+    """Zeros on a CPU whose memory is allocated when it is first written to, in small pages.
 
-    The system's large pages would be filled with zeros for each new row, megabytes of which it hardly uses.
+    With huge pages the kernel would zero megabytes for each new row, of which a session uses little.
     """
     size = math.prod(shape)
     memory = mmap.mmap(-1, max(1, size * dtype.itemsize))
     if advice := getattr(mmap, "MADV_NOHUGEPAGE", None):
-        with contextlib.suppress(OSError):  # a kernel without large pages knows no such advice
+        with contextlib.suppress(OSError):  # kernels without huge pages do not know the advice
             memory.madvise(advice)
     return torch.frombuffer(memory, dtype=dtype, count=size).view(shape)
 
 
 @dataclass
-class Slot:
-    """One layer's cached keys and values, and where the next ones go in each row."""
+class LayerCache:
+    """Cached keys and values of one layer, and the columns for the new ones of each row."""
 
     keys: Tensor  # (rows, heads, capacity, size)
     values: Tensor
-    place: Tensor  # (rows, new tokens) where the tokens of this step go
-    at: Tensor  # (rows, 1) which rows of keys and values these are
+    columns: Tensor  # (rows, new tokens)
+    row_index: Tensor  # (rows, 1) of keys and values
     end: int  # columns in use after this step, in the longest row
-    rows: Tensor | None = None  # the same, if not all
+    rows: Tensor | None = None  # row_index without its last dimension; None: all rows
 
     def append(self, keys: Tensor, values: Tensor) -> KeysValues:
-        self.keys[self.at, :, self.place] = keys.transpose(1, 2)
-        self.values[self.at, :, self.place] = values.transpose(1, 2)
-        return held((self.keys, self.values), self.rows, self.end)
+        self.keys[self.row_index, :, self.columns] = keys.transpose(1, 2)
+        self.values[self.row_index, :, self.columns] = values.transpose(1, 2)
+        return select_rows((self.keys, self.values), self.rows, self.end)
 
 
-def numbers(rows: Tensor | None, like: Tensor) -> Tensor:
-    """(rows) which rows of a cache these are; without a choice all, in their order."""
+def row_numbers(rows: Tensor | None, like: Tensor) -> Tensor:
+    """(rows) the chosen rows; without a choice all of `like`."""
     return torch.arange(len(like), device=like.device) if rows is None else rows
 
 
-def held(keys_values: KeysValues, rows: Tensor | None, end: int) -> KeysValues:
-    """What a cache holds of these rows up to a column; copied only where some are chosen."""
+def select_rows(keys_values: KeysValues, rows: Tensor | None, end: int) -> KeysValues:
+    """The columns before `end` of some rows; a view if all rows are wanted, else a copy."""
     keys, values = keys_values
     chosen = slice(None) if rows is None else rows
     return keys[chosen, :, :end], values[chosen, :, :end]
@@ -60,38 +60,40 @@ def held(keys_values: KeysValues, rows: Tensor | None, end: int) -> KeysValues:
 
 @dataclass
 class Cache:
-    """Everything that a batch of live translations remembers. Each row moves on at its own pace."""
+    """The state of a model in a batch of translations. Rows read and write independently."""
 
-    encoder: list[KeysValues]  # self-attention of the encoder layers, for reading on
-    source: list[KeysValues]  # what the decoder layers see of the source
+    encoder: list[KeysValues]  # self-attention of the encoder layers
+    source: list[KeysValues]  # of encoder states, for the cross-attention of each decoder layer
     decoder: KeysValues  # self-attention of the decoder layers: (layers, rows, …)
     encoded: Tensor  # (rows, capacity, width) encoder states
     decoded: Tensor  # (rows, width) decoder state of the last token written, zeros before the first
-    read: Tensor  # (rows) source tokens encoded
-    written: Tensor  # (rows) target tokens decoded
+    read: Tensor  # (rows) source tokens read
+    written: Tensor  # (rows) target tokens written
     heads: list[HeadPositions]  # of the decoder layers, if their heads are monotone
-    # Bounds that no row's `read` and `written` exceed, known without asking the device.
+    # Upper bounds of `read` and `written` over all rows, known without waiting for the device.
     read_end: int = 0
     written_end: int = 0
-    rows: Tensor | None = None  # a part's: which rows of the large tensors are its own
+    rows: Tensor | None = None  # in a subset: its rows of the large tensors
 
-    def part(self, rows: Tensor, read_end: int, written_end: int) -> "Cache":
-        """Some rows, to be worked on by themselves; `put` brings back what came of it. Shares the large tensors."""
+    def subset(self, rows: Tensor, read_end: int, written_end: int) -> "Cache":
+        """Some rows with bounds of their own. Shares the large tensors; `update` copies the small ones back."""
         small = self.decoded[rows], self.read[rows], self.written[rows]
         heads = [layer.part(rows) for layer in self.heads]
         return Cache(
             self.encoder, self.source, self.decoder, self.encoded, *small, heads, read_end, written_end, rows
         )
 
-    def put(self, part: "Cache") -> None:
-        assert part.rows is not None
-        self.decoded[part.rows] = part.decoded
-        self.read[part.rows], self.written[part.rows] = part.read, part.written
-        for mine, new in zip(self.heads, part.heads, strict=True):
-            mine.put(part.rows, new)
+    def update(self, subset: "Cache") -> None:
+        if subset is self:
+            return
+        assert subset.rows is not None
+        self.decoded[subset.rows] = subset.decoded
+        self.read[subset.rows], self.written[subset.rows] = subset.read, subset.written
+        for mine, new in zip(self.heads, subset.heads, strict=True):
+            mine.put(subset.rows, new)
 
     def restart(self) -> None:
-        """Forget what was read and written; the room for it stays."""
+        """Begin new sentences in the same memory."""
         self.read, self.written = torch.zeros_like(self.read), torch.zeros_like(self.written)
         self.decoded = torch.zeros_like(self.decoded)
         for layer in self.heads:
@@ -99,27 +101,27 @@ class Cache:
         self.read_end = self.written_end = 0
 
     def commit(self, states: Tensor, rows: Tensor) -> None:
-        """Count as written, in these (rows, booleans), what `Translator.look` saw."""
+        """Count the lookahead states (rows, width) as written where `rows` (booleans) is True."""
         self.written = self.written + rows.long()
         self.decoded = torch.where(rows[:, None], states, self.decoded)
-        # A bound that needs no word from the device; the last column is for rows that are finished.
+        # The last column is for finished rows.
         self.written_end = min(self.written_end + 1, self.decoder[0].shape[3] - 1)
         for layer in self.heads:
             layer.commit(rows)
 
-    def settle(self, chosen: Tensor) -> None:
-        """Of what `Translator.looks` saw, this one (rows) of each row is what `commit` will count."""
-        rows = numbers(self.rows, chosen)
-        for part in self.decoder:  # all layers at once: a GPU waits for each copy
+    def keep_lookahead(self, chosen: Tensor) -> None:
+        """Of several lookahead states, keep the keys and values of one (rows) for `commit`."""
+        rows = row_numbers(self.rows, chosen)
+        for part in self.decoder:  # all layers at once: one kernel
             part[:, rows, :, self.written] = part[:, rows, :, self.written + chosen]
 
     @property
     def stopped(self) -> Tensor | None:
-        """(rows) whether all monotone heads had stopped by themselves when `Translator.look` saw them."""
+        """(rows) whether all monotone heads stopped by themselves at the last lookahead."""
         return torch.cat([layer.done for layer in self.heads], 1).all(1) if self.heads else None
 
     def select(self, rows: Tensor) -> None:
-        """Keep these rows, in this order (a row may appear more than once)."""
+        """Keep these rows, in this order; a row may appear more than once."""
         for layers in (self.encoder, self.source):
             layers[:] = [(keys[rows], values[rows]) for keys, values in layers]
         self.decoder = self.decoder[0][:, rows], self.decoder[1][:, rows]

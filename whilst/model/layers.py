@@ -8,24 +8,23 @@ from torch import Tensor, nn
 
 from whilst.core.settings import Model
 from whilst.model.attention import Heads, Mask, project
-from whilst.model.cache import KeysValues, Slot
+from whilst.model.cache import KeysValues, LayerCache
 from whilst.model.monotonic_attention import HeadPositions, MonotonicHeads, MonotonicPass
 
-LOTS = 1 << 16
+RANGE = 1 << 16  # of 16-bit random numbers
 
 
 class Dropout(nn.Dropout):
-    """Where `lots` are given, a value is dropped if its lot is among the lowest.
+    """Dropout from pre-drawn 16-bit random numbers: drop where the number is among the lowest p * 2^16.
 
-    Lots are 16 bits drawn ahead for many values at once. What a compiler makes of nn.Dropout computes 128 random
-    bits for each value, which should take a GPU longer than everything around it.
+    A compiled nn.Dropout computes 128 random bits for each value, which costs more than the operations around it.
     """
 
-    def forward(self, states: Tensor, lots: Tensor | None = None) -> Tensor:
-        if lots is None:
+    def forward(self, states: Tensor, random: Tensor | None = None) -> Tensor:
+        if random is None:
             return super().forward(states)
-        dropped = round(self.p * LOTS)
-        return torch.where(lots >= dropped - LOTS // 2, states * (LOTS / (LOTS - dropped)), 0.0)
+        dropped = round(self.p * RANGE)
+        return torch.where(random >= dropped - RANGE // 2, states * (RANGE / (RANGE - dropped)), 0.0)
 
 
 class FeedForward(nn.Sequential):
@@ -36,9 +35,9 @@ class FeedForward(nn.Sequential):
                 nn.init.xavier_uniform_(linear.weight)
                 nn.init.zeros_(linear.bias)
 
-    def forward(self, states: Tensor, norm: nn.LayerNorm | None = None, lots: Tensor | None = None) -> Tensor:
+    def forward(self, states: Tensor, norm: nn.LayerNorm | None = None, random: Tensor | None = None) -> Tensor:
         first, activation, dropout, last = self
-        out: Tensor = last(dropout(activation(project(first, states, norm)), lots))
+        out: Tensor = last(dropout(activation(project(first, states, norm)), random))
         return out
 
 
@@ -50,35 +49,37 @@ class Sublayer(nn.Module):
         self.norm = nn.LayerNorm(settings.width)
         self.dropout = Dropout(settings.dropout)
         self.pre = settings.norm == "pre"
-        self.folds = False  # whether the part's first linear layer scales and shifts in training, see `project`
+        self.fold_norm = (
+            False  # in training, let the next linear layer apply the norm's gain and bias, see `project`
+        )
 
     def before(self, states: Tensor) -> tuple[Tensor, nn.LayerNorm | None]:
-        """What goes into the part, and the norm that is still to scale and shift it."""
+        """The input of the sublayer, and the norm whose gain and bias are still to be applied, or None."""
         if not self.pre:
             return states, None
-        if self.folds and self.training:
+        if self.fold_norm and self.training:
             return F.layer_norm(states, states.shape[-1:], eps=self.norm.eps), self.norm
         return self.norm(states), None
 
-    def after(self, states: Tensor, change: Tensor, lots: Tensor | None = None) -> Tensor:
-        out: Tensor = states + self.dropout(change, lots)
+    def after(self, states: Tensor, change: Tensor, random: Tensor | None = None) -> Tensor:
+        out: Tensor = states + self.dropout(change, random)
         return out if self.pre else self.norm(out)
 
 
-def look_back(
-    attention: Heads, around: Sublayer, states: Tensor, mask: Mask, cache: Slot | None, lots: Tensor | None
+def self_attend(
+    attention: Heads, around: Sublayer, states: Tensor, mask: Mask, cache: LayerCache | None, random: Tensor | None
 ) -> Tensor:
-    """Self-attention of a layer; with a cache, to what came before this step too."""
+    """Self-attention of a layer; with a cache, to earlier steps too."""
     inputs, norm = around.before(states)
     keys_values = attention.keys_values(inputs, norm)
     if cache is not None:
         keys_values = cache.append(*keys_values)
-    return around.after(states, attention(inputs, keys_values, mask, norm), lots)
+    return around.after(states, attention(inputs, keys_values, mask, norm), random)
 
 
-def divide(lots: Tensor | None, sizes: Sequence[int]) -> Sequence[Tensor | None]:
-    """The lots of a layer among its parts."""
-    return [None] * len(sizes) if lots is None else lots.split_with_sizes(list(sizes), -1)
+def split_random(random: Tensor | None, sizes: Sequence[int]) -> Sequence[Tensor | None]:
+    """The random numbers of a layer for each of its dropouts."""
+    return [None] * len(sizes) if random is None else random.split_with_sizes(list(sizes), -1)
 
 
 class EncoderLayer(nn.Module):
@@ -88,11 +89,13 @@ class EncoderLayer(nn.Module):
         self.attention_sublayer = Sublayer(settings)
         self.feed_forward = FeedForward(settings.width, settings.feed_forward, settings.dropout)
         self.feed_forward_sublayer = Sublayer(settings)
-        self.lots = settings.width, settings.feed_forward, settings.width  # what is dropped of a token
+        self.dropout_sizes = settings.width, settings.feed_forward, settings.width  # values of a token
 
-    def forward(self, states: Tensor, mask: Mask, cache: Slot | None = None, lots: Tensor | None = None) -> Tensor:
-        back, inner, out = divide(lots, self.lots)
-        states = look_back(self.attention, self.attention_sublayer, states, mask, cache, back)
+    def forward(
+        self, states: Tensor, mask: Mask, cache: LayerCache | None = None, random: Tensor | None = None
+    ) -> Tensor:
+        back, inner, out = split_random(random, self.dropout_sizes)
+        states = self_attend(self.attention, self.attention_sublayer, states, mask, cache, back)
         around = self.feed_forward_sublayer
         return around.after(states, self.feed_forward(*around.before(states), inner), out)
 
@@ -107,7 +110,7 @@ class DecoderLayer(nn.Module):
         self.cross_sublayer = Sublayer(settings)
         self.feed_forward = FeedForward(settings.width, settings.feed_forward, settings.dropout)
         self.feed_forward_sublayer = Sublayer(settings)
-        self.lots = settings.width, settings.width, settings.feed_forward, settings.width
+        self.dropout_sizes = settings.width, settings.width, settings.feed_forward, settings.width
 
     def forward(
         self,
@@ -115,12 +118,12 @@ class DecoderLayer(nn.Module):
         source: Tensor | KeysValues,
         mask: Mask,
         cross_mask: Mask,
-        walk: MonotonicPass | None = None,
-        lots: Tensor | None = None,
+        delays: MonotonicPass | None = None,
+        random: Tensor | None = None,
     ) -> Tensor:
-        """`source`: encoder states, or the keys and values that are made of them."""
+        """`source`: encoder states, or their keys and values."""
         source = self.cross.keys_values(source) if isinstance(source, Tensor) else source
-        return self.step(states, source, mask, cross_mask, walk=walk, lots=lots)
+        return self.step(states, source, mask, cross_mask, heads=delays, random=random)
 
     def step(
         self,
@@ -128,17 +131,17 @@ class DecoderLayer(nn.Module):
         source: KeysValues,
         mask: Mask,
         cross_mask: Mask,
-        cache: Slot | None = None,
-        walk: MonotonicPass | HeadPositions | None = None,
-        lots: Tensor | None = None,
+        cache: LayerCache | None = None,
+        heads: MonotonicPass | HeadPositions | None = None,
+        random: Tensor | None = None,
     ) -> Tensor:
-        """The layer when the source's keys and values are there already; `walk` is for monotone heads only."""
-        back, across, inner, out = divide(lots, self.lots)
-        states = look_back(self.attention, self.attention_sublayer, states, mask, cache, back)
+        """The layer with the source's keys and values; `heads`: see `MonotonicHeads`, which alone uses it."""
+        back, across, inner, out = split_random(random, self.dropout_sizes)
+        states = self_attend(self.attention, self.attention_sublayer, states, mask, cache, back)
         around = self.cross_sublayer
         inputs, norm = around.before(states)
         if isinstance(self.cross, MonotonicHeads):
-            states = around.after(states, self.cross(inputs, source, cross_mask, walk), across)
+            states = around.after(states, self.cross(inputs, source, cross_mask, heads), across)
         else:
             states = around.after(states, self.cross(inputs, source, cross_mask, norm), across)
         around = self.feed_forward_sublayer

@@ -1,7 +1,7 @@
-"""Translator: an encoder that only looks back, a decoder whose view of the source is `reads`; no policy in it.
+"""The translation model: a causal encoder, and a decoder whose cross-attention is masked by `reads`. No policy.
 
-Two ways through the same weights. Training and scoring take whole sentences with masks (`encode`, `decode`).
-Live translation takes one token at a time with explicit caches (`read`, `write`); nothing is recomputed.
+Training and scoring run whole sentences with masks (`encode`, `decode`). Simultaneous decoding runs one token at a
+time with caches (`read`, `lookahead`, `write`) and recomputes nothing.
 """
 
 from collections.abc import Collection, Sequence
@@ -16,11 +16,11 @@ from whilst.core.settings import MAX_POSITIONS, Model
 from whilst.data.batches import Tokens
 from whilst.data.vocabulary import EOS, PAD
 from whilst.model.attention import Mask, dense_mask
-from whilst.model.cache import Cache, KeysValues, Slot, held, lazy_zeros, numbers
+from whilst.model.cache import Cache, KeysValues, LayerCache, lazy_zeros, row_numbers, select_rows
 from whilst.model.layers import DecoderLayer, EncoderLayer, Sublayer
 from whilst.model.monotonic_attention import HeadPositions, MonotonicPass
 
-WIDTH = 64  # many logits at once are computed for a multiple of so many units
+OUTPUT_MULTIPLE = 64  # the output layer is padded to a multiple of so many units
 
 
 def sinusoids(positions: int, width: int) -> Tensor:
@@ -45,8 +45,8 @@ class Translator(nn.Module):
         self.encoder_norm = nn.LayerNorm(settings.width) if final else nn.Identity()
         self.decoder_norm = nn.LayerNorm(settings.width) if final else nn.Identity()
         self.dropout = nn.Dropout(settings.dropout)
-        self.draws_lots = False  # for dropout, see there
-        self.slims = False  # in eval mode too
+        self.predrawn_dropout = False  # see layers.Dropout
+        self.bf16_in_eval = False  # states between layers under autocast; in training they always are
         self.register_buffer("sinusoids", sinusoids(MAX_POSITIONS + 1, settings.width), persistent=False)
 
     @property
@@ -58,27 +58,28 @@ class Translator(nn.Module):
 
     def embed(self, embedding: nn.Embedding, tokens: Tensor, positions: Tensor) -> Tensor:
         table = self.get_buffer("sinusoids")
-        return self.slim(self.dropout(embedding(tokens) * self.settings.width**0.5 + table[positions]))
+        return self.to_bf16(self.dropout(embedding(tokens) * self.settings.width**0.5 + table[positions]))
 
-    def slim(self, states: Tensor) -> Tensor:
-        """As bf16 where a GPU trains under autocast, which leaves the sums between layers their own type."""
-        wanted = self.training or self.slims
+    def to_bf16(self, states: Tensor) -> Tensor:
+        """Under CUDA autocast, which would leave the residual stream in fp32."""
+        wanted = self.training or self.bf16_in_eval
         return states.bfloat16() if wanted and torch.is_autocast_enabled("cuda") else states
 
-    def hasten(self, shortcuts: Collection[str]) -> None:
-        """Take these of train.shortcuts."""
-        self.draws_lots, self.slims = "dropout" in shortcuts, "states" in shortcuts
+    def enable_fast_paths(self, shortcuts: Collection[str]) -> None:
+        """Those of train.shortcuts that concern the model."""
+        self.predrawn_dropout, self.bf16_in_eval = "dropout" in shortcuts, "states" in shortcuts
         for module in self.modules():
-            if isinstance(module, Sublayer):  # monotone heads take what is normalised already
-                module.folds = "norms" in shortcuts and self.settings.cross != "monotone"
+            if isinstance(module, Sublayer):  # monotone heads need normalised input
+                module.fold_norm = "norms" in shortcuts and self.settings.cross != "monotone"
 
-    def draw_lots(self, layer: nn.Module, states: Tensor) -> Tensor | None:
-        """(rows, tokens, …) 16 random bits for everything that a layer may drop, four to a word."""
-        if not (self.draws_lots and self.training and self.settings.dropout):
+    def draw_dropout(self, layer: nn.Module, states: Tensor) -> Tensor | None:
+        """(rows, tokens, values) random 16-bit numbers for all dropout in a layer, drawn four to a word."""
+        if not (self.predrawn_dropout and self.training and self.settings.dropout):
             return None
         assert isinstance(layer, EncoderLayer | DecoderLayer)
-        words = torch.empty(*states.shape[:-1], -(-sum(layer.lots) // 4), dtype=torch.int64, device=states.device)
-        return words.random_(-(1 << 63), None).view(torch.int16)[..., : sum(layer.lots)]
+        count = sum(layer.dropout_sizes)
+        words = torch.empty(*states.shape[:-1], -(-count // 4), dtype=torch.int64, device=states.device)
+        return words.random_(-(1 << 63), None).view(torch.int16)[..., :count]
 
     # Whole sentences.
 
@@ -86,8 +87,8 @@ class Translator(nn.Module):
         """(rows, source) -> (rows, source, width)."""
         states = self.embed(self.source_embedding, source, positions)
         for layer in self.encoder:
-            states = layer(states, mask, lots=self.draw_lots(layer, states))
-        return self.slim(self.encoder_norm(states))
+            states = layer(states, mask, random=self.draw_dropout(layer, states))
+        return self.to_bf16(self.encoder_norm(states))
 
     def decode(
         self,
@@ -96,14 +97,14 @@ class Translator(nn.Module):
         encoded: Tensor,
         mask: Mask,
         cross: Mask,
-        walk: MonotonicPass | None = None,
+        delays: MonotonicPass | None = None,
     ) -> Tensor:
-        """(rows, target) -> (rows, target, width); `cross` is the mask that `reads` makes.
+        """(rows, target) -> (rows, target, width); `cross` is the mask of `reads`.
 
-        Monotone heads are followed on all their walks at once, and say in `walk` how long these are on average.
+        Monotone heads attend in expectation over all alignments, and append their expected reads to `delays`.
         """
         states = self.embed(self.target_embedding, target, positions)
-        return self.decode_embedded(states, [encoded] * len(self.decoder), mask, cross, walk)
+        return self.decode_embedded(states, [encoded] * len(self.decoder), mask, cross, delays)
 
     def decode_embedded(
         self,
@@ -111,16 +112,16 @@ class Translator(nn.Module):
         sources: Sequence[Tensor | KeysValues],
         mask: Mask,
         cross: Mask,
-        walk: MonotonicPass | None = None,
+        delays: MonotonicPass | None = None,
     ) -> Tensor:
-        """The same when the target is embedded already; and for each layer the source, or keys and values of it."""
+        """The same from embedded targets; `sources`: encoder states or their keys and values, for each layer."""
         for layer, source in zip(self.decoder, sources, strict=True):
-            states = layer(states, source, mask, cross, walk, self.draw_lots(layer, states))
+            states = layer(states, source, mask, cross, delays, self.draw_dropout(layer, states))
         decoded: Tensor = self.decoder_norm(states)
         return decoded
 
     def keys_values(self, encoded: Tensor) -> list[KeysValues]:
-        """What each decoder layer sees of the source."""
+        """Keys and values of encoder states for the cross-attention of each decoder layer."""
         return [layer.cross.keys_values(encoded) for layer in self.decoder if isinstance(layer, DecoderLayer)]
 
     def logits(self, decoded: Tensor) -> Tensor:
@@ -128,25 +129,22 @@ class Translator(nn.Module):
         return decoded @ self.target_embedding.weight.T
 
     def many_logits(self, decoded: Tensor) -> Tensor:
-        """The same for many states at once, where copying the weights is the smaller cost.
+        """The same for many states at once, through the padded output layer: GPUs prefer aligned rows."""
+        return (decoded @ self.padded_output().T)[..., : self.target_embedding.num_embeddings]
 
-        A GPU is slow to write rows that begin anywhere: here they begin at multiples of WIDTH.
-        """
-        return (decoded @ self.wide_output().T)[..., : self.target_embedding.num_embeddings]
-
-    def wide_output(self) -> Tensor:
-        """The weights for a few more units than there are."""
+    def padded_output(self) -> Tensor:
+        """(units rounded up, width) weights of the output layer, padded with zeros."""
         weight = self.target_embedding.weight
-        return F.pad(weight, (0, 0, 0, -len(weight) % WIDTH))
+        return F.pad(weight, (0, 0, 0, -len(weight) % OUTPUT_MULTIPLE))
 
     # One token at a time.
 
     def start(
-        self, rows: int, source_capacity: int, target_capacity: int, lazy: bool = False, looks: int = 1
+        self, rows: int, source_capacity: int, target_capacity: int, lazy: bool = False, lookaheads: int = 1
     ) -> Cache:
         """Empty caches for this many translations of at most these lengths.
 
-        `lazy`: on a CPU, they take memory only as they are filled. `looks`: how many at one token, see `looks`.
+        `lazy`: allocate memory as it is used (on CPUs only). `lookaheads`: states at once, see `lookaheads`.
         """
         lazy = lazy and self.target_embedding.weight.device.type == "cpu"
         if max(source_capacity, target_capacity) > MAX_POSITIONS:
@@ -160,21 +158,21 @@ class Translator(nn.Module):
         def empty(layers: int, capacity: int, keys: int = 1) -> KeysValues:
             size = self.settings.width // heads
             shapes = [(layers, rows, heads, capacity, width) for width in (keys * size, size)]
-            # Zeros, not garbage: a masked NaN would still poison the sum that it is multiplied into.
+            # Zeros: a masked NaN would still make the attention's weighted sum NaN.
             make = partial(lazy_zeros, dtype=weight.dtype) if lazy else weight.new_zeros
             return make(shapes[0]), make(shapes[1])
 
-        def apart(layers: int, capacity: int, keys: int = 1) -> list[KeysValues]:
+        def separate(layers: int, capacity: int, keys: int = 1) -> list[KeysValues]:
             made = [empty(1, capacity, keys) for _ in range(layers)]
             return [(both[0][0], both[1][0]) for both in made]
 
         counts = torch.zeros(rows, dtype=torch.long, device=weight.device)
         return Cache(
-            # One column more than the source needs: see `read`.
-            apart(self.settings.encoder_layers, source_capacity + 1),
-            apart(self.settings.decoder_layers, source_capacity + 1, 2 if monotone else 1),
-            # And one for each look beyond what the target needs: a row that is finished may still be looked at.
-            empty(self.settings.decoder_layers, target_capacity + looks),
+            # One more column than the source needs: see `read`.
+            separate(self.settings.encoder_layers, source_capacity + 1),
+            separate(self.settings.decoder_layers, source_capacity + 1, 2 if monotone else 1),
+            # And one for each lookahead beyond the target: finished rows are computed with the others.
+            empty(self.settings.decoder_layers, target_capacity + lookaheads),
             weight.new_zeros(rows, source_capacity + 1, self.settings.width),
             weight.new_zeros(rows, self.settings.width),
             counts,
@@ -188,19 +186,19 @@ class Translator(nn.Module):
     def read(self, cache: Cache, tokens: Tensor, counts: Tensor) -> None:
         """Encode `counts` more source tokens in each row: the first ones of `tokens` (rows, new).
 
-        What lies beyond a row's count goes to the last column, at which nothing ever looks.
+        Tokens beyond a row's count go to the last column, which is never attended to.
         """
         steps = torch.arange(tokens.shape[1], device=tokens.device)
         capacity = cache.encoder[0][0].shape[2] - 1
-        place = torch.where(steps < counts[:, None], cache.read[:, None] + steps, capacity)
+        columns = torch.where(steps < counts[:, None], cache.read[:, None] + steps, capacity)
         cache.read_end = min(cache.read_end + len(steps), capacity)
-        limit = (cache.read + counts)[:, None].expand_as(place) if self.bidirectional else place + 1
-        states = self.embed(self.source_embedding, tokens, place)
-        mask = additive(visible(place, limit, cache.read_end), states)
-        at = numbers(cache.rows, place)[:, None]
+        limit = (cache.read + counts)[:, None].expand_as(columns) if self.bidirectional else columns + 1
+        states = self.embed(self.source_embedding, tokens, columns)
+        mask = additive(visible(columns, limit, cache.read_end), states)
+        index = row_numbers(cache.rows, columns)[:, None]
         for layer, (keys, values) in zip(self.encoder, cache.encoder, strict=True):
-            states = layer(states, mask, Slot(keys, values, place, at, cache.read_end, cache.rows))
-        self._show(cache, self.encoder_norm(states), place, at)
+            states = layer(states, mask, LayerCache(keys, values, columns, index, cache.read_end, cache.rows))
+        self._store_source(cache, self.encoder_norm(states), columns, index)
         cache.read = cache.read + counts
 
     def encode_whole(self, tokens: Tensor, counts: Tensor) -> Tensor:
@@ -210,75 +208,75 @@ class Translator(nn.Module):
         mask = additive(visible(steps, limit, tokens.shape[1]), self.source_embedding.weight)
         return self.encode(tokens, steps, mask)
 
-    def adopt(self, cache: Cache, encoded: Tensor, counts: Tensor) -> None:
-        """Count whole sources as read, in rows that have read nothing; `read` cannot go on from there."""
+    def preload(self, cache: Cache, encoded: Tensor, counts: Tensor) -> None:
+        """Store the encoder states of whole sources, so that READ only has to count (`cache.read`)."""
         steps = torch.arange(encoded.shape[1], device=counts.device)
-        place = torch.where(steps < counts[:, None], steps, cache.encoded.shape[1] - 1)
-        self._show(cache, encoded, place, numbers(cache.rows, place)[:, None])
-        cache.read, cache.read_end = cache.read + counts, encoded.shape[1]
+        columns = torch.where(steps < counts[:, None], steps, cache.encoded.shape[1] - 1)
+        self._store_source(cache, encoded, columns, row_numbers(cache.rows, columns)[:, None])
+        cache.read_end = encoded.shape[1]
 
-    def _show(self, cache: Cache, encoded: Tensor, place: Tensor, at: Tensor) -> None:
-        """Let the decoder see these (rows, new, width) states."""
+    def _store_source(self, cache: Cache, encoded: Tensor, columns: Tensor, index: Tensor) -> None:
+        """Put encoder states (rows, new, width) and their cross-attention keys and values into these columns."""
         for (keys, values), new in zip(cache.source, self.keys_values(encoded), strict=True):
-            Slot(keys, values, place, at, 0, cache.rows).append(*new)
-        cache.encoded[at, place] = encoded
+            LayerCache(keys, values, columns, index, 0, cache.rows).append(*new)
+        cache.encoded[index, columns] = encoded
 
     def write(self, cache: Cache, last: Tensor, reads: Tensor) -> Tensor:
         """Decode one more target token in every row: (rows) last token, (rows) reads -> (rows, units) logits."""
-        states = self.look(cache, last, reads)
+        states = self.lookahead(cache, last, reads)
         cache.commit(states, torch.ones_like(cache.written, dtype=torch.bool))
         return self.logits(states)
 
-    def look(self, cache: Cache, last: Tensor, reads: Tensor) -> Tensor:
-        """(rows, width) the states that would write the next token of every row now. Nothing counts as written."""
-        return self.looks(cache, last, reads[:, None])[:, 0]
+    def lookahead(self, cache: Cache, last: Tensor, reads: Tensor) -> Tensor:
+        """(rows, width) the decoder states that would write the next token now; `commit` makes it count."""
+        return self.lookaheads(cache, last, reads[:, None])[:, 0]
 
-    def looks(self, cache: Cache, last: Tensor, reads: Tensor) -> Tensor:
-        """The same after several numbers of READs at once: (rows, looks) -> (rows, looks, width).
+    def lookaheads(self, cache: Cache, last: Tensor, reads: Tensor) -> Tensor:
+        """The same after several numbers of READs at once: (rows, lookaheads) -> (rows, lookaheads, width).
 
-        Their keys and values go to a column each, see `Cache.settle`. Monotone heads take one look at a time.
+        Each has its own column of keys and values; `Cache.keep_lookahead` chooses one. Monotone heads: one only.
         """
-        looks, end = reads.shape[1], cache.written_end + reads.shape[1]
-        place = cache.written[:, None] + torch.arange(looks, device=reads.device)
+        count, end = reads.shape[1], cache.written_end + reads.shape[1]
+        columns = cache.written[:, None] + torch.arange(count, device=reads.device)
         token = self.embed(self.target_embedding, last[:, None], cache.written[:, None])
-        states = token.expand(-1, looks, -1)
-        mask = additive(beside(place, end), states)
-        cross = visible(place, reads, cache.read_end)
+        states = token.expand(-1, count, -1)
+        mask = additive(lookahead_mask(columns, end), states)
+        cross = visible(columns, reads, cache.read_end)
         cross = cross if cache.heads else additive(cross, states)
-        walks: Sequence[HeadPositions | None] = cache.heads or [None] * len(self.decoder)
+        stops: Sequence[HeadPositions | None] = cache.heads or [None] * len(self.decoder)
         keys, values = cache.decoder
-        at = numbers(cache.rows, place)[:, None]
-        for number, (layer, encoded, walk) in enumerate(zip(self.decoder, cache.source, walks, strict=True)):
-            source = held(encoded, cache.rows, cache.read_end)
-            slot = Slot(keys[number], values[number], place, at, end, cache.rows)
+        index = row_numbers(cache.rows, columns)[:, None]
+        for number, (layer, encoded, heads) in enumerate(zip(self.decoder, cache.source, stops, strict=True)):
+            source = select_rows(encoded, cache.rows, cache.read_end)
+            layer_cache = LayerCache(keys[number], values[number], columns, index, end, cache.rows)
             assert isinstance(layer, DecoderLayer)
-            states = layer.step(states, source, mask, cross, slot, walk)
-        looked: Tensor = self.decoder_norm(states)
-        return looked
+            states = layer.step(states, source, mask, cross, layer_cache, heads)
+        decoded: Tensor = self.decoder_norm(states)
+        return decoded
 
 
-def likeliest(logits: Tensor) -> Tensor:
-    """(…, units) -> (…): what to write. Pad and bos, which come before eos, mean nothing in a translation."""
+def most_likely(logits: Tensor) -> Tensor:
+    """(…, units) -> (…): the token to write, never pad or bos (which precede eos in the vocabulary)."""
     return logits[..., EOS:].argmax(-1) + EOS
 
 
-def visible(place: Tensor, limit: Tensor, end: int) -> Tensor:
+def visible(columns: Tensor, limit: Tensor, end: int) -> Tensor:
     """(rows, 1, new, end): the rule of attention.sees for cached keys, where a row is a sentence."""
-    queries = Tokens(torch.zeros_like(place[:, :1]), place)
-    keys = Tokens(queries.segment, torch.arange(end, device=place.device)[None])
+    queries = Tokens(torch.zeros_like(columns[:, :1]), columns)
+    keys = Tokens(queries.segment, torch.arange(end, device=columns.device)[None])
     return dense_mask(queries, limit, keys)
 
 
-def beside(place: Tensor, end: int) -> Tensor:
-    """(rows, 1, looks, end): each look sees what was written, which is before the first of them, and itself."""
-    columns = torch.arange(end, device=place.device)
-    return ((columns < place[:, :1, None]) | (columns == place[..., None]))[:, None]
+def lookahead_mask(columns: Tensor, end: int) -> Tensor:
+    """(rows, 1, lookaheads, end): each attends to all columns before the first of them, and to its own."""
+    keys = torch.arange(end, device=columns.device)
+    return ((keys < columns[:, :1, None]) | (keys == columns[..., None]))[:, None]
 
 
 def additive(mask: Tensor, states: Tensor) -> Tensor:
-    """The same as a summand. All layers share it: of a boolean mask each would make one for itself.
+    """A boolean mask as 0 and -inf, made once for all layers.
 
-    Its rows begin at multiples of 8 values: of others a GPU's kernels would make a copy that does, in each layer.
+    Rows are padded to multiples of 8 values in memory: GPU kernels would copy others in each layer.
     """
     width = mask.shape[-1]
     wide = states.new_zeros(*mask.shape[:-1], -(-width // 8) * 8)

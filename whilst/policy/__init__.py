@@ -1,31 +1,19 @@
-"""Online policies: READ or WRITE, decided from what has been read and written so far. One small file each."""
+"""Online policies: READ or WRITE, decided from what has been read and written so far. One small file each.
 
-from collections.abc import Callable
+Knows no decoding loop and no files. Others use `make_policy` and `register`, and the interface in base.py.
+"""
 
-from whilst.core.errors import UserError
-from whilst.core.policy_spec import PolicySpec
-from whilst.policy.base import Decider, Policy, Prospects, View
-from whilst.policy.full import Full
-from whilst.policy.mma import Stopped
-from whilst.policy.wait_k import WaitK
+from whilst.policy.base import Decider, Futures, Policy, StatelessPolicy, View
+from whilst.policy.registry import FACTORIES, Context, make_policy, register
 
-# Policies that need nothing but their name.
-POLICIES: dict[str, Callable[[PolicySpec], Policy]] = {
-    "full": lambda _: Full(),
-    "wait": lambda spec: WaitK(spec.count),
-    "mma": lambda _: Stopped(),
-}
-
-
-def make_policy(spec: PolicySpec) -> Policy:
-    if spec.kind not in POLICIES:
-        raise UserError(f"policy {spec}: needs a trained run; without one there are {', '.join(POLICIES)}")
-    return POLICIES[spec.kind](spec)
-
-
-def policy(name: str) -> Policy:
-    """The policy of this name: `full`, `wait-3`, …"""
-    return make_policy(PolicySpec.parse(name))
-
-
-__all__ = ["POLICIES", "Decider", "Policy", "Prospects", "View", "make_policy", "policy"]
+__all__ = [
+    "FACTORIES",
+    "Context",
+    "Decider",
+    "Futures",
+    "Policy",
+    "StatelessPolicy",
+    "View",
+    "make_policy",
+    "register",
+]

@@ -1,24 +1,25 @@
-"""The learnt policy: the agent steps on every action, and WRITEs when it is sure enough."""
+"""The learnt policy: the agent takes a step after every action and WRITEs at a threshold of probability."""
 
 from collections.abc import Hashable
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from whilst.core.policy_spec import PolicySpec
+from whilst.core.policy_spec import PolicySpec, log_odds
 from whilst.model.agent import Agent, Observation
 from whilst.model.transformer import Translator
-from whilst.policy.base import Decider, Policy, Prospects, View
+from whilst.policy.base import Decider, Futures, Policy, View
 
 
 @dataclass(frozen=True)
-class Learnt(Policy):
+class AgentPolicy(Policy):
     identity: PolicySpec
     agent: Agent
     model: Translator
-    interval: int = 0  # which of the intervals that the agent learnt, by number
+    interval: int = 0  # index of the search interval whose labels it learnt
     threshold: float = 0.5  # WRITE at this probability or above
 
     @property
@@ -26,88 +27,92 @@ class Learnt(Policy):
         return self.identity
 
     @property
-    def looks_ahead(self) -> bool:
+    def needs_lookahead(self) -> bool:
         return self.agent.settings.inputs == "ahead"
 
     @property
-    def kin(self) -> Hashable:
-        return self.agent, self.threshold  # which interval it is may differ from row to row
+    def batch_key(self) -> Hashable:
+        return self.agent, self.threshold  # the interval is a row's own
+
+    @cached_property
+    def bound(self) -> float:
+        return log_odds(self.threshold)
 
     def start(self, sentences: Tensor) -> Decider:
-        return Stepping(self, len(sentences), sentences.device)
+        return AgentDecider(self, len(sentences), sentences.device)
 
 
-class Stepping(Decider):
-    """Asked once after every action: a row that has not moved since keeps its answer and its memory."""
+class AgentDecider(Decider):
+    """Rows without an action since their last decision keep it, and their state."""
 
-    def __init__(self, policy: Learnt, rows: int, device: torch.device) -> None:
+    def __init__(self, policy: AgentPolicy, rows: int, device: torch.device) -> None:
         self.policy = policy
         self.state = policy.agent.start(rows)
         self.interval = torch.full((rows,), policy.interval, device=device)
         self.read = torch.zeros(rows, dtype=torch.long, device=device)
         self.written = torch.zeros_like(self.read)
-        self.answer = torch.zeros_like(self.read, dtype=torch.bool)
-        self.memories: tuple[Tensor, ...] = ()  # (prospects, rows, …) after each prospect, until one is settled on
+        self.decision = torch.zeros_like(self.read, dtype=torch.bool)
+        self.future_states: tuple[Tensor, ...] = ()  # (futures, rows, …) between `write_each` and `commit`
 
     def write(self, view: View) -> Tensor:
         wrote = view.written > self.written
-        moved = wrote | (view.read > self.read)
-        source, source_state = view.heard()
+        acted = wrote | (view.read > self.read)
+        source, source_state = view.last_source()
         seen = Observation(
             source=source[:, None],
             target=view.last[:, None],
             action=wrote.long()[:, None],
             source_state=source_state[:, None],
             target_state=view.decoded[:, None],
-            ahead=None if view.ahead is None else view.ahead[:, None],
+            ahead=None if view.lookahead is None else view.lookahead[:, None],
         )
         odds, state = self.policy.agent(self.policy.model, seen, self.interval, self.state)
-        self.answer = torch.where(moved, odds[:, 0].sigmoid() >= self.policy.threshold, self.answer)
+        self.decision = torch.where(acted, odds[:, 0] >= self.policy.bound, self.decision)
         self.state = tuple(
-            torch.where(moved[:, None], new, old) for new, old in zip(state, self.state, strict=True)
+            torch.where(acted[:, None], new, old) for new, old in zip(state, self.state, strict=True)
         )
         self.read, self.written = view.read, view.written
-        return self.answer
+        return self.decision
 
-    def wants(self, prospects: Prospects) -> Tensor:
-        """As if it had been asked after every READ: what it remembers does not depend on its answers in between."""
-        now, count = prospects.now, prospects.read.shape[1]
+    def write_each(self, futures: Futures) -> Tensor:
+        """The agent's state depends on what it observes only, not on its earlier decisions."""
+        now, count = futures.now, futures.read.shape[1]
         wrote = (now.written > self.written).long()
-        source, source_state = prospects.heard()
+        source, source_state = futures.last_source()
         seen = Observation(
             source=source,
             target=now.last[:, None].expand(-1, count),
             action=F.pad(wrote[:, None], (0, count - 1)),
             source_state=source_state,
             target_state=now.decoded[:, None].expand(-1, count, -1),
-            ahead=prospects.ahead,
+            ahead=futures.lookahead,
         )
-        odds, self.memories = self.policy.agent.each(self.policy.model, seen, self.interval, self.state)
+        odds, self.future_states = self.policy.agent.each(self.policy.model, seen, self.interval, self.state)
         self.written = now.written
-        return odds.sigmoid() >= self.policy.threshold
+        return odds >= self.policy.bound
 
-    def settle(self, asked: Tensor) -> None:
-        rows = torch.arange(len(asked), device=asked.device)
-        self.state = tuple(part[asked, rows][None] for part in self.memories)
-        self.memories = ()
+    def commit(self, reached: Tensor) -> None:
+        rows = torch.arange(len(reached), device=reached.device)
+        self.state = tuple(part[reached, rows][None] for part in self.future_states)
+        self.future_states = ()
 
-    def remembered(self) -> list[Tensor]:
-        return [self.answer, self.read, self.written, *self.state]
+    def tensors(self) -> list[Tensor]:
+        return [self.decision, self.read, self.written, *self.state]
 
-    def remember(self, tensors: list[Tensor]) -> None:
-        self.answer, self.read, self.written, *state = tensors
+    def set_tensors(self, tensors: list[Tensor]) -> None:
+        self.decision, self.read, self.written, *state = tensors
         self.state = tuple(state)
 
-    def part(self, rows: Tensor) -> Decider:
-        part = Stepping(self.policy, len(rows), rows.device)
-        part.state = tuple(memory[:, rows] for memory in self.state)
-        part.interval, part.answer = self.interval[rows], self.answer[rows]
-        part.read, part.written = self.read[rows], self.written[rows]
-        return part
+    def subset(self, rows: Tensor) -> Decider:
+        subset = AgentDecider(self.policy, 0, rows.device)
+        subset.state = tuple(part[:, rows] for part in self.state)
+        subset.interval, subset.decision = self.interval[rows], self.decision[rows]
+        subset.read, subset.written = self.read[rows], self.written[rows]
+        return subset
 
-    def put(self, rows: Tensor, part: Decider) -> None:
-        assert isinstance(part, Stepping)
-        for mine, new in zip(self.state, part.state, strict=True):
+    def update(self, rows: Tensor, subset: Decider) -> None:
+        assert isinstance(subset, AgentDecider)
+        for mine, new in zip(self.state, subset.state, strict=True):
             mine[:, rows] = new
-        self.interval[rows], self.answer[rows] = part.interval, part.answer
-        self.read[rows], self.written[rows] = part.read, part.written
+        self.interval[rows], self.decision[rows] = subset.interval, subset.decision
+        self.read[rows], self.written[rows] = subset.read, subset.written

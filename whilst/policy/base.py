@@ -1,4 +1,7 @@
-"""What a policy is. A Policy is shared and never changes; what it remembers of a batch is in its Decider."""
+"""The interface of policies: READ or WRITE for each row of a batch.
+
+A Policy is shared and immutable. What it remembers of a batch is in the Decider that it starts.
+"""
 
 import abc
 from collections.abc import Hashable
@@ -8,12 +11,12 @@ import torch
 from torch import Tensor
 
 from whilst.core.policy_spec import PolicySpec
-from whilst.model.cache import Cache, numbers
+from whilst.model.cache import Cache, row_numbers
 
 
 @dataclass(frozen=True)
 class View:
-    """Where each translation of a batch stands. Beyond `read`, the source is not to be looked at."""
+    """The state of each translation of a batch. A policy must not use source tokens beyond `read`."""
 
     read: Tensor  # (rows) source tokens read
     written: Tensor  # (rows) target tokens written
@@ -21,89 +24,81 @@ class View:
     last: Tensor  # (rows) last token written, bos before the first
     encoded: Tensor  # (rows, source, width) encoder states
     decoded: Tensor  # (rows, width) decoder state that wrote the last token, zeros before the first
-    ahead: Tensor | None = None  # (rows, width) decoder state that would write the next one now, if asked for
-    stopped: Tensor | None = None  # (rows) whether all heads have stopped for it, where heads are monotone
-    rows: Tensor | None = None  # (rows) which rows of `source` and `encoded` these are, if not all
+    lookahead: Tensor | None = None  # (rows, width) decoder state that would write the next token now
+    stopped: Tensor | None = None  # (rows) whether all monotone heads have stopped for the next token
+    rows: Tensor | None = None  # (rows) indices into `source` and `encoded`, if not all rows
 
     @classmethod
-    def of(cls, cache: Cache, read: Tensor, source: Tensor, last: Tensor, ahead: Tensor | None) -> "View":
-        """What a cache holds, after so many reads."""
-        states = cache.encoded, cache.decoded, ahead, cache.stopped
-        return cls(read, cache.written, source, last, *states, cache.rows)
+    def of(cls, cache: Cache, source: Tensor, last: Tensor, lookahead: Tensor | None) -> "View":
+        states = cache.encoded, cache.decoded, lookahead, cache.stopped
+        return cls(cache.read, cache.written, source, last, *states, cache.rows)
 
-    def heard(self) -> tuple[Tensor, Tensor]:
+    def last_source(self) -> tuple[Tensor, Tensor]:
         """(rows) the last source token read, (rows, width) its encoder state."""
-        rows, place = numbers(self.rows, self.read), (self.read - 1).clamp(min=0)
-        return self.source[rows, place], self.encoded[rows, place]
+        rows, position = row_numbers(self.rows, self.read), (self.read - 1).clamp(min=0)
+        return self.source[rows, position], self.encoded[rows, position]
 
 
 @dataclass(frozen=True)
-class Prospects:
-    """Where they would stand after 0, 1, … more READs."""
+class Futures:
+    """The same rows after 0, 1, … more READs, for recorded steps that decide about several READs at once."""
 
     now: View
-    read: Tensor  # (rows, prospects) source tokens read then; no more than there are
-    ahead: Tensor | None = None  # (rows, prospects, width) decoder states that would write the next token then
+    read: Tensor  # (rows, futures) source tokens read then, at most the source's length
+    lookahead: Tensor | None = None  # (rows, futures, width) decoder states that would write the next token then
 
     def after(self, count: int) -> View:
-        ahead = None if self.ahead is None else self.ahead[:, count]
-        return replace(self.now, read=self.read[:, count], ahead=ahead)
+        lookahead = None if self.lookahead is None else self.lookahead[:, count]
+        return replace(self.now, read=self.read[:, count], lookahead=lookahead)
 
-    def heard(self) -> tuple[Tensor, Tensor]:
-        """(rows, prospects) the last source token read, (rows, prospects, width) its encoder state."""
-        rows, place = numbers(self.now.rows, self.read)[:, None], self.read - 1
-        return self.now.source[rows, place], self.now.encoded[rows, place]
-
-
-def first(write: Tensor) -> Tensor:
-    """(rows, prospects) -> (rows) the first at which to WRITE; where there is none, how many there are."""
-    return (~write).long().cumprod(1).sum(1)
+    def last_source(self) -> tuple[Tensor, Tensor]:
+        """(rows, futures) the last source token read, (rows, futures, width) its encoder state."""
+        rows, position = row_numbers(self.now.rows, self.read)[:, None], self.read - 1
+        return self.now.source[rows, position], self.now.encoded[rows, position]
 
 
 class Decider(abc.ABC):
-    """Decides for the rows of one batch: one decision at a time, or several; not now one way, now the other."""
+    """Decides for the rows of one batch: either with `write` after every action, or with `reads`; never both."""
 
     @abc.abstractmethod
     def write(self, view: View) -> Tensor:
         """(rows) True for WRITE, False for READ. Ignored in rows whose source is finished: they WRITE."""
 
-    def wants(self, prospects: Prospects) -> Tensor:
-        """(rows, prospects) whether to WRITE then; `settle` says how far it was really asked.
+    def write_each(self, futures: Futures) -> Tensor:
+        """(rows, futures) the decision in each future; `commit` tells which one was reached.
 
-        This one is for those who remember nothing.
+        This default is for deciders without state.
         """
-        return torch.stack([self.write(prospects.after(n)) for n in range(prospects.read.shape[1])], 1)
+        return torch.stack([self.write(futures.after(n)) for n in range(futures.read.shape[1])], 1)
 
-    def settle(self, asked: Tensor) -> None:  # noqa: B027  (nothing to do for those who remember nothing)
-        """Remember what `wants` made of the prospects up to this one (rows)."""
+    def commit(self, reached: Tensor) -> None:  # noqa: B027  (no state)
+        """Update the state to the future (rows) that was reached after `write_each`."""
 
-    def reads(self, prospects: Prospects) -> Tensor:
-        """(rows) how many more READs before the next WRITE; all of the prospects' if that is not among them.
+    def reads(self, futures: Futures) -> Tensor:
+        """(rows) READs before the next WRITE; the number of futures if no future WRITEs.
 
-        Who does not look ahead may know of more. In rows whose source ends before, nothing depends on the answer.
+        May be more for policies without lookahead. Unused in rows whose source ends before.
         """
-        found = first(self.wants(prospects))
-        self.settle(found.clamp(max=prospects.read.shape[1] - 1))
-        return found
+        first = (~self.write_each(futures)).long().cumprod(1).sum(1)
+        self.commit(first.clamp(max=futures.read.shape[1] - 1))
+        return first
 
-    def remembered(self) -> list[Tensor]:
-        """What deciding changes of itself, so that a recording of it can be repeated."""
+    def tensors(self) -> list[Tensor]:
+        """The state that decisions replace, so that a CUDA graph of them can be replayed."""
         return []
 
-    def remember(self, tensors: list[Tensor]) -> None:  # noqa: B027  (nothing to do for those who remember nothing)
-        """Go on from this."""
+    def set_tensors(self, tensors: list[Tensor]) -> None:  # noqa: B027  (no state)
+        """The inverse of `tensors`."""
 
     @abc.abstractmethod
-    def part(self, rows: Tensor) -> "Decider":
-        """One for these rows, in this order, with what was remembered of them."""
+    def subset(self, rows: Tensor) -> "Decider":
+        """A decider for these rows, in this order, with a copy of their state."""
 
-    def put(self, rows: Tensor, part: "Decider") -> None:  # noqa: B027
-        """Remember of these rows what another one does, which may have just been started."""
+    def update(self, rows: Tensor, subset: "Decider") -> None:  # noqa: B027  (no state)
+        """Take over the state of these rows from another decider, which may be a fresh one."""
 
 
 class Policy(abc.ABC):
-    """A way to translate."""
-
     @property
     @abc.abstractmethod
     def spec(self) -> PolicySpec:
@@ -114,20 +109,30 @@ class Policy(abc.ABC):
         return self.spec.name
 
     @property
-    def looks_ahead(self) -> bool:
-        """Whether it wants to see what would be written now: a decoder step for every READ too."""
+    def needs_lookahead(self) -> bool:
+        """Whether it decides by what would be written now, which costs a decoder step for every READ too."""
         return False
 
     @property
-    def knows_sentences(self) -> bool:
-        """Whether it depends on which sentence of the corpus it is."""
+    def depends_on_sentence(self) -> bool:
+        """Whether it depends on which sentence of the corpus it translates."""
         return False
 
     @property
-    def kin(self) -> Hashable:
-        """Policies that have this in common can decide for rows of one batch: one's decider may `put` another's."""
+    def batch_key(self) -> Hashable:
+        """Rows under policies of equal key can share a decider, by `Decider.update`."""
         return self
 
     @abc.abstractmethod
     def start(self, sentences: Tensor) -> Decider:
-        """A decider for a new batch; `sentences` (rows) are their numbers in the corpus."""
+        """A decider for a new batch; `sentences` (rows) are their indices in the corpus."""
+
+
+class StatelessPolicy(Policy, Decider):
+    """A policy that is its own decider, for any batch."""
+
+    def start(self, sentences: Tensor) -> Decider:  # noqa: ARG002
+        return self
+
+    def subset(self, rows: Tensor) -> Decider:  # noqa: ARG002
+        return self

@@ -1,8 +1,7 @@
-"""Oracle: reads that were found with the reference at hand, obeyed as they are."""
+"""Oracle: follow reads that were searched for with the reference."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -13,7 +12,7 @@ from whilst.policy.base import Decider, Policy, View
 
 @dataclass(frozen=True)
 class Oracle(Policy):
-    """`reads[n]` belongs to sentence n of the corpus; a translation longer than that reads everything."""
+    """`reads[n]` belongs to sentence n of the corpus. After its end the whole source is read."""
 
     identity: PolicySpec
     reads: Sequence[Sequence[int]]
@@ -22,33 +21,29 @@ class Oracle(Policy):
     def spec(self) -> PolicySpec:
         return self.identity
 
-    @cached_property
-    def longest(self) -> int:
-        return max(map(len, self.reads))
-
     @property
-    def knows_sentences(self) -> bool:
+    def depends_on_sentence(self) -> bool:
         return True
 
     def start(self, sentences: Tensor) -> Decider:
         chosen = [self.reads[number] for number in sentences.tolist()]
-        table = torch.full((len(chosen), self.longest + 1), 1 << 30)
+        table = torch.full((len(chosen), max(map(len, self.reads)) + 1), 1 << 30)
         for row, reads in enumerate(chosen):
             table[row, : len(reads)] = torch.as_tensor(reads)
-        return Obeying(table.to(sentences.device))
+        return OracleDecider(table.to(sentences.device))
 
 
-class Obeying(Decider):
+class OracleDecider(Decider):
     def __init__(self, table: Tensor) -> None:
-        self.table = table  # (rows, longest + 1) reads, endless after the last
+        self.table = table  # (rows, longest + 1) reads, after the last one larger than any source
 
     def write(self, view: View) -> Tensor:
-        place = view.written.clamp(max=self.table.shape[1] - 1)
-        return view.read >= self.table.gather(1, place[:, None])[:, 0]
+        column = view.written.clamp(max=self.table.shape[1] - 1)
+        return view.read >= self.table.gather(1, column[:, None])[:, 0]
 
-    def part(self, rows: Tensor) -> Decider:
-        return Obeying(self.table[rows])
+    def subset(self, rows: Tensor) -> Decider:
+        return OracleDecider(self.table[rows])
 
-    def put(self, rows: Tensor, part: Decider) -> None:
-        assert isinstance(part, Obeying)
-        self.table[rows] = part.table
+    def update(self, rows: Tensor, subset: Decider) -> None:
+        assert isinstance(subset, OracleDecider)
+        self.table[rows] = subset.table

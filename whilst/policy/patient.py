@@ -1,6 +1,6 @@
-"""Another policy, but for the end mark: before the whole source has been read, WRITE of it becomes READ.
+"""A policy whose end mark waits for the whole source: before that, WRITE of an end mark becomes READ.
 
-A model that has seen too little may say that all has been said. What comes after that would never be translated.
+A model that has seen too little may end too early, and the rest of the source would never be translated.
 """
 
 from collections.abc import Callable, Hashable
@@ -11,8 +11,8 @@ from torch import Tensor
 
 from whilst.core.policy_spec import PolicySpec
 from whilst.data.vocabulary import EOS
-from whilst.model.transformer import likeliest
-from whilst.policy.base import Decider, Policy, Prospects, View
+from whilst.model.transformer import most_likely
+from whilst.policy.base import Decider, Futures, Policy, View
 
 
 @dataclass(frozen=True)
@@ -25,54 +25,54 @@ class Patient(Policy):
         return self.policy.spec
 
     @property
-    def looks_ahead(self) -> bool:
+    def needs_lookahead(self) -> bool:
         return True
 
     @property
-    def knows_sentences(self) -> bool:
-        return self.policy.knows_sentences
+    def depends_on_sentence(self) -> bool:
+        return self.policy.depends_on_sentence
 
     @property
-    def kin(self) -> Hashable:
-        return Patient, self.policy.kin
+    def batch_key(self) -> Hashable:
+        return Patient, self.policy.batch_key
 
     def start(self, sentences: Tensor) -> Decider:
-        return Waiting(self, self.policy.start(sentences))
+        return PatientDecider(self, self.policy.start(sentences))
 
-    def ends(self, ahead: Tensor) -> Tensor:
-        """(…) whether an end mark would be written from these (…, width) states."""
-        return likeliest(self.logits(ahead)) == EOS
+    def ends(self, lookahead: Tensor) -> Tensor:
+        """(…) whether these (…, width) decoder states would write an end mark."""
+        return most_likely(self.logits(lookahead)) == EOS
 
 
-class Waiting(Decider):
+class PatientDecider(Decider):
     def __init__(self, policy: Patient, inner: Decider) -> None:
         self.policy, self.inner = policy, inner
 
     def write(self, view: View) -> Tensor:
-        assert view.ahead is not None
-        wanted = self.inner.write(view)
-        rows = wanted.nonzero()[:, 0]  # the others need no logits
-        early = torch.zeros_like(wanted)
-        early[rows] = self.policy.ends(view.ahead[rows])
-        return wanted & ~early
+        assert view.lookahead is not None
+        write = self.inner.write(view)
+        rows = write.nonzero()[:, 0]  # the others need no logits
+        ends = torch.zeros_like(write)
+        ends[rows] = self.policy.ends(view.lookahead[rows])
+        return write & ~ends
 
-    def wants(self, prospects: Prospects) -> Tensor:
-        """All at once: a recorded step cannot ask which rows need it."""
-        assert prospects.ahead is not None
-        return self.inner.wants(prospects) & ~self.policy.ends(prospects.ahead)
+    def write_each(self, futures: Futures) -> Tensor:
+        """Logits for all rows: a CUDA graph cannot branch on the decisions."""
+        assert futures.lookahead is not None
+        return self.inner.write_each(futures) & ~self.policy.ends(futures.lookahead)
 
-    def settle(self, asked: Tensor) -> None:
-        self.inner.settle(asked)
+    def commit(self, reached: Tensor) -> None:
+        self.inner.commit(reached)
 
-    def remembered(self) -> list[Tensor]:
-        return self.inner.remembered()
+    def tensors(self) -> list[Tensor]:
+        return self.inner.tensors()
 
-    def remember(self, tensors: list[Tensor]) -> None:
-        self.inner.remember(tensors)
+    def set_tensors(self, tensors: list[Tensor]) -> None:
+        self.inner.set_tensors(tensors)
 
-    def part(self, rows: Tensor) -> Decider:
-        return Waiting(self.policy, self.inner.part(rows))
+    def subset(self, rows: Tensor) -> Decider:
+        return PatientDecider(self.policy, self.inner.subset(rows))
 
-    def put(self, rows: Tensor, part: Decider) -> None:
-        assert isinstance(part, Waiting)
-        self.inner.put(rows, part.inner)
+    def update(self, rows: Tensor, subset: Decider) -> None:
+        assert isinstance(subset, PatientDecider)
+        self.inner.update(rows, subset.inner)

@@ -20,8 +20,8 @@ from whilst.data.dataset import Split, TokenSequences
 from whilst.data.text import cleaner
 from whilst.data.vocabulary import EOS
 from whilst.decoding.batched import translate_batch
-from whilst.decoding.forced import walk_along
-from whilst.evaluation.evaluate import choose
+from whilst.decoding.forced import forced_reads
+from whilst.decoding.policies import policy_for
 from whilst.model.checkpoint import LoadedRun
 from whilst.model.transformer import Translator
 from whilst.policy.full import Full
@@ -74,7 +74,7 @@ def explain(trained: LoadedRun, source: str, target: str | None, first: int) -> 
     if trained.agent is not None:
         names = trained.agents
         name = names[intervals[first] % len(names)]  # a translation-based agent has one policy
-        agent = walk_along(trained.model, [ids], [wanted], choose(name, trained, Evaluate(), None))[0]
+        agent = forced_reads(trained.model, [ids], [wanted], policy_for(trained, name, Evaluate()))[0]
     return Explanation(
         [trained.source.vocabulary.units[unit] for unit in ids],
         [trained.target.vocabulary.units[unit] for unit in wanted],

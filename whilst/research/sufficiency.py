@@ -20,8 +20,9 @@ from whilst.core.settings import Evaluate
 from whilst.data.dataset import Split, TokenSequences
 from whilst.data.text import cleaner, read_pairs
 from whilst.data.vocabulary import EOS
-from whilst.decoding.forced import walk_along
-from whilst.evaluation.evaluate import choose, find_asked, loader, with_precision
+from whilst.decoding.forced import forced_reads
+from whilst.decoding.policies import policy_for
+from whilst.evaluation.evaluate import find_asked, loader, with_precision
 from whilst.evaluation.figure import draw
 from whilst.evaluation.identity import pair_name, point_name, policy_name, system_name
 from whilst.evaluation.lines import Line
@@ -122,13 +123,13 @@ class RunPolicy:
         """The policy's reads along the references, in batches of similar length."""
         split = Split(TokenSequences.from_lists(text.sources), TokenSequences.from_lists(text.targets))
         # The translation ends with the reference, whatever the model would write.
-        chosen = choose(self.policy, self.trained, replace(self.settings, ending="free"), split)
+        chosen = policy_for(self.trained, self.policy, replace(self.settings, ending="free"), split)
         order = np.argsort(split.target.lengths, kind="stable").tolist()
         reads: dict[int, list[int]] = {}
         for start in progress_bar(range(0, len(order), self.settings.batch), str(self.policy), "batches"):
             numbers = order[start : start + self.settings.batch]
             sources, targets = ([side[n] for n in numbers] for side in (text.sources, text.targets))
-            reads |= zip(numbers, walk_along(self.trained.model, sources, targets, chosen, numbers), strict=True)
+            reads |= zip(numbers, forced_reads(self.trained.model, sources, targets, chosen, numbers), strict=True)
         return [reads[number] for number in range(len(order))]
 
     def measure(self, text: Encoded) -> Point:

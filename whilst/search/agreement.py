@@ -20,7 +20,7 @@ from whilst.core.settings import Search
 from whilst.data.batches import Batch, pad_batch, padded_chunks
 from whilst.data.dataset import Split
 from whilst.data.vocabulary import PAD
-from whilst.model.transformer import Translator, likeliest
+from whilst.model.transformer import Translator, most_likely
 from whilst.search.binary_search import PathDecoder
 from whilst.search.labels import Labels
 
@@ -33,7 +33,7 @@ def agreement_reads(model: Translator, batch: Batch) -> Tensor:
     reads, agreed = lengths.expand_as(batch.labels), torch.zeros_like(real)
     for count in range(1, int(lengths.max())):
         logits = decoder.logits(lengths.clamp(max=count))
-        same = likeliest(logits.flatten(0, 1)).view_as(batch.labels) == batch.labels
+        same = most_likely(logits.flatten(0, 1)).view_as(batch.labels) == batch.labels
         agreed = (same | agreed | ~real).long().cumprod(1).bool()  # a token that was written stays
         reads = torch.where((count < lengths) & agreed, reads.clamp(max=count), reads)
     return reads

@@ -140,7 +140,7 @@ def fp32_logits(model: Translator, states: Tensor) -> Tensor:
     weight = model.target_embedding.weight
     if states.dtype != torch.bfloat16:
         return model.many_logits(states.to(weight.dtype))
-    left, right = states.flatten(0, 1), model.wide_output().bfloat16().T
+    left, right = states.flatten(0, 1), model.padded_output().bfloat16().T
     product = torch.mm(left, right, out_dtype=torch.float32) if left.is_cuda else left.float() @ right.float()
     return product.view(*states.shape[:2], -1)[..., : len(weight)]
 
@@ -170,7 +170,7 @@ class PathDecoder:
         return self.logits_of(self.states(path))
 
     def logits_of(self, states: Tensor) -> Tensor:
-        states = self.model.slim(states)
+        states = self.model.to_bf16(states)
         with torch.autocast(states.device.type, enabled=False):
             return fp32_logits(self.model, states)
 

@@ -47,21 +47,18 @@ class Packed16(nn.Module):
 
 
 class PackedLSTM(nn.Module):
-    """One step at a time, as agents take them."""
+    """One step of an LSTM, as `torch.lstm_cell`."""
 
     def __init__(self, core: nn.LSTM, layer: Layer) -> None:
         super().__init__()
         first, second, first_bias, second_bias = core.parameters()
         self.inputs, self.hidden = layer(first, first_bias), layer(second, second_bias)
 
-    def forward(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
-        """(rows, 1, size), and (1, rows, hidden) twice, as nn.LSTM has them."""
-        hidden, cell = (part[0] for part in state)
-        gates = self.inputs(inputs[:, 0]) + self.hidden(hidden)
-        enter, keep, new, leave = gates.chunk(4, -1)
+    def forward(self, inputs: Tensor, state: State) -> State:
+        hidden, cell = state
+        enter, keep, new, leave = (self.inputs(inputs) + self.hidden(hidden)).chunk(4, -1)
         cell = keep.sigmoid() * cell + enter.sigmoid() * new.tanh()
-        hidden = leave.sigmoid() * cell.tanh()
-        return hidden[:, None], (hidden[None], cell[None])
+        return leave.sigmoid() * cell.tanh(), cell
 
 
 PRECISIONS: dict[str, Layer] = {"fp32": Packed32, "fp16": Packed16}

@@ -1,7 +1,7 @@
-"""The steps of many sessions (live.py), done together: those of one kind in one call. Knows units; no words.
+"""Operations of many sessions at once. Knows units, not words.
 
-Each session has a place of its own. Only the places that have something to do are computed, and what a place can
-hold is fixed, so neither time nor memory depends on who is silent or how long a talk has been.
+Each session has a slot. Only slots with work are computed, and the capacity of a slot is fixed, so neither time nor
+memory depends on silent sessions or on how long a session has been.
 """
 
 import abc
@@ -11,176 +11,161 @@ from collections.abc import Callable, Hashable, Sequence
 import torch
 from torch import Tensor, nn
 
-from whilst.data.vocabulary import BOS
-from whilst.live.eager import require_live
+from whilst.decoding.state import DecodingState
 from whilst.live.session import Backend, Operation, Request
-from whilst.model.cache import Cache
-from whilst.model.transformer import Translator, likeliest
-from whilst.policy import Decider, Policy, View
+from whilst.live.torch_backend import require_live
+from whilst.model.transformer import Translator
+from whilst.policy import Decider, Policy
 
 
 class Pool(abc.ABC):
-    """One thread calls it. A call that fails has changed nothing that matters: it may be made again, for fewer."""
+    """Called by one thread. A call that fails may be made again, for fewer slots."""
 
-    together = True  # whether a call may be for several places
-
-    @abc.abstractmethod
-    def use(self, place: int, policy: str) -> None:
-        """Sentences that begin from now on at this place are translated under this policy."""
+    together = True  # whether a call may be for several slots
 
     @abc.abstractmethod
-    def do(self, step: Operation, asks: Sequence[tuple[int, int]]) -> list[int]:
-        """One step at each of these places, with the unit to READ: the answers, as `Backend.run` gives them."""
+    def use(self, slot: int, policy: str) -> None:
+        """Translate sentences that begin in this slot from now on under this policy."""
+
+    @abc.abstractmethod
+    def do(self, operation: Operation, requests: Sequence[tuple[int, int]]) -> list[int]:
+        """One operation in each of these slots, with the unit to READ; the results of `Backend.run`."""
 
 
-class Single(Pool):
-    """One by one, for an engine that knows no batches. If one of several failed, the others would have moved on."""
+class SinglePool(Pool):
+    """A backend for each slot, one after the other."""
 
-    together = False
+    together = False  # after a failure, the slots before it would have moved on
 
-    def __init__(self, steps: Callable[[str], Backend], places: int) -> None:
-        self._make = steps
-        self._wanted: list[str | None] = [None] * places
-        self._policy: list[str | None] = [None] * places
-        self._steps: list[Backend | None] = [None] * places
+    def __init__(self, make: Callable[[str], Backend], slots: int) -> None:
+        self._make = make
+        self._wanted: list[str | None] = [None] * slots
+        self._policy: list[str | None] = [None] * slots
+        self._backends: list[Backend | None] = [None] * slots
 
-    def use(self, place: int, policy: str) -> None:
-        self._wanted[place] = policy
+    def use(self, slot: int, policy: str) -> None:
+        self._wanted[slot] = policy
 
-    def do(self, step: Operation, asks: Sequence[tuple[int, int]]) -> list[int]:
-        return [self._do(step, place, unit) for place, unit in asks]
+    def do(self, operation: Operation, requests: Sequence[tuple[int, int]]) -> list[int]:
+        return [self._do(operation, slot, unit) for slot, unit in requests]
 
-    def _do(self, step: Operation, place: int, unit: int) -> int:
-        wanted, steps = self._wanted[place], self._steps[place]
-        if steps is None or (step is Operation.BEGIN and wanted != self._policy[place]):
-            assert wanted is not None, "tell which policy to use"
-            steps = self._steps[place] = self._make(wanted)
-            self._policy[place] = wanted
-        return steps.run(Request(step, unit))
+    def _do(self, operation: Operation, slot: int, unit: int) -> int:
+        wanted, backend = self._wanted[slot], self._backends[slot]
+        if backend is None or (operation is Operation.BEGIN and wanted != self._policy[slot]):
+            assert wanted is not None, "`use` comes first"
+            backend = self._backends[slot] = self._make(wanted)
+            self._policy[slot] = wanted
+        return backend.run(Request(operation, unit))
 
 
-class Batched(Pool):
-    """All in one PyTorch model with one cache, a row for each place."""
+class BatchPool(Pool):
+    """One PyTorch model with one state, a row for each slot."""
 
     @torch.inference_mode()
     def __init__(
         self,
         model: Translator,
         policy: Callable[[str], Policy],
-        places: int,
-        longest: int,
-        most: int,
+        slots: int,
+        max_source: int,
+        max_target: int,
         output: nn.Module | None = None,
     ) -> None:
-        """Room for so many sentences of at most these lengths; `output` makes logits, if not the model itself."""
+        """For sentences of at most these lengths; `output`: the output layer, if not the model's own."""
         require_live(model)
-        self._model, self._find = model, policy
-        self._logits = output or model.logits
-        self.cache = model.start(places, longest, most, lazy=True)
-        device = self.cache.read.device
-        self._places = torch.arange(places, device=device)
-        self._source = torch.zeros(places, longest, dtype=torch.long, device=device)
-        self._last = torch.full_like(self._places, BOS)
-        self._ahead = torch.zeros_like(self.cache.decoded)
-        # The same counts as the cache's, known without asking the device.
-        self._read, self._written = [0] * places, [0] * places
-        self._looked = [False] * places  # whether `_ahead` holds what would be written now
+        self._find = policy
+        self.state = DecodingState(model, slots, max_source, max_target, lazy=True, logits=output)
+        self._rows = torch.arange(slots, device=self.state.last.device)
+        self._lookahead = torch.zeros_like(self.state.cache.decoded)
+        self._has_lookahead = [False] * slots
+        self._read, self._written = [0] * slots, [0] * slots  # the cache's counts, without waiting for the device
         self._wanted: dict[int, Policy] = {}
         self._policy: dict[int, Policy] = {}
-        self._decider: dict[int, Decider] = {}
-        self._shared: dict[Hashable, Decider] = {}  # by kin
+        self._key: dict[int, Hashable] = {}  # batch_key of the slot's policy
+        self._deciders: dict[Hashable, Decider] = {}  # by batch_key
 
-    def use(self, place: int, policy: str) -> None:
-        self._wanted[place] = self._find(policy)
+    def use(self, slot: int, policy: str) -> None:
+        self._wanted[slot] = self._find(policy)
 
     @torch.inference_mode()
-    def do(self, step: Operation, asks: Sequence[tuple[int, int]]) -> list[int]:
-        places = [place for place, _ in asks]
-        match step:
+    def do(self, operation: Operation, requests: Sequence[tuple[int, int]]) -> list[int]:
+        slots = [slot for slot, _ in requests]
+        match operation:
             case Operation.BEGIN:
-                self._begin(places)
+                self._begin(slots)
             case Operation.READ:
-                self._reads(places, [unit for _, unit in asks])
+                self._read_units(slots, [unit for _, unit in requests])
             case Operation.DECIDE:
-                return self._decide(places)
+                return self._decide(slots)
             case Operation.WRITE:
-                return self._write(places)
-        return [0] * len(places)
+                return self._write(slots)
+        return [0] * len(slots)
 
-    def _rows(self, places: Sequence[int]) -> Tensor:
-        return torch.tensor(places, device=self._places.device)
+    def _tensor(self, numbers: Sequence[int]) -> Tensor:
+        return torch.tensor(numbers, device=self._rows.device)
 
-    def _part(self, places: Sequence[int], rows: Tensor) -> Cache:
-        ends = (max(counts[place] for place in places) for counts in (self._read, self._written))
-        return self.cache.part(rows, *ends)
+    def _subset(self, slots: Sequence[int], rows: Tensor) -> DecodingState:
+        ends = (max(counts[slot] for slot in slots) for counts in (self._read, self._written))
+        return self.state.subset(rows, *ends)
 
-    def _begin(self, places: list[int]) -> None:
-        rows = self._rows(places)
-        part = self._part(places, rows)
-        part.restart()
-        self.cache.put(part)
-        self._last[rows] = BOS
-        for place in places:
-            self._read[place] = self._written[place] = 0
-            self._looked[place] = False
-            chosen = self._policy[place] = self._wanted[place]
-            decider = self._shared.get(chosen.kin) or chosen.start(self._places)
-            self._shared[chosen.kin] = self._decider[place] = decider
-            one = self._rows([place])
-            decider.put(one, chosen.start(one))
-        used = {policy.kin for policy in self._policy.values()}
-        self._shared = {kin: decider for kin, decider in self._shared.items() if kin in used}
+    def _begin(self, slots: list[int]) -> None:
+        subset = self._subset(slots, self._tensor(slots))
+        subset.restart()
+        self.state.update(subset)
+        for slot in slots:
+            self._read[slot] = self._written[slot] = 0
+            self._has_lookahead[slot] = False
+            policy = self._policy[slot] = self._wanted[slot]
+            key, row = policy.batch_key, self._tensor([slot])
+            self._key[slot] = key
+            if key not in self._deciders:
+                self._deciders[key] = policy.start(self._rows)
+            self._deciders[key].update(row, policy.start(row))
+        used = set(self._key.values())
+        self._deciders = {key: decider for key, decider in self._deciders.items() if key in used}
 
-    def _reads(self, places: list[int], units: list[int]) -> None:
-        rows = self._rows(places)
-        tokens = self._rows(units)[:, None]
-        part = self._part(places, rows)
-        self._source[rows, part.read] = tokens[:, 0]
-        self._model.read(part, tokens, torch.ones_like(rows))
-        self.cache.put(part)
-        for place in places:
-            self._read[place] += 1
-            self._looked[place] = False
+    def _read_units(self, slots: list[int], units: list[int]) -> None:
+        subset = self._subset(slots, self._tensor(slots))
+        subset.read(self._tensor(units))
+        self.state.update(subset)
+        for slot in slots:
+            self._read[slot] += 1
+            self._has_lookahead[slot] = False
 
-    def _look(self, places: list[int]) -> None:
-        """See what would be written now, where that is not known."""
-        places = [place for place in places if not self._looked[place]]
-        if not places:
-            return
-        rows = self._rows(places)
-        part = self._part(places, rows)
-        self._ahead[rows] = self._model.look(part, self._last[rows], part.read)
-        self.cache.put(part)  # where monotone heads stopped
-        for place in places:
-            self._looked[place] = True
+    def _look_ahead(self, slots: list[int]) -> None:
+        slots = [slot for slot in slots if not self._has_lookahead[slot]]
+        if slots:
+            rows = self._tensor(slots)
+            subset = self._subset(slots, rows)
+            self._lookahead[rows] = subset.look_ahead()
+            self.state.update(subset)  # where monotone heads stopped
+            for slot in slots:
+                self._has_lookahead[slot] = True
 
-    def _decide(self, places: list[int]) -> list[int]:
-        self._look([place for place in places if self._policy[place].looks_ahead])
-        groups: defaultdict[int, list[int]] = defaultdict(list)  # by who decides
-        for place in places:
-            groups[id(self._decider[place])].append(place)
-        answers: dict[int, int] = {}
-        for group in groups.values():
-            rows = self._rows(group)
-            part = self._part(group, rows)
-            ahead = self._ahead[rows] if self._policy[group[0]].looks_ahead else None
-            whole = self._decider[group[0]]
-            decider = whole.part(rows)
-            found = decider.write(View.of(part, part.read, self._source, self._last[rows], ahead))
-            whole.put(rows, decider)
-            answers |= zip(group, map(int, found.tolist()), strict=True)
-        return [answers[place] for place in places]
+    def _decide(self, slots: list[int]) -> list[int]:
+        self._look_ahead([slot for slot in slots if self._policy[slot].needs_lookahead])
+        groups: defaultdict[Hashable, list[int]] = defaultdict(list)
+        for slot in slots:
+            groups[self._key[slot]].append(slot)
+        decisions: dict[int, int] = {}
+        for key, group in groups.items():
+            rows, needs_lookahead = self._tensor(group), self._policy[group[0]].needs_lookahead
+            subset = self._subset(group, rows)
+            subset.lookahead = self._lookahead[rows] if needs_lookahead else None
+            decider = self._deciders[key].subset(rows)
+            write = decider.write(subset.view(needs_lookahead))
+            self._deciders[key].update(rows, decider)
+            decisions |= zip(group, map(int, write.tolist()), strict=True)
+        return [decisions[slot] for slot in slots]
 
-    def _write(self, places: list[int]) -> list[int]:
-        self._look(places)
-        rows = self._rows(places)
-        part = self._part(places, rows)
-        ahead = self._ahead[rows]
-        found = likeliest(self._logits(ahead))
-        part.commit(ahead, torch.ones_like(rows, dtype=torch.bool))
-        self.cache.put(part)
-        self._last[rows] = found
-        for place in places:
-            self._written[place] += 1
-            self._looked[place] = False
-        return found.tolist()
+    def _write(self, slots: list[int]) -> list[int]:
+        self._look_ahead(slots)
+        rows = self._tensor(slots)
+        subset = self._subset(slots, rows)
+        subset.lookahead = self._lookahead[rows]
+        units = subset.write()
+        self.state.update(subset)
+        for slot in slots:
+            self._written[slot] += 1
+            self._has_lookahead[slot] = False
+        return units.tolist()

@@ -20,7 +20,7 @@ from whilst.server.app import make_app
 from whilst.server.metrics import Metrics
 from whilst.server.processes import supervise
 from whilst.server.protocol import Limits
-from whilst.server.served import How, Served, serve_model
+from whilst.server.served import EngineOptions, Served, serve_model
 from whilst.server.sessions import AccessControl, SessionManager
 from whilst.server.websocket import ABORT
 
@@ -38,7 +38,7 @@ class ServeOptions:
     limits: Limits = field(default_factory=Limits)
     access: AccessControl = field(default_factory=AccessControl)
     overrides: tuple[str, ...] = ()
-    how: How = field(default_factory=How)
+    how: EngineOptions = field(default_factory=EngineOptions)
 
     def load(self) -> Served:
         return serve_model(self.model, self.overrides, self.how)

@@ -1,39 +1,31 @@
-"""What a server translates with: a model, its latencies, the pool that does the steps. The only loader."""
+"""What a server translates with: a model, its latencies, and the pool that runs it."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
-
-import torch
 
 from whilst.core.console import log
-from whilst.core.distributed import pick_device
 from whilst.core.errors import UserError
-from whilst.core.policy_spec import LATENCIES, for_latency, parse_live
-from whilst.core.settings import Data
-from whilst.engine.engine_cache import engine_of
-from whilst.engine.runtime import is_export, load_exported
-from whilst.evaluation.evaluate import choose, with_settings
-from whilst.live.eager import require_live, steps_of, text_of
-from whilst.live.loading import Opened, Wanted, open_exported, resolve
-from whilst.live.session import TextPipeline
-from whilst.model.checkpoint import load_run
-from whilst.model.run_folder import BUNDLE, check_bundle, choose_policy
+from whilst.core.policy_spec import LATENCIES, parse_live
+from whilst.decoding.policies import policy_for
+from whilst.live.loading import LiveModel, ModelOptions, open_model
+from whilst.live.session import Backend, TextPipeline
+from whilst.live.torch_backend import TorchModel
+from whilst.model.run_folder import BUNDLE
 from whilst.policy import Policy
 from whilst.server.packed import PRECISIONS, can_pack, pack
-from whilst.server.pool import Batched, Pool, Single
+from whilst.server.pool import BatchPool, Pool, SinglePool
 
-# Who does the steps, and the precisions of its weights, the usual one first.
+# Engines, and the precisions of their weights with the default first.
 ENGINES = {"batch": tuple(PRECISIONS), "single": tuple(PRECISIONS), "onnx": ("int8", "fp32")}
 
 
 @dataclass(frozen=True)
-class How:
-    """How the model's steps are done."""
+class EngineOptions:
+    """How the model is run."""
 
-    engine: str = "batch"  # all sessions' together; "single": one by one; "onnx": so too, with exported graphs
-    precision: str = ""  # empty: the engine's usual one
+    engine: str = "batch"  # all sessions in one batch; "single": one by one; "onnx": one by one on the CPU engine
+    precision: str = ""  # empty: the engine's default
     device: str = "cpu"
     threads: int = 1
 
@@ -56,9 +48,9 @@ class Served:
     target: str
     text: TextPipeline
     latencies: dict[str, str]  # low, medium, high -> a policy's name
-    check: Callable[[str], object]  # a policy's name: a UserError for one that this model has not
+    check: Callable[[str], object]  # a policy's name: a UserError for one that this model does not have
     pool: Callable[[int], Pool]  # for so many sessions
-    precision: str  # of the weights as they are used
+    precision: str  # of the weights
 
     def policy(self, latency: str) -> str:
         """The canonical name of the policy for a latency or a policy's name."""
@@ -67,26 +59,23 @@ class Served:
         return name
 
 
-def serve_model(model: str, overrides: Sequence[str], how: How) -> Served:
-    """By its name: a run folder, an export, or one that comes with the package."""
-    folder = resolve(model)
-    exported = is_export(folder)
-    if (folder / BUNDLE).is_file():
-        check_bundle(folder)
-    if exported and how.engine != "onnx":
-        raise UserError(f"{folder}: is an export; serve it with --engine onnx, or name the run that it came from")
-    return on_engine(folder, overrides, how, exported) if how.engine == "onnx" else on_torch(folder, overrides, how)
+def serve_model(model: str, overrides: Sequence[str], how: EngineOptions) -> Served:
+    """By its name. All policies share the model that low, medium and high are for."""
+    engine = "onnx" if how.engine == "onnx" else "torch"
+    precision = how.weights if engine == "onnx" else "int8"
+    opened = open_model(
+        ModelOptions(model, "medium", engine, precision, tuple(overrides), how.device, threads=how.threads), log
+    )
+    if isinstance(opened, TorchModel):
+        return serve_torch(opened, how)
+    return served(opened, lambda name: opened.make_backend(parse_live(name)), None, precision)
 
 
-def on_torch(folder: Path, overrides: Sequence[str], how: How) -> Served:
-    """All policies share the model that low, medium and high are for."""
-    torch.set_num_threads(how.threads)  # of the whole process, so not where PyTorch does no steps
-    home = choose_policy(folder, "medium")[0]
-    trained = with_settings(load_run(home, pick_device(how.device)), list(overrides))
-    model, output = trained.model, None
-    require_live(model)  # now: pools are made when clients may come already
+def serve_torch(opened: TorchModel, how: EngineOptions) -> Served:
+    trained, text, output = opened.trained, opened.text, None
+    model = trained.model
     # A bundle's weights are in half precision as they are: nothing is lost, and it is faster.
-    halves = (folder / BUNDLE).is_file() and can_pack(model, "fp16")
+    halves = (trained.path / BUNDLE).is_file() and can_pack(model, "fp16")
     weights = how.precision or ("fp16" if halves else how.weights)
     if can_pack(model, weights):
         layer = PRECISIONS[weights]
@@ -94,49 +83,35 @@ def on_torch(folder: Path, overrides: Sequence[str], how: How) -> Served:
             pack(part, layer)
         output = layer(model.target_embedding.weight, None)
     elif weights != "fp32":
-        raise UserError(f"--precision {weights}: this machine cannot; leave it away")
-    text = text_of(trained)
+        raise UserError(f"--precision {weights}: not available on this machine; leave it out")
 
     @lru_cache(maxsize=64)
     def policy(name: str) -> Policy:
-        writer = output if how.engine == "batch" else None  # steps one by one write by the model's own
-        return choose(parse_live(name), trained, trained.recipe.evaluate, None, writer)
+        return policy_for(trained, parse_live(name), trained.recipe.evaluate, logits=output)
 
-    pools: dict[str, Callable[[int], Pool]] = {
-        "batch": lambda places: Batched(
-            model, policy, places, text.max_units, text.max_target_units(text.max_units), output
-        ),
-        "single": lambda places: Single(lambda name: steps_of(trained, policy(name), text), places),
-    }
-    latencies = {latency: str(choose_policy(folder, latency)[1]) for latency in LATENCIES}
-    return served(trained.recipe.data, text, latencies, policy, pools[how.engine], weights)
+    def pool(slots: int) -> Pool:
+        sizes = slots, text.max_units, text.max_target_units(text.max_units)
+        return BatchPool(model, policy, *sizes, output)
 
+    def make(name: str) -> Backend:
+        return opened.make_backend(parse_live(name))
 
-def on_engine(folder: Path, overrides: Sequence[str], how: How, is_export: bool) -> Served:
-    run = None if is_export else choose_policy(folder, "medium")[0]
-    if run is None:
-        exported = load_exported(folder, how.weights, how.threads)
-    else:
-        exported = engine_of(run, how.weights, log, how.threads)
-
-    @lru_cache(maxsize=64)
-    def opened(name: str) -> Opened:
-        return open_exported(exported, Wanted("", name, "onnx", how.weights, tuple(overrides)), run)
-
-    def pool(places: int) -> Pool:
-        return Single(lambda name: opened(name).steps(), places)
-
-    latencies = {latency: str(for_latency(latency, exported.agents)[0]) for latency in LATENCIES}
-    return served(exported.recipe.data, opened("medium").text, latencies, opened, pool, how.weights)
+    return served(opened, make, pool if how.engine == "batch" else None, weights)
 
 
 def served(
-    data: Data,
-    text: TextPipeline,
-    latencies: dict[str, str],
-    check: Callable[[str], object],
-    pool: Callable[[int], Pool],
-    precision: str,
+    opened: LiveModel, make: Callable[[str], Backend], pool: Callable[[int], Pool] | None, precision: str
 ) -> Served:
-    name = f"{data.source}-{data.target}"
-    return Served(name, data.source, data.target, text, latencies, check, pool, precision)
+    """`make`: a backend by its policy's name; `pool`: for engines that batch sessions."""
+    data = opened.recipe.data
+    latencies = {latency: str(opened.for_latency(latency)) for latency in LATENCIES}
+    return Served(
+        f"{data.source}-{data.target}",
+        data.source,
+        data.target,
+        opened.text,
+        latencies,
+        opened.check,
+        pool or (lambda slots: SinglePool(make, slots)),
+        precision,
+    )

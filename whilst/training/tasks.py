@@ -93,7 +93,7 @@ class TranslatorTask(Task):
         if self.boxes:
             use_triton_kernels(self.module)
             return  # every shape would be compiled separately
-        self.module.hasten(self.recipe.train.shortcuts)
+        self.module.enable_fast_paths(self.recipe.train.shortcuts)
         if "tiles" in self.recipe.train.shortcuts:
             use_small_tiles(self.device)
         compile_layers(self.module)
@@ -163,7 +163,7 @@ class AgentTask(Task):
         if "tiles" in shortcuts:
             use_small_tiles(self.device)
         self.compiled = copy.deepcopy(self.translator)
-        self.compiled.hasten(shortcuts)
+        self.compiled.enable_fast_paths(shortcuts)
         compile_layers(self.compiled)
         self.score = torch.compile(score_queries, dynamic=False)
         if "looks" in shortcuts:
@@ -181,10 +181,10 @@ class AgentTask(Task):
         odds, _ = self.module(self.translator, targets.seen, drawn, self.module.start(batch.sentences))
         return agents.loss(odds, targets, self.recipe.agent.label_smoothing)
 
-    def targets(self, batch: Batch, labels: Labels, intervals: Tensor, observer: Observer) -> agents.Lesson:
+    def targets(self, batch: Batch, labels: Labels, intervals: Tensor, observer: Observer) -> agents.Targets:
         """Observations and actions along the reads of each sentence's interval."""
         path = labels.reads_of(batch, intervals)
-        return agents.lesson(batch, path, observer(self.translator, batch, path))
+        return agents.targets(batch, path, observer(self.translator, batch, path))
 
     def observe(self, model: Translator, batch: Batch, reads: Tensor) -> PathStates:
         agent = self.recipe.agent

@@ -15,9 +15,9 @@ from whilst.model.forward import decode_batch
 from whilst.model.monotonic_attention import MonotonicPass
 from whilst.model.transformer import Translator
 from whilst.policy import Policy
+from whilst.policy.fixed import WaitK
 from whilst.policy.full import Full
-from whilst.policy.mma import Stopped
-from whilst.policy.wait_k import WaitK
+from whilst.policy.monotonic import Monotonic
 from whilst.training.losses import cross_entropy, latency_cost
 from whilst.training.sampling import draw_reads
 
@@ -44,7 +44,7 @@ class Validation:
 def validation_policy(recipe: Recipe) -> Policy:
     """The policy of the validation BLEU."""
     if recipe.model.cross == "monotone":
-        return Stopped()
+        return Monotonic()
     k = recipe.train.validate_k
     return WaitK(k) if k and recipe.model.encoder == "causal" else Full()
 

@@ -18,15 +18,16 @@ from whilst.core.policy_spec import PolicySpec
 from whilst.core.settings import Limits
 from whilst.data.dataset import Dataset
 from whilst.data.vocabulary import EOS
-from whilst.decoding.batched import Decoding, translate_batch
+from whilst.decoding.batched import Decoding, translate_online
+from whilst.decoding.policies import policy_for
 from whilst.decoding.reference import masked_states, translate_recomputed
 from whilst.evaluation.chart import Curve, Panel, chart
-from whilst.evaluation.evaluate import choose, with_precision, with_settings
+from whilst.evaluation.evaluate import with_precision, with_settings
 from whilst.evaluation.lines import COLOURS
 from whilst.model.checkpoint import load_run
 from whilst.model.run_folder import model_folder
 from whilst.model.transformer import Translator
-from whilst.policy.wait_k import WaitK
+from whilst.policy.fixed import WaitK
 from whilst.research.bench.common import (
     Figures,
     clock,
@@ -67,7 +68,7 @@ def decode_bench(
     many, one = sources(sentences), sources(1)
     together = Decoding(model, policy, limits, min(sentences, chosen.evaluate.batch))
     batched = seconds(lambda: together.translate(many))
-    cached = seconds(lambda: translate_batch(model, one, policy, limits, at_once=False))
+    cached = seconds(lambda: translate_online(model, one[0], policy, limits))
     recomputed = seconds(lambda: translate_recomputed(model, one[0], policy, limits))
     figures = {
         "parameters": model.parameter_count(),
@@ -107,8 +108,8 @@ def run_bench(
     trained = with_settings(load_run(model_folder(run, policy), device), overrides)
     settings = with_precision(trained, trained.recipe.evaluate).recipe.evaluate
     split = Dataset.open(Path(trained.recipe.data.dataset)).split(settings.split)
-    chosen, limits = choose(policy, trained, settings, split), settings.limits
-    if chosen.knows_sentences:
+    chosen, limits = policy_for(trained, policy, settings, split), settings.limits
+    if chosen.depends_on_sentence:
         raise UserError(f"policy {policy}: an oracle needs the reference; time agent-L, wait-K or full")
     every = [split.source[number].tolist() for number in range(len(split.source))]
     many = list(itertools.islice(itertools.cycle(every), text.sentences or len(every)))
@@ -135,10 +136,10 @@ def two_passes(decoding: Decoding, sources: list[list[int]], label: str, device:
         seconds = clock(device) - began
         figures[f"{label}{which}: sentences/s"] = round(len(sources) / seconds, 1)
     figures[f"{label}: target tokens/s"] = round(sum(len(output.units) + 1 for output in outputs) / seconds)
-    if decoding.kept is not None:
-        figures[f"{label}: steps"] = len(decoding.kept.times)
-        figures[f"{label}: ms a step"] = 1000 * seconds / len(decoding.kept.times)
-        figures[f"{label}: recordings"] = len(decoding.kept.recorded)
+    if decoding.recorded is not None:
+        figures[f"{label}: steps"] = len(decoding.recorded.times)
+        figures[f"{label}: ms a step"] = 1000 * seconds / len(decoding.recorded.times)
+        figures[f"{label}: recordings"] = len(decoding.recorded.recorded)
     return figures
 
 

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import settings as limit
 from hypothesis import strategies as st
 
+from tests.helpers.decoding import policy
 from tests.live.test_session import LETTERS, LIMITS, encode, make_text
 from tests.policy.test_learnt import learnt
 from whilst.core.errors import UserError
@@ -20,14 +21,13 @@ from whilst.engine import runtime
 from whilst.engine.export import make_engine
 from whilst.engine.runtime import Engine
 from whilst.evaluation.trace import find_problem
-from whilst.live.engine_steps import Learnt, OnEngine, Paced, chance, rule
+from whilst.live.engine_backend import AgentRule, EngineBackend, FixedRule, make_rule
 from whilst.live.evaluate_export import Watched, translate_live
-from whilst.live.loading import Opened
 from whilst.live.session import SentenceEnd, Session
 from whilst.model.transformer import Translator
-from whilst.policy import POLICIES, Policy, policy
-from whilst.policy.agent import Learnt as PyTorchs
-from whilst.policy.diagonal import Diagonal
+from whilst.policy import FACTORIES, Policy
+from whilst.policy.agent import AgentPolicy
+from whilst.policy.fixed import Diagonal
 from whilst.policy.patient import Patient
 
 parse = PolicySpec.parse
@@ -45,12 +45,12 @@ def _small_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module", params=["embeddings", "states", "ahead"])
-def both(request: pytest.FixtureRequest, model: Translator) -> tuple[PyTorchs, Engine]:
+def both(request: pytest.FixtureRequest, model: Translator) -> tuple[AgentPolicy, Engine]:
     agent = learnt(model, Agent(kind="lstm", hidden=8, inputs=request.param))
     return agent, make_engine(model, agent.agent, "fp32")
 
 
-def pytorchs(name: str, agent: PyTorchs, threshold: float) -> Policy:
+def pytorchs(name: str, agent: AgentPolicy, threshold: float) -> Policy:
     spec = parse(name)
     if spec in AGENTS:
         return replace(agent, interval=AGENTS.index(spec), threshold=threshold)
@@ -62,7 +62,7 @@ def pytorchs(name: str, agent: PyTorchs, threshold: float) -> Policy:
 @given(talk=st.lists(words, min_size=1, max_size=5), threshold=st.sampled_from([0.0, 0.3, 0.5, 0.6, 1.0]))
 @limit(max_examples=6)
 def test_a_session_writes_what_pytorch_writes(
-    both: tuple[PyTorchs, Engine],
+    both: tuple[AgentPolicy, Engine],
     name: str,
     ending: Literal["free", "patient"],
     talk: list[list[str]],
@@ -72,7 +72,7 @@ def test_a_session_writes_what_pytorch_writes(
     text = make_text()
     sentences = [[*sentence, "m"] for sentence in talk]
     settings = Evaluate(threshold=threshold, ending=ending)
-    steps = Watched(OnEngine(engine, rule(parse(name), AGENTS, settings, PACE)))
+    steps = Watched(EngineBackend(engine, make_rule(parse(name), AGENTS, settings, PACE)))
     session = Session(steps, text)
     events = [event for sentence in sentences for word in sentence for event in session.feed(word)]
     sources = [encode(text, sentence) for sentence in sentences]
@@ -83,19 +83,13 @@ def test_a_session_writes_what_pytorch_writes(
     assert [event.length for event in events if isinstance(event, SentenceEnd)] == list(map(len, sentences))
 
 
-def test_lines_are_sentences_however_they_look(both: tuple[PyTorchs, Engine]) -> None:
+def test_lines_are_sentences_however_they_look(both: tuple[AgentPolicy, Engine]) -> None:
     """A mark that ends a sentence elsewhere, or a comma in a long line, ends none here."""
     agent, engine = both
     text = make_text(longest=9)
     lines = ["ab m cd", "abc abc abc abc, abc abc abc", "m"]
-    opened = Opened(
-        text,
-        parse("agent-3"),
-        "",
-        "",
-        lambda: OnEngine(engine, rule(parse("agent-3"), AGENTS, Evaluate(), None)),
-    )
-    found = list(translate_live(opened, lines, ["x", "y z", "x"]))
+    backend = EngineBackend(engine, make_rule(parse("agent-3"), AGENTS, Evaluate(), None))
+    found = list(translate_live(backend, text, lines, ["x", "y z", "x"]))
     sources = [encode(text, line.split()) for line in lines]
     wanted = translate_batch(agent.model, sources, pytorchs("agent-3", agent, 0.5), LIMITS)
     assert [one.prediction for one in found] == [" ".join(text.target.decode(output.units)) for output in wanted]
@@ -106,7 +100,7 @@ def test_lines_are_sentences_however_they_look(both: tuple[PyTorchs, Engine]) ->
         assert not find_problem(sentence)
 
 
-def capacities(steps: OnEngine) -> list[tuple[int, int]]:
+def capacities(steps: EngineBackend) -> list[tuple[int, int]]:
     """Where a session's large arrays lie, and how many columns they have room for."""
     session = steps.session
     held = session._encoder, session._source, session._decoder
@@ -117,7 +111,7 @@ def capacities(steps: OnEngine) -> list[tuple[int, int]]:
 def test_two_thousand_sentences_leave_nothing_behind(model: Translator, name: str) -> None:
     agent = learnt(model, Agent(kind="lstm", hidden=8, inputs="ahead")).agent
     text = make_text(longest=20, target="word")
-    steps = OnEngine(make_engine(model, agent, "fp32"), rule(parse(name), AGENTS, Evaluate(), None))
+    steps = EngineBackend(make_engine(model, agent, "fp32"), make_rule(parse(name), AGENTS, Evaluate(), None))
     session = Session(steps, text)
     random = np.random.default_rng(3)
     ends = 0
@@ -137,14 +131,14 @@ def test_two_thousand_sentences_leave_nothing_behind(model: Translator, name: st
 
 
 def test_a_name_says_what_to_do() -> None:
-    assert rule(parse("wait-4"), [], Evaluate(), None) == Paced("wait-4", 4)
-    assert rule(parse("diagonal-2"), [], Evaluate(), PACE) == Paced("diagonal-2", 2, PACE)
-    assert rule(parse("agent-3"), AGENTS, Evaluate(threshold=0.4), None) == Learnt("agent-3", 1, 0.4)
+    assert make_rule(parse("wait-4"), [], Evaluate(), None) == FixedRule(4)
+    assert make_rule(parse("diagonal-2"), [], Evaluate(), PACE) == FixedRule(2, PACE)
+    assert make_rule(parse("agent-3"), AGENTS, Evaluate(threshold=0.4), None) == AgentRule(1, 0.4)
     patient = Evaluate(ending="patient")
-    assert rule(parse("wait-4"), [], patient, None) == Paced("wait-4", 4, patient=True)
-    assert rule(parse("diagonal-2"), [], patient, PACE) == Paced("diagonal-2", 2, PACE, patient=True)
-    assert rule(parse("agent-3"), AGENTS, patient, None) == Learnt("agent-3", 1, 0.5, patient=True)
-    assert rule(parse("agent-3.threshold-0.7"), AGENTS, Evaluate(threshold=0.4), None) == Learnt("agent-3", 1, 0.7)
+    assert make_rule(parse("wait-4"), [], patient, None) == FixedRule(4, is_patient=True)
+    assert make_rule(parse("diagonal-2"), [], patient, PACE) == FixedRule(2, PACE, is_patient=True)
+    assert make_rule(parse("agent-3"), AGENTS, patient, None) == AgentRule(1, 0.5, is_patient=True)
+    assert make_rule(parse("agent-3.threshold-0.7"), AGENTS, Evaluate(threshold=0.4), None) == AgentRule(1, 0.7)
 
 
 @pytest.mark.parametrize(
@@ -157,7 +151,7 @@ def test_a_name_says_what_to_do() -> None:
         ("agent-1.threshold-nan", AGENTS, "a threshold is a number from 0 to 1"),
         ("agent-1.threshold-", AGENTS, "a threshold is a number from 0 to 1"),
         ("diagonal-x", [], "policy diagonal-x: K must"),
-        ("diagonal-2", [], "pace is not known"),
+        ("diagonal-2", [], "length ratio is not known"),
         ("full-2", [], "full-2: full takes no argument"),
         ("mma", [], "others need PyTorch"),
         ("agent-1", [], "there is no agent"),
@@ -166,15 +160,8 @@ def test_a_name_says_what_to_do() -> None:
 )
 def test_what_it_cannot_do_is_said(name: str, agents: list[PolicySpec], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        rule(parse(name), agents, Evaluate(), None)
-
-
-@pytest.mark.parametrize("odds", [-1000.0, -20.0, -1.0, 0.0, 0.3, 20.0, 1000.0])
-def test_a_chance_is_pytorchs(odds: float) -> None:
-    import torch
-
-    assert chance(odds) == pytest.approx(float(torch.tensor(odds).sigmoid()), rel=1e-6, abs=1e-30)
+        make_rule(parse(name), agents, Evaluate(), None)
 
 
 def test_every_policy_can_be_asked_for() -> None:
-    assert POLICIES.keys() < KINDS.keys()
+    assert FACTORIES.keys() == KINDS.keys()

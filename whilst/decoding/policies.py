@@ -1,0 +1,63 @@
+"""Policies of trained runs: what `whilst.policy` needs of a run, and of a test set for oracles."""
+
+import dataclasses
+import functools
+import itertools
+from collections.abc import Callable
+
+from torch import Tensor
+
+from whilst.core.errors import UserError
+from whilst.core.policy_spec import PolicySpec, oracle_policies
+from whilst.core.settings import Evaluate, Role, values_with
+from whilst.data.dataset import Split
+from whilst.model.checkpoint import LoadedRun
+from whilst.model.run_folder import length_ratio_of
+from whilst.policy import Context, Policy, make_policy
+from whilst.search.labels import find_labels
+
+SEARCH_TOKENS = 8192  # of a batch
+
+
+def policy_for(
+    trained: LoadedRun,
+    spec: PolicySpec,
+    settings: Evaluate,
+    split: Split | None = None,
+    logits: Callable[[Tensor], Tensor] | None = None,
+) -> Policy:
+    """`split`: the pairs that an oracle is searched for on. `logits`: of decoder states, if not the model's own."""
+    reads = values_with(trained.recipe.search, Role.READS)
+    if (
+        spec.kind == "agent"
+        and trained.agent_search is not None
+        and reads != values_with(trained.agent_search, Role.READS)
+    ):
+        raise UserError(f"--set search.…: the agent of {trained.path} has learnt by other settings; leave them")
+    context = Context(
+        trained.model,
+        str(trained.path),
+        trained.agent,
+        trained.agents,
+        settings.threshold,
+        length_ratio=functools.partial(length_ratio_of, trained.path, trained.recipe),
+        reference_reads=functools.partial(searched_reads, trained, settings, split),
+        is_patient=settings.ending == "patient",
+        logits=logits,
+    )
+    return make_policy(spec, context)
+
+
+def searched_reads(
+    trained: LoadedRun, settings: Evaluate, split: Split | None, spec: PolicySpec
+) -> list[list[int]]:
+    """The reads of an oracle for each pair of a split."""
+    if settings.precision != "single":
+        raise UserError(f"policy {spec}: searched for in single precision; leave out evaluate.precision")
+    search = trained.recipe.search
+    interval = search.intervals[spec.index_in(oracle_policies(search.intervals))]
+    if split is None:
+        raise UserError(f"policy {spec}: an oracle needs the reference; use it with `whilst evaluate`")
+    one = dataclasses.replace(search, intervals=(interval,))
+    reads = find_labels(trained.model, one, split, SEARCH_TOKENS).reads[0].tolist()
+    return [reads[begin:end] for begin, end in itertools.pairwise(split.target.offsets.tolist())]

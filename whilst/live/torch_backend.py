@@ -1,0 +1,88 @@
+"""Live translation with the PyTorch model under any policy. Knows units, not words.
+
+Caches have a fixed capacity and are used again by the next sentence: nothing grows in an endless session.
+"""
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+
+import torch
+
+from whilst.core.distributed import pick_device
+from whilst.core.errors import UserError
+from whilst.core.policy_spec import PolicySpec
+from whilst.decoding.policies import policy_for
+from whilst.decoding.state import DecodingState
+from whilst.live.loading import LiveModel, ModelOptions
+from whilst.live.session import Backend, TextPipeline
+from whilst.model.checkpoint import LoadedRun, load_run
+from whilst.model.run_folder import override_after_training
+from whilst.model.transformer import Translator
+from whilst.policy import Policy
+
+
+def require_live(model: Translator) -> None:
+    if model.bidirectional:
+        what = "this model cannot go live, its encoder needs the whole source before it begins"
+        raise UserError(f"{what}; use `whilst translate`")
+
+
+class TorchBackend(Backend):
+    """One sentence at a time."""
+
+    @torch.inference_mode()
+    def __init__(self, model: Translator, policy: Policy, max_source: int, max_target: int) -> None:
+        require_live(model)
+        self.policy, self.state = policy, DecodingState(model, 1, max_source, max_target)
+        self.sentence = torch.zeros_like(self.state.last)
+        self.decider = policy.start(self.sentence)
+
+    @torch.inference_mode()
+    def begin(self) -> None:
+        self.state.restart()
+        self.decider = self.policy.start(self.sentence)
+
+    @torch.inference_mode()
+    def read(self, unit: int) -> None:
+        self.state.read(torch.full_like(self.sentence, unit))
+
+    @torch.inference_mode()
+    def decide(self) -> bool:
+        return bool(self.decider.write(self.state.view(self.policy.needs_lookahead)))
+
+    @torch.inference_mode()
+    def write(self) -> int:
+        return int(self.state.write())
+
+
+def backend(model: Translator, policy: Policy, text: TextPipeline) -> TorchBackend:
+    """For the sentences of `text`."""
+    return TorchBackend(model, policy, text.max_units, text.max_target_units(text.max_units))
+
+
+@dataclass(frozen=True)
+class TorchModel(LiveModel):
+    """A live model whose trained model the server can run in batches."""
+
+    trained: LoadedRun
+
+
+def open_run(options: ModelOptions, folder: Path, policy: PolicySpec, note: str) -> TorchModel:
+    """The run in `folder`, opened for this policy."""
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    trained = load_run(folder, pick_device(options.device))
+    trained = replace(trained, recipe=override_after_training(trained.recipe, list(options.overrides), folder))
+    text = TextPipeline.of(trained.recipe, trained.source, trained.target, options.max_units, options.by_lines)
+    require_live(trained.model)
+
+    @lru_cache(maxsize=64)
+    def find(spec: PolicySpec) -> Policy:
+        return policy_for(trained, spec, trained.recipe.evaluate)
+
+    def make(spec: PolicySpec) -> Backend:
+        return backend(trained.model, find(spec), text)
+
+    find(policy)  # raises errors now, not in the first session
+    return TorchModel(text, trained.recipe, policy, trained.agents, "PyTorch", note, find, make, trained)

@@ -1,0 +1,40 @@
+"""Policies that only count: wait-K, and diagonal-K with the slope of the training data.
+
+The diagonal is what an adaptive policy must beat: no agent, but the right slope, which wait-k lacks.
+"""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from whilst.core.policy_spec import PolicySpec, fixed_reads
+from whilst.policy.base import StatelessPolicy, View
+
+
+@dataclass(frozen=True)
+class WaitK(StatelessPolicy):
+    """g_i = k + i - 1."""
+
+    k: int
+
+    @property
+    def spec(self) -> PolicySpec:
+        return PolicySpec("wait", str(self.k))
+
+    def write(self, view: View) -> Tensor:
+        return view.read >= fixed_reads(view.written, self.k)
+
+
+@dataclass(frozen=True)
+class Diagonal(StatelessPolicy):
+    """g_i = k + (i - 1) J / I, rounded down."""
+
+    k: int
+    length_ratio: tuple[int, int]  # J and I, not their quotient: integers round the same on every device
+
+    @property
+    def spec(self) -> PolicySpec:
+        return PolicySpec("diagonal", str(self.k))
+
+    def write(self, view: View) -> Tensor:
+        return view.read >= fixed_reads(view.written, self.k, self.length_ratio)
