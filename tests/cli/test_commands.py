@@ -3,6 +3,8 @@
 import dataclasses
 import json
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -10,7 +12,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.helpers.commands import Done, Terminal, whilst
-from tests.helpers.runs import call, changed, short_recipe, write_toml
+from tests.helpers.runs import ENVIRONMENT, call, changed, short_recipe, write_toml
 from whilst.core.console import ProgressBar, notes
 from whilst.core.files import read_json
 from whilst.core.settings import Data, Recipe
@@ -174,6 +176,21 @@ def test_help_lists_the_commands() -> None:
     assert done.code == 0
     for command in (*COMMANDS, "explain", "demo", "toy", "bench"):
         assert re.search(rf"^\W*{command} ", done.out, re.MULTILINE)
+
+
+HELP_IMPORTS = """
+import contextlib, io, sys
+from whilst.cli.main import app
+for arguments in (["--help"], ["train", "--help"], ["serve", "--help"], ["bench", "decode", "--help"]):
+    with contextlib.redirect_stdout(io.StringIO()):
+        app(arguments, standalone_mode=False)
+print(*{"torch", "numpy", "rich", "matplotlib", "onnxruntime"} & sys.modules.keys())
+"""
+
+
+def test_help_imports_nothing_slow() -> None:
+    done = subprocess.run([sys.executable, "-c", HELP_IMPORTS], capture_output=True, text=True, env=ENVIRONMENT)
+    assert (done.returncode, done.stdout) == (0, "\n"), done.stderr
 
 
 @pytest.mark.parametrize(
