@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from whilst.core.console import progress_bar
-from whilst.core.distributed import command_line, versions
 from whilst.core.files import sha256_lines
 from whilst.core.policy_spec import distinct
 from whilst.core.settings import Recipe
@@ -15,7 +14,6 @@ from whilst.data.dataset import Dataset
 from whilst.data.sentences import never_ends
 from whilst.data.vocabulary import EOS
 from whilst.engine.runtime import Exported, load_exported
-from whilst.evaluation.identity import pair_name, policy_name, settings_table, system_name
 from whilst.evaluation.record import Record, require_same_runs, require_same_text, write_up
 from whilst.evaluation.trace import Sentence
 from whilst.live.loading import LiveModel, ModelOptions, open_exported
@@ -80,7 +78,7 @@ def translate_live(
             events = session.finish() if word is None else session.feed(word)
             ms = 1000 * (time.perf_counter() - began)
             words += [(event.text, event.delay, ms) for event in events if isinstance(event, Word)]
-        noted = watched.sentences.pop()
+        noted = watched.sentences.pop() if watched.sentences else Noted()  # an empty line
         units = len(text.source.encode(source.split())[0])
         yield Sentence(
             index=index,
@@ -106,6 +104,8 @@ def evaluate_exported(
     device: str,
 ) -> list[Record]:
     """Evaluate what `whilst export` made; its own recipe says what is not given."""
+    from whilst.evaluation.identity import policy_name  # needs PyTorch, which translate_live does not
+
     exported = load_exported(folder, precision)
     recipe = override_after_training(
         exported.recipe, overrides, folder, "search"
@@ -138,6 +138,9 @@ def evaluate_live(
     opened: LiveModel, recipe: Recipe, exported: Exported, dataset: Dataset, name: str, trace: Path, with_text: bool
 ) -> Record:
     """Translate and score a split; `name` is that of the policy with all that decides."""
+    from whilst.core.distributed import command_line, versions
+    from whilst.evaluation.identity import pair_name, settings_table, system_name
+
     split = recipe.evaluate.split
     sources, references = dataset.text(split)
     began = time.perf_counter()
