@@ -33,9 +33,9 @@ def test_iwslt15_in_a_folder(tmp_path: Path, suffix: str, source: str, target: s
     touch(tmp_path, *(f"train.{language}{suffix}" for language in ("en", "vi")))
     touch(tmp_path, *(f"{split}.{language}" for split in ("tst2012", "tst2013") for language in ("en", "vi")))
     files = locate(iwslt15(tmp_path, source, target))
-    assert files.train == (tmp_path / f"train.{source}{suffix}", tmp_path / f"train.{target}{suffix}")
-    assert files.valid == (tmp_path / f"tst2012.{source}", tmp_path / f"tst2012.{target}")
-    assert files.test == (tmp_path / f"tst2013.{source}", tmp_path / f"tst2013.{target}")
+    assert files["train"] == (tmp_path / f"train.{source}{suffix}", tmp_path / f"train.{target}{suffix}")
+    assert files["valid"] == (tmp_path / f"tst2012.{source}", tmp_path / f"tst2012.{target}")
+    assert files["test"] == (tmp_path / f"tst2013.{source}", tmp_path / f"tst2013.{target}")
 
 
 def test_a_missing_file_and_wrong_languages(tmp_path: Path) -> None:
@@ -53,11 +53,11 @@ def test_iwslt15_is_downloaded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(corpora, "IWSLT15_SITE", site.as_uri())
     settings = Data(corpus="iwslt15", source="vi", target="en", dataset=str(tmp_path / "data" / "set"))
     files = locate(settings)
-    assert read_lines(files.train[0]) == ["a line"]
+    assert read_lines(files["train"][0]) == ["a line"]
     for name in names:
         (site / name).unlink()
     assert locate(settings) == files  # existing files are not downloaded again
-    assert files.train[0] == tmp_path / "data" / "iwslt15" / "train.vi"
+    assert files["train"][0] == tmp_path / "data" / "iwslt15" / "train.vi"
 
 
 def test_without_internet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,23 +87,23 @@ def test_a_part_of_iwslt14_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"only a part of iwslt14; name its files in data\.train"):
         locate(settings)
     touch(tmp_path, "train.de", "train.en")
-    assert locate(settings).train[0].name == "train.en"
+    assert locate(settings)["train"][0].name == "train.en"
 
 
 def test_toy(tmp_path: Path) -> None:
     settings = Data(corpus="toy", dataset=str(tmp_path / "set"), toy_pairs=3)
     files = locate(settings)
-    assert [path.name for path in files.train] == ["train.src", "train.tgt"]
-    assert len(read_lines(files.train[0])) == 3
+    assert [path.name for path in files["train"]] == ["train.src", "train.tgt"]
+    assert len(read_lines(files["train"][0])) == 3
     with pytest.raises(UserError, match="toy is in src and tgt"):
         locate(Data(corpus="toy", source="en", target="tgt"))
 
 
 def test_own_files() -> None:
     files = locate(Data(folder="texts", train=("a", "b"), valid=("/v.tsv",)))
-    assert files.train == (Path("texts/a"), Path("texts/b"))
-    assert files.valid == (Path("/v.tsv"),)
-    assert files.test == ()
+    assert files["train"] == (Path("texts/a"), Path("texts/b"))
+    assert files["valid"] == (Path("/v.tsv"),)
+    assert files["test"] == ()
     with pytest.raises(UserError, match=r"data\.valid: name two aligned files"):
         locate(Data(train=("a", "b")))
     with pytest.raises(UserError, match=r"data\.train: data\.corpus=toy names its files itself"):
@@ -152,19 +152,19 @@ def test_iwslt14_from_the_archive(tmp_path: Path) -> None:
         dataset=str(tmp_path / "out/set"),
     )
     files = locate(settings)
-    train = [read_lines(path) for path in files.train]
-    valid = [read_lines(path) for path in files.valid]
+    train = [read_lines(path) for path in files["train"]]
+    valid = [read_lines(path) for path in files["valid"]]
     # 48 lines with title and description, 2 unfit: 46 pairs, of which numbers 23 and 46 are validation
     assert (len(train[0]), len(train[1])) == (44, 44)
     assert train[0][:3] == ["über tee", "ein gespräch .", "satz 2 , bitte !"]
     assert train[1][:3] == ["on tea", "a talk .", "line 2 , please !"]
     assert valid == [["satz 22 , bitte !", "satz 45 , bitte !"], ["line 22 , please !", "line 45 , please !"]]
-    english = read_lines(files.test[1])
+    english = read_lines(files["test"][1])
     assert english[1] == "tedx.dev2012 it &apos;s &#91; en &#93;"
     assert [line.split()[0] for line in english] == [name.lower() for name in corpora.IWSLT14_TEST]
-    stamp = files.train[0].stat().st_mtime_ns
+    stamp = files["train"][0].stat().st_mtime_ns
     assert locate(settings) == files
-    assert files.train[0].stat().st_mtime_ns == stamp  # unpacked once
+    assert files["train"][0].stat().st_mtime_ns == stamp  # unpacked once
 
 
 def test_wrong_iwslt14_archives(tmp_path: Path) -> None:

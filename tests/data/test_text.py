@@ -75,8 +75,7 @@ def test_missing_file(tmp_path: Path) -> None:
 
 def test_tsv(tmp_path: Path) -> None:
     (tmp_path / "a.tsv").write_text("one\teins\ntwo\tzwei\n", encoding="utf-8")
-    pairs = read_pairs((tmp_path / "a.tsv",))
-    assert (pairs.source, pairs.target) == (["one", "two"], ["eins", "zwei"])
+    assert read_pairs((tmp_path / "a.tsv",)) == (["one", "two"], ["eins", "zwei"])
 
 
 @pytest.mark.parametrize(("line", "columns"), [("two", "1 column "), ("two\tzwei\tdeux", "3 columns ")])

@@ -5,14 +5,15 @@ import tarfile
 import urllib.error
 import urllib.request
 from collections.abc import Callable
-from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
 
 from whilst.core.console import notes, progress_bar
 from whilst.core.errors import UserError
-from whilst.core.files import sha256, writing, writing_text
+from whilst.core.files import sha256, writing, writing_folder, writing_text
 from whilst.core.settings import Data
+from whilst.data import toy
+from whilst.data.dataset import SPLITS
 from whilst.data.text import moses
 
 IWSLT15_SITE = "https://nlp.stanford.edu/projects/nmt/data/iwslt15.en-vi"
@@ -21,30 +22,29 @@ IWSLT14_TEST = ("TED.dev2010", "TEDX.dev2012", "TED.tst2010", "TED.tst2011", "TE
 _CHUNK = 1 << 16
 
 
-@dataclass(frozen=True)
-class Files:
-    """The files of each split: aligned files in pairs (source, target, …) or one TSV. `test` may be empty."""
-
-    train: tuple[Path, ...]
-    valid: tuple[Path, ...]
-    test: tuple[Path, ...]
+# The files of each split: aligned files in pairs (source, target, …) or one TSV; none if there is no such split.
+Files = dict[str, tuple[Path, ...]]
 
 
 def locate(settings: Data) -> Files:
     """Find the files; those of a known corpus are downloaded or made if necessary."""
-    if settings.corpus:
-        for name in ("train", "valid", "test"):
-            if getattr(settings, name):
-                raise UserError(f"data.{name}: data.corpus={settings.corpus} names its files itself; remove one")
-        return CORPORA[settings.corpus](settings)
-    for name in ("train", "valid"):
-        if not getattr(settings, name):
-            raise UserError(f"data.{name}: name two aligned files or one TSV, or set data.corpus")
+    given: dict[str, tuple[str, ...]] = {split: getattr(settings, split) for split in SPLITS}
     folder = folder_of(settings)
-    train, valid, test = (
-        tuple(folder / file for file in files) for files in (settings.train, settings.valid, settings.test)
-    )
-    return Files(train, valid, test)
+    if not settings.corpus:
+        for split in ("train", "valid"):
+            if not given[split]:
+                raise UserError(f"data.{split}: name two aligned files or one TSV, or set data.corpus")
+        return {split: tuple(folder / file for file in files) for split, files in given.items()}
+    for split, files in given.items():
+        if files:
+            raise UserError(f"data.{split}: data.corpus={settings.corpus} names its files itself; remove one")
+    languages, find = CORPORA[settings.corpus]
+    if {settings.source, settings.target} != set(languages):
+        raise UserError(
+            f"data.source, data.target: {settings.corpus} is in {languages[0]} and {languages[1]}, "
+            f"not {settings.source} and {settings.target}"
+        )
+    return find(settings)
 
 
 def folder_of(settings: Data) -> Path:
@@ -60,31 +60,26 @@ def is_tokenised(settings: Data, file: Path) -> bool:
 
 
 def _toy(settings: Data) -> Files:
-    from whilst.data import toy
-
-    _require_languages(settings, {"src", "tgt"})
     default = _beside(settings, f"toy-{settings.toy_pairs}-{settings.toy_seed}")
     folder = folder_of(settings) if settings.folder else default
     toy.write(folder, settings.toy_pairs, settings.toy_seed)
-    return _files(settings, folder, "train", "valid", "test")
+    return _files(settings, folder)
 
 
 def _iwslt15(settings: Data) -> Files:
     """English and Vietnamese as prepared by Stanford: tst2012 for development, tst2013 for test."""
-    _require_languages(settings, {"en", "vi"})
     splits = ("train", "tst2012", "tst2013")
     if settings.folder:
-        return _files(settings, folder_of(settings), *splits)
+        return _files(settings, folder_of(settings), splits)
     folder = _beside(settings, "iwslt15")
     for split in splits:
         for language in ("en", "vi"):
             download(f"{IWSLT15_SITE}/{split}.{language}", folder / f"{split}.{language}")
-    return _files(settings, folder, *splits)
+    return _files(settings, folder, splits)
 
 
 def _iwslt14(settings: Data) -> Files:
     """German and English: prepared files, or the original archive."""
-    _require_languages(settings, {"de", "en"})
     archive = folder_of(settings) / "de-en.tgz"
     if settings.folder and not archive.is_file():
         folder = folder_of(settings)
@@ -94,31 +89,23 @@ def _iwslt14(settings: Data) -> Files:
                 f"{folder}: train.partial is only a part of iwslt14; name its files in data.train, data.valid "
                 'and data.test, set data.corpus="" and another data.dataset, as in recipes/german.de-en'
             )
-        return _files(settings, folder, "train", "valid", "test")
+        return _files(settings, folder)
     if not settings.folder:
         archive = _beside(settings, "iwslt14") / archive.name
         download(IWSLT14_ARCHIVE, archive)
     # The name has the checksum, so that files from another archive are not used.
     folder = _beside(settings, f"iwslt14-{sha256(archive)[:8]}")
-    if any(
-        _find(folder, f"{split}.{language}") is None
-        for split in ("test", "valid", "train")
-        for language in ("de", "en")
-    ):
+    if not folder.exists():
         unpack_iwslt14(archive, folder)
-    return _files(settings, folder, "train", "valid", "test")
+    return _files(settings, folder)
 
 
-CORPORA: dict[str, Callable[[Data], Files]] = {"toy": _toy, "iwslt15": _iwslt15, "iwslt14": _iwslt14}
-
-
-def _require_languages(settings: Data, languages: set[str]) -> None:
-    if {settings.source, settings.target} != languages:
-        first, second = sorted(languages)
-        raise UserError(
-            f"data.source, data.target: {settings.corpus} is in {first} and {second}, "
-            f"not {settings.source} and {settings.target}"
-        )
+# Languages, and the function that finds the files.
+CORPORA: dict[str, tuple[tuple[str, str], Callable[[Data], Files]]] = {
+    "toy": (("src", "tgt"), _toy),
+    "iwslt15": (("en", "vi"), _iwslt15),
+    "iwslt14": (("de", "en"), _iwslt14),
+}
 
 
 def _beside(settings: Data, name: str) -> Path:
@@ -130,17 +117,18 @@ def _find(folder: Path, name: str) -> Path | None:
     return next((path for path in candidates if path.is_file()), None)
 
 
-def _files(settings: Data, folder: Path, train: str, valid: str, test: str) -> Files:
-    def pair(split: str) -> tuple[Path, ...]:
-        paths = []
-        for language in (settings.source, settings.target):
-            path = _find(folder, f"{split}.{language}")
-            if path is None:
-                raise UserError(f"{folder}: no {split}.{language} (or .xz, .gz) for data.corpus={settings.corpus}")
-            paths.append(path)
-        return tuple(paths)
+def _files(settings: Data, folder: Path, names: tuple[str, ...] = SPLITS) -> Files:
+    """The files of each split, called by these names."""
 
-    return Files(pair(train), pair(valid), pair(test))
+    def find(name: str) -> Path:
+        path = _find(folder, name)
+        if path is None:
+            raise UserError(f"{folder}: no {name} (or .xz, .gz) for data.corpus={settings.corpus}")
+        return path
+
+    languages = settings.source, settings.target
+    pairs = (tuple(find(f"{name}.{language}") for language in languages) for name in names)
+    return dict(zip(SPLITS, pairs, strict=True))
 
 
 def download(url: str, path: Path) -> None:
@@ -169,50 +157,41 @@ def unpack_iwslt14(archive: Path, folder: Path) -> None:
     23rd of which is for validation; five development and test sets together are the test set.
     """
     notes.print(f"{archive}: unpacking and tokenising")
-    tokenisers = {language: moses(language, escape=True) for language in ("de", "en")}
-    sides: dict[str, list[str]] = {}
-    tests: dict[str, list[str]] = {}
     try:
         with tarfile.open(archive) as tar:
-            members = {Path(member.name).name: member for member in tar.getmembers() if member.isfile()}
-            for language, tokenise in tokenisers.items():
-                raw = _member(tar, members, archive, f"train.tags.de-en.{language}")
-                sides[language] = _tokens(talk_lines(raw), tokenise, f"train {language}")
-                raw = [
-                    line
-                    for name in IWSLT14_TEST
-                    for line in segments(_member(tar, members, archive, f"IWSLT14.{name}.de-en.{language}.xml"))
-                ]
-                tests[language] = _tokens(raw, tokenise, f"test {language}")
-    except (tarfile.TarError, EOFError, OSError) as error:
+            sides = [_tokenised_side(tar, archive, language) for language in ("de", "en")]
+    except (tarfile.TarError, EOFError, OSError, UnicodeDecodeError) as error:
         raise UserError(f"{archive}: damaged ({error}); remove it and fetch it again") from None
-    for what, both in (("train.tags", sides), ("test", tests)):
-        if len(both["de"]) != len(both["en"]):
-            raise UserError(f"{archive}: {what} has {len(both['de'])} German but {len(both['en'])} English lines")
-    kept = [pair for pair in zip(sides["de"], sides["en"], strict=True) if fits(*pair)]
-    splits = {
-        "test": list(zip(tests["de"], tests["en"], strict=True)),
-        "valid": kept[22::23],
-        "train": [pair for number, pair in enumerate(kept, start=1) if number % 23],
-    }
-    for split, pairs in splits.items():
-        for side, language in enumerate(("de", "en")):
-            with writing_text(folder / f"{split}.{language}") as file:
-                file.writelines(f"{pair[side]}\n" for pair in pairs)
+    for what, german, english in zip(("train.tags", "test"), *sides, strict=True):
+        if len(german) != len(english):
+            raise UserError(f"{archive}: {what} has {len(german)} German but {len(english)} English lines")
+    train, test = (list(zip(*both, strict=True)) for both in zip(*sides, strict=True))
+    kept = [pair for pair in train if fits(*pair)]
+    valid, train = kept[22::23], [pair for number, pair in enumerate(kept, start=1) if number % 23]
+    with writing_folder(folder) as new:
+        for split, pairs in zip(SPLITS, (train, valid, test), strict=True):
+            for language, lines in zip(("de", "en"), zip(*pairs, strict=True), strict=True):
+                with writing_text(new / f"{split}.{language}") as file:
+                    file.writelines(f"{line}\n" for line in lines)
 
 
-def _member(tar: tarfile.TarFile, members: dict[str, tarfile.TarInfo], archive: Path, name: str) -> list[str]:
-    file = tar.extractfile(members[name]) if name in members else None
-    if file is None:
-        raise UserError(f"{archive}: there is no {name} in it; this is not the IWSLT14 archive")
-    try:
+def _tokenised_side(tar: tarfile.TarFile, archive: Path, language: str) -> tuple[list[str], list[str]]:
+    """The tokens of one language, in lower case: training text and test text."""
+    tokenise = moses(language, escape=True)
+
+    def lines(name: str) -> list[str]:
+        member = next((one for one in tar.getmembers() if Path(one.name).name == name), None)
+        file = tar.extractfile(member) if member else None
+        if file is None:
+            raise UserError(f"{archive}: there is no {name} in it; this is not the IWSLT14 archive")
         return file.read().decode("utf-8").removesuffix("\n").split("\n")
-    except UnicodeDecodeError as error:
-        raise UserError(f"{archive}: {name} is not valid UTF-8 ({error})") from None
 
+    def tokens(lines: list[str], what: str) -> list[str]:
+        return [" ".join(tokenise(line).lower().split()) for line in progress_bar(lines, what, "line")]
 
-def _tokens(lines: list[str], tokenise: Callable[[str], str], what: str) -> list[str]:
-    return [" ".join(tokenise(line).lower().split()) for line in progress_bar(lines, what, "line", len(lines))]
+    train = talk_lines(lines(f"train.tags.de-en.{language}"))
+    test = [line for name in IWSLT14_TEST for line in segments(lines(f"IWSLT14.{name}.de-en.{language}.xml"))]
+    return tokens(train, f"train {language}"), tokens(test, f"test {language}")
 
 
 def talk_lines(lines: list[str]) -> list[str]:

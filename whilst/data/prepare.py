@@ -3,9 +3,9 @@
 The folder is built under a temporary name and renamed at the end, so it is complete or absent.
 """
 
-import dataclasses
 import json
 from collections import Counter
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +21,13 @@ from whilst.core.settings import Data, Role, names_with
 from whilst.data.corpora import Files, folder_of, is_tokenised, locate
 from whilst.data.dataset import FORMAT, MANIFEST, SPLITS, Dataset, TokenSequences, read_manifest
 from whilst.data.segment import BPESegmenter, PieceSegmenter, Segmenter, WordSegmenter
-from whilst.data.text import Pairs, cleaner, read_pairs
+from whilst.data.text import cleaner, read_pairs
 from whilst.data.vocabulary import EOS, UNK, Language
 
 SIDES = ("source", "target")
 
 
-@dataclasses.dataclass
+@dataclass
 class Cleaned:
     """The cleaned lines of a split, and the number of pairs skipped for each reason."""
 
@@ -87,7 +87,7 @@ def _same(path: Path, settings: Data, inputs: dict[str, Any]) -> bool:
 def _checksums(files: Files, settings: Data) -> dict[str, Any]:
     inputs = {}
     for split in SPLITS:
-        paths: tuple[Path, ...] = getattr(files, split)
+        paths = files[split]
         for number, file in enumerate(paths):
             side = "pairs" if len(paths) == 1 else SIDES[number % 2]
             which = f".{number // 2 + 1}" if number > 1 else ""  # number of the pair of files, from the second on
@@ -101,7 +101,7 @@ def _checksums(files: Files, settings: Data) -> dict[str, Any]:
 
 
 def _build(folder: Path, files: Files, settings: Data, inputs: dict[str, Any]) -> dict[str, Any]:
-    splits = {split: _read(split, getattr(files, split), settings) for split in SPLITS if getattr(files, split)}
+    splits = {split: _read(split, files[split], settings) for split in SPLITS if files[split]}
     source, target = _languages(splits["train"], settings)
     manifest: dict[str, Any] = {
         "format": FORMAT,
@@ -134,23 +134,25 @@ def _read(split: str, paths: tuple[Path, ...], settings: Data) -> Cleaned:
 
 def _read_pairs(cleaned: Cleaned, split: str, files: tuple[Path, ...], settings: Data) -> None:
     """Add the pairs of these files. In training text unsuitable pairs are skipped, elsewhere they are errors."""
-    pairs = read_pairs(files)
-    cleaned.read += len(pairs)
+    lines = read_pairs(files)
+    cleaned.read += len(lines[0])
     source, target = (
-        cleaner(
-            dataclasses.replace(settings, moses=settings.moses and not is_tokenised(settings, file)), language, True
-        )
-        for file, language in zip(pairs.files, (settings.source, settings.target), strict=True)
+        cleaner(replace(settings, moses=settings.moses and not is_tokenised(settings, file)), language, True)
+        for file, language in ((files[0], settings.source), (files[-1], settings.target))
     )
-    lines = zip(pairs.source, pairs.target, strict=True)
-    for number, (left, right) in enumerate(progress_bar(lines, f"read {split}", "pair", len(pairs)), start=1):
+    pairs = progress_bar(zip(*lines, strict=True), f"read {split}", "pair", len(lines[0]))
+    for number, (left, right) in enumerate(pairs, start=1):
         left, right = source(left), target(right)
         reason = _skip_reason(left, right, settings.max_ratio)
         if split == "train" and reason:
             cleaned.skipped[reason] += 1
             continue
         if reason == "empty":
-            _refuse_empty(pairs, number, left)
+            file, side = (files[-1], "target") if left else (files[0], "source")
+            raise UserError(
+                f"{file}:{number}: an empty {side}; "
+                "a development or test pair needs both sides, so remove the line from both"
+            )
         cleaned.source.append(left)
         cleaned.target.append(right)
 
@@ -165,27 +167,15 @@ def _skip_reason(source: str, target: str, max_ratio: float) -> str:
     return ""
 
 
-def _refuse_empty(pairs: Pairs, number: int, source: str) -> None:
-    file = pairs.files[1 if source else 0]
-    raise UserError(
-        f"{file}:{number}: an empty {'target' if source else 'source'}; "
-        "a development or test pair needs both sides, so remove the line from both"
-    )
-
-
 def _languages(train: Cleaned, settings: Data) -> tuple[Language, Language]:
     """Learn the segmentation and count the units, on all pairs that are not skipped as empty or uneven."""
     both = _segmenters(train, settings)
+    sides = zip((settings.source, settings.target), both, (train.source, train.target), strict=True)
     source, target = (
         Language.count(
-            name,
-            segmenter,
-            Counter(word for line in lines for word in line.split(" ")),
-            settings.minimum_frequency,
+            name, segmenter, Counter(word for line in lines for word in line.split(" ")), settings.minimum_frequency
         )
-        for name, segmenter, lines in zip(
-            (settings.source, settings.target), both, (train.source, train.target), strict=True
-        )
+        for name, segmenter, lines in sides
     )
     return source, target
 

@@ -7,7 +7,6 @@ import re
 import unicodedata
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,18 +17,6 @@ from whilst.core.settings import Data
 # A known name with its semicolon: html.unescape would also replace parts of "&copy2" and "&nothing;".
 _ENTITY = re.compile(r"&(?:#[0-9]+|#[xX][0-9a-fA-F]+|[A-Za-z][A-Za-z0-9]*);")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-
-
-@dataclass(frozen=True)
-class Pairs:
-    """The aligned lines of files, uncleaned."""
-
-    source: list[str]
-    target: list[str]
-    files: tuple[Path, Path]  # the same file twice for a TSV
-
-    def __len__(self) -> int:
-        return len(self.source)
 
 
 def read_lines(path: Path) -> list[str]:
@@ -62,8 +49,8 @@ def split_lines(content: bytes, name: str) -> list[str]:
     return lines
 
 
-def read_pairs(files: tuple[Path, ...]) -> Pairs:
-    """Read two aligned files (source, target), or one TSV with the source in the first column."""
+def read_pairs(files: tuple[Path, ...]) -> tuple[list[str], list[str]]:
+    """The lines of two aligned files (source, target), or the columns of one TSV, uncleaned."""
     if len(files) == 1:
         return _read_tsv(files[0])
     source, target = (read_lines(path) for path in files)
@@ -72,21 +59,18 @@ def read_pairs(files: tuple[Path, ...]) -> Pairs:
             f"{files[0]} has {len(source)} lines but {files[1]} has {len(target)}; "
             "line i of one must be the translation of line i of the other"
         )
-    return Pairs(source, target, (files[0], files[1]))
+    return source, target
 
 
-def _read_tsv(path: Path) -> Pairs:
-    source, target = [], []
-    for number, line in enumerate(read_lines(path), start=1):
-        columns = line.split("\t")
+def _read_tsv(path: Path) -> tuple[list[str], list[str]]:
+    rows = [line.split("\t") for line in read_lines(path)]
+    for number, columns in enumerate(rows, start=1):
         if len(columns) != 2:
             raise UserError(
                 f"{path}:{number}: {len(columns)} column{'s' * (len(columns) != 1)} instead of 2; "
                 "write source, one tab, target"
             )
-        source.append(columns[0])
-        target.append(columns[1])
-    return Pairs(source, target, (path, path))
+    return [source for source, _ in rows], [target for _, target in rows]
 
 
 def unescape(text: str) -> str:
@@ -105,8 +89,8 @@ def cleaner(settings: Data, language: str, from_corpus: bool = False) -> Callabl
     It is the same for training text, test text and live input. `from_corpus`: lines of the recipe's files, which
     may have to be detokenised, unlike live input.
     """
-    tokenise = moses(language) if settings.moses else None
     restore = detokeniser(language) if settings.detokenise and from_corpus else None
+    tokenise = moses(language) if settings.moses else None
 
     def clean(line: str) -> str:
         if settings.unescape:

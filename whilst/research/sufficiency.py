@@ -45,11 +45,11 @@ class Aligned:
 
     @classmethod
     def read(cls, source: Path, target: Path, alignment: Path, possible: bool, reverse: bool) -> "Aligned":
-        pairs = read_pairs((source, target))
+        sources, targets = read_pairs((source, target))
         links = read_alignment(alignment, reverse)
-        if len(links) != len(pairs):
-            raise UserError(f"{alignment}: has {len(links)} lines, but {source} has {len(pairs)}")
-        for number, (left, right, line) in enumerate(zip(pairs.source, pairs.target, links, strict=True), start=1):
+        if len(links) != len(sources):
+            raise UserError(f"{alignment}: has {len(links)} lines, but {source} has {len(sources)}")
+        for number, (left, right, line) in enumerate(zip(sources, targets, links, strict=True), start=1):
             words = len(left.split()), len(right.split())
             for link in line:
                 if link.source > words[0] or link.target > words[1]:
@@ -57,7 +57,7 @@ class Aligned:
                         f"{alignment}:{number}: a link from source word {link.source} to target word {link.target},"
                         f" but they have {words[0]} and {words[1]} words; --reverse if the target comes first"
                     )
-        return cls(pairs.source, pairs.target, [farthest(line, possible) for line in links])
+        return cls(sources, targets, [farthest(line, possible) for line in links])
 
 
 @dataclass(frozen=True)
