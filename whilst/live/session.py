@@ -112,16 +112,11 @@ class TextPipeline:
         clean, normalise = cleaner(recipe.data, recipe.data.source), character_normaliser(source.characters())
         ends, evaluate = never_ends if by_lines else ends_sentence, recipe.evaluate
         truecase = None if recipe.data.lowercase else truecaser(source)
-        return cls(
-            source,
-            target,
-            lambda word: clean(normalise(word)),
-            evaluate.limits.of,
-            max_units,
-            ends,
-            evaluate.copies,
-            truecase,
-        )
+
+        def prepare(word: str) -> str:
+            return clean(normalise(word))
+
+        return cls(source, target, prepare, evaluate.limits.of, max_units, ends, evaluate.copies, truecase)
 
     def __post_init__(self) -> None:
         if self.max_units < 2:

@@ -3,13 +3,13 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route, WebSocketRoute
-from starlette.websockets import WebSocket
 
 from whilst import __version__
 from whilst.server.protocol import SessionError
@@ -32,8 +32,7 @@ def make_app(manager: SessionManager) -> Starlette:
     """The manager's worker starts and stops with the app."""
 
     @contextlib.asynccontextmanager
-    async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        app.state.manager = manager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
         manager.start()
         saving = asyncio.create_task(save_counts(manager))
         try:
@@ -44,13 +43,13 @@ def make_app(manager: SessionManager) -> Starlette:
             await manager.stop()
 
     routes = [
-        WebSocketRoute("/v1/stream", stream),
-        Route("/v1/translate", post_translate, methods=["POST"]),
-        Route("/healthz", health),
-        Route("/metrics", metrics),
-        Route("/", index),
-        Route("/captions", index),
-        Route("/static/{path:path}", static),
+        WebSocketRoute("/v1/stream", partial(handle_websocket, manager)),
+        Route("/v1/translate", partial(translate, manager), methods=["POST"]),
+        Route("/healthz", partial(health, manager)),
+        Route("/metrics", partial(metrics, manager)),
+        Route("/", page_file),
+        Route("/captions", page_file),
+        Route("/static/{name:path}", page_file),
     ]
     return Starlette(routes=routes, lifespan=lifespan)
 
@@ -62,16 +61,7 @@ async def save_counts(manager: SessionManager) -> None:
         await asyncio.sleep(SAVE)
 
 
-async def stream(websocket: WebSocket) -> None:
-    await handle_websocket(websocket.app.state.manager, websocket)
-
-
-async def post_translate(request: Request) -> Response:
-    return await translate(request.app.state.manager, request)
-
-
-async def health(request: Request) -> Response:
-    manager: SessionManager = request.app.state.manager
+async def health(manager: SessionManager, _: Request) -> Response:
     status = "stopping" if manager.stopping else "ok" if manager.worker.is_alive() else "failed"
     body = {
         "status": status,
@@ -84,8 +74,7 @@ async def health(request: Request) -> Response:
     return JSONResponse(body, 200 if status == "ok" else 503)
 
 
-async def metrics(request: Request) -> Response:
-    manager: SessionManager = request.app.state.manager
+async def metrics(manager: SessionManager, request: Request) -> Response:
     try:
         manager.access.check_token(request.headers)
     except SessionError as error:
@@ -93,15 +82,8 @@ async def metrics(request: Request) -> Response:
     return PlainTextResponse(manager.metrics.render(), media_type="text/plain; version=0.0.4")
 
 
-async def index(request: Request) -> Response:  # noqa: ARG001
-    return page_file("index.html")
-
-
-async def static(request: Request) -> Response:
-    return page_file(request.path_params["path"])
-
-
-def page_file(name: str) -> Response:
+async def page_file(request: Request) -> Response:
+    name = request.path_params.get("name", "index.html")
     if name not in {path.name for path in PAGE.iterdir()}:
         return PlainTextResponse(f"{name}: not found\n", 404)
     return FileResponse(PAGE / name, headers=HEADERS)
