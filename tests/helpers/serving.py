@@ -29,11 +29,11 @@ from whilst.live.torch_backend import backend
 from whilst.model.checkpoint import save_tensors, write_run
 from whilst.model.transformer import Translator
 from whilst.server.metrics import Metrics
-from whilst.server.pool import BatchPool
 from whilst.server.protocol import Limits
 from whilst.server.run import Server
 from whilst.server.served import Served
 from whilst.server.sessions import AccessControl, SessionManager
+from whilst.server.torch_pool import BatchPool
 
 LATENCIES = {"low": "wait-1", "medium": "wait-2", "high": "wait-5"}
 WordAt = tuple[str, int, int]  # text, sentence, source position

@@ -52,7 +52,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
         done = run_command(*command, folder=folder)
         assert done.returncode == 0, done.stderr
 
-    def run(program: str, *words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    def run(program: str, *words: str | Path, stdin: str = "") -> subprocess.CompletedProcess[str]:
         return run_command(programs / program, *words, folder=folder, stdin=stdin)
 
     return run
@@ -101,3 +101,39 @@ def test_a_command_names_the_extra_that_it_needs(installed: Run, command: str, p
     done = installed("whilst", *command.split())
     message = f"whilst: {package} is not installed: pip install 'whilst[{extra}]'\n"
     assert (done.returncode, done.stdout, done.stderr) == (2, "", message)
+
+
+def test_the_api_translates(installed: Run) -> None:
+    code = """
+import whilst
+model = whilst.open_model()
+[sentence] = model.translate(["Thank you very much."], policy="high")
+print(sentence.prediction, sentence.delays, whilst.score([sentence]).al_word)
+try:
+    whilst.evaluate("run")
+except whilst.UserError as error:
+    print(error)
+"""
+    expected = "Cảm ơn rất nhiều. (4, 4, 4, 4) 4.0\ntorch is not installed: pip install 'whilst[train]'\n"
+    assert installed("python", "-c", code).stdout == expected
+
+
+SERVE = """
+import json, re, subprocess, sys, urllib.request
+command = sys.executable, "-m", "whilst", "serve", "--port", "0"
+server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+address = re.search(r"http://[\\d.:]+", server.stderr.readline())[0]
+body = json.dumps({"text": "Thank you very much.", "latency": "high"}).encode()
+try:
+    print(urllib.request.urlopen(f"{address}/v1/translate", body).read().decode())
+finally:
+    server.terminate()
+"""
+
+
+def test_a_server_needs_no_torch(installed: Run, wheel: Path) -> None:
+    """The last test: it adds the extra `serve` to the environment."""
+    done = installed("pip", "install", "-q", f"{wheel}[serve]")
+    assert done.returncode == 0, done.stderr
+    done = installed("python", "-c", SERVE)
+    assert "nhiều." in done.stdout, done.stderr

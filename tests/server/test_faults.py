@@ -31,8 +31,9 @@ from whilst.live.session import Operation
 from whilst.live.torch_backend import TorchBackend
 from whilst.model.transformer import Translator
 from whilst.server.metrics import Metrics
-from whilst.server.pool import BatchPool, SinglePool
 from whilst.server.protocol import Finish, Limits, SessionError, Words
+from whilst.server.served import SinglePool
+from whilst.server.torch_pool import BatchPool
 from whilst.server.worker import Stream, Worker
 
 LIMITS = Limits(sessions=4, message_bytes=500, idle=60, send=0.4)

@@ -22,7 +22,8 @@ from whilst.model.cache import lazy_zeros
 from whilst.model.transformer import Translator
 from whilst.policy import Policy
 from whilst.policy.agent import AgentPolicy
-from whilst.server.pool import BatchPool, Pool, SinglePool
+from whilst.server.served import Pool, SinglePool
+from whilst.server.torch_pool import BatchPool
 
 SLOTS = 4
 TEXT = make_text(longest=12)

@@ -38,9 +38,8 @@ from whilst.research.bench.serve import Load as BenchLoad
 from whilst.research.bench.serve import largest, serve_bench, source_language, talk
 from whilst.server.metrics import Metrics
 from whilst.server.packed import PRECISIONS, Packed16, Packed32, PackedLSTM, can_pack, pack
-from whilst.server.pool import SinglePool
 from whilst.server.run import ServeOptions, serve
-from whilst.server.served import EngineOptions, serve_model
+from whilst.server.served import EngineOptions, SinglePool, serve_model
 
 parse = PolicySpec.parse
 

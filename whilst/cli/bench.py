@@ -191,7 +191,7 @@ def serve(
     most: Annotated[int, typer.Option(help="Streams at most.", min=1)] = 400,
     workers: Workers = 1,
     threads: Threads = 1,
-    engine: Engine = "batch",
+    engine: Engine = "",
     precision: Precision = "",
     json: Json = None,
 ) -> None:

@@ -8,7 +8,11 @@ from whilst.cli.options import Device, Model, Set
 from whilst.core.settings import DEFAULT_MODEL
 
 Engine = Annotated[
-    str, typer.Option(help="batch: sessions share the model's steps; single: one by one; onnx: exported graphs.")
+    str,
+    typer.Option(
+        help="batch: sessions share the model's steps; single: one by one; onnx: exported graphs."
+        " Default: batch if PyTorch is installed, else onnx."
+    ),
 ]
 Precision = Annotated[
     str, typer.Option(help="fp32 or fp16 (faster); of onnx: int8 or fp32. Default: that of the model file.")
@@ -33,7 +37,7 @@ def serve(
     sessions: Annotated[int, typer.Option(help="Sessions at a time in each worker.", min=1)] = 100,
     words: Annotated[int, typer.Option(help="Source words of a session at most.", min=1)] = 100_000,
     idle: Annotated[float, typer.Option(help="Seconds without a message after which a session ends.")] = 300.0,
-    engine: Engine = "batch",
+    engine: Engine = "",
     precision: Precision = "",
     ray: Annotated[bool, typer.Option("--ray", help="Run workers as replicas of Ray Serve.")] = False,
     set_: Set = [],  # noqa: B006
@@ -51,12 +55,12 @@ def serve(
     """
     from whilst.server.protocol import Limits
     from whilst.server.run import ServeOptions, serve
-    from whilst.server.served import EngineOptions
+    from whilst.server.served import EngineOptions, default_engine
     from whilst.server.sessions import AccessControl
 
     limits = Limits(words=words, sessions=sessions, idle=idle)
     access = AccessControl(token, tuple(origin or ()))
-    how = EngineOptions(engine, precision, device, threads)
+    how = EngineOptions(engine or default_engine(), precision, device, threads)
     options = ServeOptions(model, host, port, workers, limits, access, tuple(set_), how)
     if ray:
         from whilst.server.ray import serve_ray

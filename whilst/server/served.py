@@ -1,30 +1,30 @@
-"""What a server translates with: a model, its latencies, and the pool that runs it."""
+"""What a server translates with: a model, its latencies, and the pool that runs it. PyTorch only if it is used."""
 
+import abc
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, field
+from importlib.util import find_spec
 
 from whilst.core.console import log
 from whilst.core.errors import UserError
 from whilst.core.policy_spec import LATENCIES, parse_live
-from whilst.decoding.policies import policy_for
 from whilst.live.loading import LiveModel, ModelOptions, open_model
-from whilst.live.session import Backend, TextPipeline
-from whilst.live.torch_backend import TorchModel
-from whilst.model.run_folder import BUNDLE
-from whilst.policy import Policy
-from whilst.server.packed import PRECISIONS, can_pack, pack
-from whilst.server.pool import BatchPool, Pool, SinglePool
+from whilst.live.session import Backend, Operation, Request, TextPipeline
 
 # Engines, and the precisions of their weights with the default first.
-ENGINES = {"batch": tuple(PRECISIONS), "single": tuple(PRECISIONS), "onnx": ("int8", "fp32")}
+ENGINES = {"batch": ("fp32", "fp16"), "single": ("fp32", "fp16"), "onnx": ("int8", "fp32")}
+
+
+def default_engine() -> str:
+    return "batch" if find_spec("torch") else "onnx"
 
 
 @dataclass(frozen=True)
 class EngineOptions:
     """How the model is run."""
 
-    engine: str = "batch"  # all sessions in one batch; "single": one by one; "onnx": one by one on the CPU engine
+    # batch: PyTorch, all sessions in one batch; single: PyTorch, one by one; onnx: the CPU engine, one by one
+    engine: str = field(default_factory=default_engine)
     precision: str = ""  # empty: the engine's default
     device: str = "cpu"
     threads: int = 1
@@ -39,6 +39,46 @@ class EngineOptions:
     @property
     def weights(self) -> str:
         return self.precision or ENGINES[self.engine][0]
+
+
+class Pool(abc.ABC):
+    """Called by one thread. A call that fails may be made again, for fewer slots."""
+
+    together = True  # whether a call may be for several slots
+
+    @abc.abstractmethod
+    def use(self, slot: int, policy: str) -> None:
+        """Translate sentences that begin in this slot from now on under this policy."""
+
+    @abc.abstractmethod
+    def do(self, operation: Operation, requests: Sequence[tuple[int, int]]) -> list[int]:
+        """One operation in each of these slots, with the unit to READ; the results of `Backend.run`."""
+
+
+class SinglePool(Pool):
+    """A backend for each slot, one after the other."""
+
+    together = False  # after a failure, the slots before it would have moved on
+
+    def __init__(self, make: Callable[[str], Backend], slots: int) -> None:
+        self._make = make
+        self._wanted: list[str | None] = [None] * slots
+        self._policy: list[str | None] = [None] * slots
+        self._backends: list[Backend | None] = [None] * slots
+
+    def use(self, slot: int, policy: str) -> None:
+        self._wanted[slot] = policy
+
+    def do(self, operation: Operation, requests: Sequence[tuple[int, int]]) -> list[int]:
+        return [self._do(operation, slot, unit) for slot, unit in requests]
+
+    def _do(self, operation: Operation, slot: int, unit: int) -> int:
+        wanted, backend = self._wanted[slot], self._backends[slot]
+        if backend is None or (operation is Operation.BEGIN and wanted != self._policy[slot]):
+            assert wanted is not None, "`use` comes first"
+            backend = self._backends[slot] = self._make(wanted)
+            self._policy[slot] = wanted
+        return backend.run(Request(operation, unit))
 
 
 @dataclass(frozen=True)
@@ -66,37 +106,11 @@ def serve_model(model: str, overrides: Sequence[str], how: EngineOptions) -> Ser
     opened = open_model(
         ModelOptions(model, "medium", engine, precision, tuple(overrides), how.device, threads=how.threads), log
     )
-    if isinstance(opened, TorchModel):
+    if engine == "torch":
+        from whilst.server.torch_pool import serve_torch
+
         return serve_torch(opened, how)
     return served(opened, lambda name: opened.make_backend(parse_live(name)), None, precision)
-
-
-def serve_torch(opened: TorchModel, how: EngineOptions) -> Served:
-    trained, text, output = opened.trained, opened.text, None
-    model = trained.model
-    # A bundle's weights are in half precision as they are: nothing is lost, and it is faster.
-    halves = (trained.path / BUNDLE).is_file() and can_pack(model, "fp16")
-    weights = how.precision or ("fp16" if halves else how.weights)
-    if can_pack(model, weights):
-        layer = PRECISIONS[weights]
-        for part in filter(None, (model, trained.agent)):
-            pack(part, layer)
-        output = layer(model.target_embedding.weight, None)
-    elif weights != "fp32":
-        raise UserError(f"--precision {weights}: not available on this machine; leave it out")
-
-    @lru_cache(maxsize=64)
-    def policy(name: str) -> Policy:
-        return policy_for(trained, parse_live(name), trained.recipe.evaluate, logits=output)
-
-    def pool(slots: int) -> Pool:
-        sizes = slots, text.max_units, text.max_target_units(text.max_units)
-        return BatchPool(model, policy, *sizes, output)
-
-    def make(name: str) -> Backend:
-        return opened.make_backend(parse_live(name))
-
-    return served(opened, make, pool if how.engine == "batch" else None, weights)
 
 
 def served(

@@ -17,8 +17,8 @@ from queue import Empty, SimpleQueue
 from whilst.live.session import Event, Operation, Request, SessionState, TextPipeline
 from whilst.live.summary import Summary
 from whilst.server.metrics import Metrics
-from whilst.server.pool import Pool
 from whilst.server.protocol import Finish, Message, SessionError, Words, commit_message, final_message
+from whilst.server.served import Pool
 
 HOLD = 0.05  # seconds for which words of one client message are collected into one commit
 log = logging.getLogger("whilst.serve")

@@ -1,61 +1,28 @@
-"""Operations of many sessions at once. Knows units, not words.
+"""A server's model on PyTorch: operations of many sessions in one batch. Knows units, not words.
 
 Each session has a slot. Only slots with work are computed, and the capacity of a slot is fixed, so neither time nor
 memory depends on silent sessions or on how long a session has been.
 """
 
-import abc
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
+from functools import lru_cache
 
 import torch
 from torch import Tensor, nn
 
+from whilst.core.errors import UserError
+from whilst.core.policy_spec import parse_live
+from whilst.decoding.policies import policy_for
 from whilst.decoding.state import DecodingState
-from whilst.live.session import Backend, Operation, Request
-from whilst.live.torch_backend import require_live
+from whilst.live.loading import LiveModel
+from whilst.live.session import Backend, Operation
+from whilst.live.torch_backend import TorchModel, require_live
+from whilst.model.run_folder import BUNDLE
 from whilst.model.transformer import Translator
 from whilst.policy import Decider, Policy
-
-
-class Pool(abc.ABC):
-    """Called by one thread. A call that fails may be made again, for fewer slots."""
-
-    together = True  # whether a call may be for several slots
-
-    @abc.abstractmethod
-    def use(self, slot: int, policy: str) -> None:
-        """Translate sentences that begin in this slot from now on under this policy."""
-
-    @abc.abstractmethod
-    def do(self, operation: Operation, requests: Sequence[tuple[int, int]]) -> list[int]:
-        """One operation in each of these slots, with the unit to READ; the results of `Backend.run`."""
-
-
-class SinglePool(Pool):
-    """A backend for each slot, one after the other."""
-
-    together = False  # after a failure, the slots before it would have moved on
-
-    def __init__(self, make: Callable[[str], Backend], slots: int) -> None:
-        self._make = make
-        self._wanted: list[str | None] = [None] * slots
-        self._policy: list[str | None] = [None] * slots
-        self._backends: list[Backend | None] = [None] * slots
-
-    def use(self, slot: int, policy: str) -> None:
-        self._wanted[slot] = policy
-
-    def do(self, operation: Operation, requests: Sequence[tuple[int, int]]) -> list[int]:
-        return [self._do(operation, slot, unit) for slot, unit in requests]
-
-    def _do(self, operation: Operation, slot: int, unit: int) -> int:
-        wanted, backend = self._wanted[slot], self._backends[slot]
-        if backend is None or (operation is Operation.BEGIN and wanted != self._policy[slot]):
-            assert wanted is not None, "`use` comes first"
-            backend = self._backends[slot] = self._make(wanted)
-            self._policy[slot] = wanted
-        return backend.run(Request(operation, unit))
+from whilst.server.packed import PRECISIONS, can_pack, pack
+from whilst.server.served import EngineOptions, Pool, Served, served
 
 
 class BatchPool(Pool):
@@ -169,3 +136,32 @@ class BatchPool(Pool):
             self._written[slot] += 1
             self._has_lookahead[slot] = False
         return units.tolist()
+
+
+def serve_torch(opened: LiveModel, how: EngineOptions) -> Served:
+    assert isinstance(opened, TorchModel)
+    trained, text, output = opened.trained, opened.text, None
+    model = trained.model
+    # A bundle's weights are in half precision as they are: nothing is lost, and it is faster.
+    halves = (trained.path / BUNDLE).is_file() and can_pack(model, "fp16")
+    weights = how.precision or ("fp16" if halves else how.weights)
+    if can_pack(model, weights):
+        layer = PRECISIONS[weights]
+        for part in filter(None, (model, trained.agent)):
+            pack(part, layer)
+        output = layer(model.target_embedding.weight, None)
+    elif weights != "fp32":
+        raise UserError(f"--precision {weights}: not available on this machine; leave it out")
+
+    @lru_cache(maxsize=64)
+    def policy(name: str) -> Policy:
+        return policy_for(trained, parse_live(name), trained.recipe.evaluate, logits=output)
+
+    def pool(slots: int) -> Pool:
+        sizes = slots, text.max_units, text.max_target_units(text.max_units)
+        return BatchPool(model, policy, *sizes, output)
+
+    def make(name: str) -> Backend:
+        return opened.make_backend(parse_live(name))
+
+    return served(opened, make, pool if how.engine == "batch" else None, weights)
