@@ -1,6 +1,7 @@
 """Training targets of the agent against spelled-out actions, and its steps one by one against all at once."""
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from whilst.data.vocabulary import BOS, PAD
 from whilst.model.agent import Agent, Observation, Targets, loss
 from whilst.model.agent import targets as targets_of
 from whilst.model.observations import observe
-from whilst.model.reads import Action, to_actions
+from whilst.model.reads import Action
 from whilst.model.transformer import Translator
 from whilst.search.binary_search import PathDecoder, search
 
@@ -27,6 +28,14 @@ AGENTS = (
     Settings(kind="lstm", hidden=8, inputs="embeddings"),
     Settings(kind="lstm", hidden=8, inputs="ahead"),
 )
+
+
+def to_actions(reads: Sequence[int]) -> list[Action]:
+    """The actions of one sentence: token i (from 1) is the WRITE at step g_i + i, all other steps are READs."""
+    actions: list[Action] = []
+    for before, needed in itertools.pairwise([0, *reads]):
+        actions += [Action.READ] * (needed - before) + [Action.WRITE]
+    return actions
 
 
 def make_targets(

@@ -5,15 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from whilst.model import reads
-from whilst.model.reads import Action
 
 lengths = st.integers(1, 30)
-
-
-@st.composite
-def policies(draw: st.DrawFn) -> list[int]:
-    """Non-decreasing reads from 1."""
-    return sorted(draw(st.lists(st.integers(1, 30), max_size=30)))
 
 
 def wait_k_loop(k: int, source: int, target: int) -> list[int]:
@@ -25,14 +18,6 @@ def wait_k_loop(k: int, source: int, target: int) -> list[int]:
     return out
 
 
-@given(policies())
-def test_write_i_is_step_g_i_plus_i(path: list[int]) -> None:
-    actions = reads.to_actions(path)
-    writes = [step for step, action in enumerate(actions, start=1) if action is Action.WRITE]
-    assert writes == [g + i for i, g in enumerate(path, start=1)]
-    assert len(actions) == len(path) + (path[-1] if path else 0)
-
-
 @given(lengths, lengths, lengths)
 def test_wait_k_matches_a_loop(k: int, source: int, target: int) -> None:
     found = reads.wait_k(k, torch.arange(target), torch.full((target,), source)).tolist()
@@ -40,7 +25,7 @@ def test_wait_k_matches_a_loop(k: int, source: int, target: int) -> None:
     assert found == sorted(found)
     assert all(1 <= g <= source for g in found)
     if k >= source:
-        assert found == reads.full(torch.full((target,), source)).tolist()
+        assert found == [source] * target
 
 
 @given(st.lists(st.tuples(lengths, lengths), min_size=1, max_size=5), st.integers(1, 12))

@@ -55,16 +55,10 @@ def load_sweep(path: Path, overrides: list[str], only: Sequence[str] = ()) -> li
             raise UserError(f"{path}: [sweep]: the first list names the folders, and {name} cannot be one")
     if unknown := [name for name in only if name not in names]:
         raise UserError(f"--only {unknown[0]}: {path} has the runs {', '.join(names)}")
-    points = dict(zip(names, zip(*sweep.values(), strict=True), strict=True))
-    return [
-        load_recipe(path, [*overrides, *_overrides(sweep, points[name]), f"run={recipe.run}/{name}"])
-        for name in only or names
-    ]
-
-
-def _overrides(keys: Iterable[str], values: Iterable[Any]) -> list[str]:
-    """As `--set` takes them: TOML writes numbers, texts, truth values and lists as JSON does."""
-    return [f"{key}={json.dumps(value)}" for key, value in zip(keys, values, strict=True)]
+    # As `--set` takes them: TOML writes numbers, texts, truth values and lists as JSON does.
+    settings = [[f"{key}={json.dumps(value)}" for value in values] for key, values in sweep.items()]
+    points = dict(zip(names, zip(*settings, strict=True), strict=True))
+    return [load_recipe(path, [*overrides, *points[name], f"run={recipe.run}/{name}"]) for name in only or names]
 
 
 def _read_table(path: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
@@ -123,7 +117,7 @@ def _parse_value(text: str) -> Any:
         return text
 
 
-def _unknown(key: str, valid: typing.Iterable[str], name: str) -> str:
+def _unknown(key: str, valid: Iterable[str], name: str) -> str:
     names = sorted(valid)
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.0)
     prefix = key[: len(key) - len(name)]

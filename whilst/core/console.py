@@ -3,7 +3,6 @@
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sized
-from types import TracebackType
 from typing import Generic, Self, TypeVar
 
 from rich.console import Console
@@ -16,7 +15,10 @@ notes = Console(stderr=True, highlight=False, soft_wrap=True, markup=False)
 
 
 class ProgressBar(Generic[T]):
-    """A bar on stderr with counts, time left and `figures`: shown after a second, and only on a terminal."""
+    """A bar on stderr with counts, time left and `figures`: shown after a second, and only on a terminal.
+
+    Iterate over it, or use it as a context and call `update`.
+    """
 
     DELAY = 1.0  # seconds until the bar is shown
     REFRESH = 0.1  # seconds between updates
@@ -47,9 +49,7 @@ class ProgressBar(Generic[T]):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._progress is not None:
             self._progress.stop()
 
@@ -58,9 +58,6 @@ class ProgressBar(Generic[T]):
             for item in self.items:
                 yield item
                 self.update()
-
-    def set_postfix_str(self, figures: str) -> None:
-        self.figures = figures
 
     def update(self, count: int = 1) -> None:
         self.done += count
@@ -72,13 +69,5 @@ class ProgressBar(Generic[T]):
         self._progress.refresh()
 
 
-def progress_bar(
-    items: Iterable[T], what: str, unit: str, total: int | None = None, start: int = 0
-) -> ProgressBar[T]:
-    """Iterate over it, or use it as a context and call `update`."""
-    return ProgressBar(items, what, unit, total, start)
-
-
-def log(line: str) -> None:
-    """Print a message above any progress bar."""
-    notes.print(line)
+progress_bar = ProgressBar
+log = notes.print  # messages above any progress bar

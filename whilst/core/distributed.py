@@ -80,11 +80,7 @@ class Processes:
 
     def broadcast(self, value: bool, device: torch.device) -> bool:
         """The value of rank 0. Also a barrier."""
-        if self.count == 1:
-            return value
-        flag = torch.tensor([int(value)], device=device)
-        dist.broadcast(flag, src=0)
-        return bool(flag.item())
+        return self.any_rank(self.first and value, device)
 
 
 def pick_device(name: str = "auto") -> torch.device:

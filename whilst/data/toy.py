@@ -6,7 +6,6 @@ adjectives before the noun. docs/toy.md has the grammar.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from pathlib import Path
 from random import Random
 from typing import NamedTuple, TypeVar
@@ -34,14 +33,6 @@ class Pair:
     def needs(self) -> tuple[int, ...]:
         """Of each target word: how many source words must be read to determine it."""
         return tuple(link[-1] + 1 for link in self.links)
-
-
-def optimal_reads(pair: Pair) -> list[int]:
-    """Source words read when the optimal policy writes each target word: the running maximum of `needs`.
-
-    Without eos on either side. Where the model counts it, append len(pair.source) + 1 for the target's eos.
-    """
-    return list(accumulate(pair.needs, max))
 
 
 class Quantifier(NamedTuple):

@@ -5,7 +5,6 @@
 (1, tokens).
 """
 
-from collections.abc import Sequence
 from enum import IntEnum
 
 import torch
@@ -15,11 +14,6 @@ from torch import Tensor
 class Action(IntEnum):
     READ = 0
     WRITE = 1
-
-
-def full(source_lengths: Tensor) -> Tensor:
-    """g_i = J."""
-    return source_lengths
 
 
 def wait_k(k: int | Tensor, positions: Tensor, source_lengths: Tensor) -> Tensor:
@@ -35,13 +29,3 @@ def draw_k(longest: Tensor, random: Tensor) -> Tensor:
 def monotone(needs: Tensor) -> Tensor:
     """The smallest non-decreasing reads (along the last dimension) that are not below `needs`."""
     return needs.cummax(dim=-1).values
-
-
-def to_actions(reads: Sequence[int]) -> list[Action]:
-    """The actions of one sentence: token i (from 1) is the WRITE at step g_i + i, all other steps are READs."""
-    actions: list[Action] = []
-    read = 0
-    for needed in reads:
-        actions += [Action.READ] * (needed - read) + [Action.WRITE]
-        read = max(read, needed)
-    return actions

@@ -28,7 +28,6 @@ from whilst.model.attention import Mask
 from whilst.model.forward import causal_mask, cross_mask, encode_batch
 from whilst.model.transformer import Translator
 
-Slope = Literal["one", "ratio"]
 Target = Literal["reference", "belief"]
 
 
@@ -38,7 +37,7 @@ class Interval:
 
     first: int | Tensor
     size: int
-    slope: Slope = "one"  # s: 1 in the paper's text, J / I ("ratio") in the authors' code
+    slope: Literal["one", "ratio"] = "one"  # s: 1 in the paper's text, J / I ("ratio") in the authors' code
 
     def start(self, batch: Batch) -> Tensor:
         """(rows, target) l_i before clamping."""
@@ -91,18 +90,12 @@ def ground_truth(at: Bounds, predict: Predict, labels: Tensor, _: float) -> Tens
     return predict(at.mid).token == labels
 
 
-@dataclass(frozen=True)
-class Condition:
-    """When to continue with [l, m], and where the right half begins otherwise."""
-
-    satisfied: Callable[[Bounds, Predict, Tensor, float], Tensor]  # bounds, predict, labels, tolerance
-    keeps_mid: bool = False  # the right half is [m, r] instead of [m + 1, r], except in an interval of two
-
-
-CONDITIONS = {
-    "concavity": Condition(concavity),
-    "authors": Condition(authors_condition, keeps_mid=True),  # the authors' code
-    "ground-truth": Condition(ground_truth),
+Condition = Callable[[Bounds, Predict, Tensor, float], Tensor]  # bounds, predict, labels, tolerance
+# When to continue with [l, m].
+CONDITIONS: dict[str, Condition] = {
+    "concavity": concavity,
+    "authors": authors_condition,  # the authors' code
+    "ground-truth": ground_truth,
 }
 
 
@@ -116,12 +109,14 @@ def binary_search(
     tolerance: float = 0.0,
 ) -> Tensor:
     """Algorithm 1: (rows, target) g_i in [l_i, r_i], intervals of at most `size`."""
+    # In the authors' code the right half is [m, r] instead of [m + 1, r], except in an interval of two.
+    keeps_mid = condition is authors_condition
     # While l < r: a fixed number of steps, which is always enough, needs no synchronisation.
-    for _ in range((size - 1).bit_length() + condition.keeps_mid):
+    for _ in range((size - 1).bit_length() + keeps_mid):
         mid = (left + right) // 2
         bounds = Bounds(left, mid, right)
-        go_left = condition.satisfied(bounds, predict, labels, tolerance) | (left == right)
-        right_half = torch.where(right - left == 1, right, mid) if condition.keeps_mid else mid + 1
+        go_left = condition(bounds, predict, labels, tolerance) | (left == right)
+        right_half = torch.where(right - left == 1, right, mid) if keeps_mid else mid + 1
         left, right = torch.where(go_left, left, right_half), torch.where(go_left, mid, right)
     return left
 
@@ -148,13 +143,14 @@ def fp32_logits(model: Translator, states: Tensor) -> Tensor:
 class PathDecoder:
     """Runs the decoder on a batch along any path. The encoder states and the like are computed once."""
 
-    def __init__(self, model: Translator, batch: Batch, target: Target = "reference") -> None:
+    def __init__(
+        self, model: Translator, batch: Batch, target: Literal["reference", "belief"] = "reference"
+    ) -> None:
         self.model, self.batch = model, batch
         self.encoded = encode_batch(model, batch)
         self.sources = model.keys_values(self.encoded)
         self.embedded = model.embed(model.target_embedding, batch.target, batch.target_at.position)
-        whole = reads.full(batch.source_lengths)
-        self.target = self.logits(whole).log_softmax(-1) if target == "belief" else None
+        self.target = self.logits(batch.source_lengths).log_softmax(-1) if target == "belief" else None
 
     @functools.cached_property
     def causal(self) -> Mask:
@@ -233,8 +229,6 @@ def search_all(model: Translator, batch: Batch, settings: Search) -> Tensor:
 
 
 def monotone(found: Tensor, batch: Batch) -> Tensor:
-    """Non-decreasing along each sentence; in a packed row an offset for each segment keeps sentences apart."""
-    if not batch.packed:
-        return reads.monotone(found)
+    """Non-decreasing along each sentence; an offset for each segment keeps the sentences of a packed row apart."""
     offset = batch.target_at.segment * (batch.source.shape[1] + 1)
     return reads.monotone(found + offset) - offset

@@ -77,7 +77,7 @@ class Loop:
                 is_last = state.step == settings.steps
                 is_logged = is_last or state.step % settings.log_every == 0
                 if is_logged:
-                    progress.set_postfix_str(self.log_loss(meter))
+                    progress.figures = self.log_loss(meter)
                 if is_last or state.step % settings.validate_every == 0:
                     with meter.paused():
                         stop = self.validate()
