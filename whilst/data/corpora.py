@@ -2,7 +2,6 @@
 
 import re
 import tarfile
-import urllib.error
 import urllib.request
 from collections.abc import Callable
 from fnmatch import fnmatch
@@ -144,7 +143,7 @@ def download(url: str, path: Path) -> None:
                     progress.update(len(chunk))
             if length and temporary.stat().st_size != length:
                 raise OSError("the connection broke off")
-    except (OSError, urllib.error.URLError) as error:
+    except OSError as error:
         raise UserError(
             f"{url}: cannot be fetched ({error}); get the files elsewhere and give --set data.folder=FOLDER"
         ) from None

@@ -19,7 +19,6 @@ from whilst.data.vocabulary import Language
 FORMAT = 1
 MANIFEST = "manifest.json"
 SPLITS = ("train", "valid", "test")
-DAMAGED = "{}: manifest.json is damaged; run `whilst prepare --overwrite`"
 
 
 class TokenSequences:
@@ -170,15 +169,13 @@ def read_manifest(path: Path) -> dict[str, Any]:
     if not (path / MANIFEST).is_file():
         raise UserError(f"{path}: not a dataset (no manifest.json); make one with `whilst prepare`")
     manifest = read_json(path / MANIFEST)
-    if not isinstance(manifest, dict):
-        raise UserError(DAMAGED.format(path))
-    if manifest.get("format") != FORMAT:
+    if not isinstance(manifest, dict) or not {"format", "splits", "settings"} <= manifest.keys():
+        raise UserError(f"{path}: manifest.json is damaged; run `whilst prepare --overwrite`")
+    if manifest["format"] != FORMAT:
         raise UserError(
-            f"{path}: dataset format {manifest.get('format')}, but this version reads {FORMAT}; "
+            f"{path}: dataset format {manifest['format']}, but this version reads {FORMAT}; "
             "run `whilst prepare --overwrite`"
         )
-    if not {"splits", "settings"} <= manifest.keys():
-        raise UserError(DAMAGED.format(path))
     return manifest
 
 

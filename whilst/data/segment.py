@@ -101,8 +101,6 @@ class BPESegmenter(Segmenter):
     @classmethod
     def from_codes(cls, path: Path) -> "BPESegmenter":
         """Import the codes of subword-nmt, version 0.2."""
-        if not path.is_file():
-            raise UserError(f"{path}: no such file; data.codes names subword-nmt codes, relative to data.folder")
         lines = "\n".join(read_lines(path)).rstrip("\n").split("\n")
         if not lines[0].startswith("#version: 0.2"):
             raise UserError(

@@ -110,21 +110,13 @@ def cleaner(settings: Data, language: str, from_corpus: bool = False) -> Callabl
 def moses(language: str, escape: bool = False) -> Callable[[str], str]:
     """The Moses tokeniser. With `escape` it writes entities like the original script."""
     tokeniser = _sacremoses().MosesTokenizer(lang=language)
-
-    def tokenise(line: str) -> str:
-        return str(tokeniser.tokenize(line, return_str=True, escape=escape))
-
-    return tokenise
+    return lambda line: str(tokeniser.tokenize(line, return_str=True, escape=escape))
 
 
 def detokeniser(language: str) -> Callable[[str], str]:
     """The Moses detokeniser."""
     detokeniser = _sacremoses().MosesDetokenizer(lang=language)
-
-    def restore(line: str) -> str:
-        return str(detokeniser.detokenize(line.split(), unescape=False))
-
-    return restore
+    return lambda line: str(detokeniser.detokenize(line.split(), unescape=False))
 
 
 def _sacremoses() -> Any:

@@ -66,13 +66,8 @@ def load_weights(path: Path, module: nn.Module, tensors: dict[str, Tensor]) -> N
     try:
         module.load_state_dict(tensors)
     except RuntimeError as error:
-        raise UserError(f"{path}: holds the weights of another model ({_first_difference(error)})") from None
-
-
-def _first_difference(error: RuntimeError) -> str:
-    """The first item of torch's list of differences, which has a headline."""
-    detail = str(error).splitlines()[1].strip()
-    return detail if len(detail) < 200 else detail[:200] + "…"
+        difference = str(error).splitlines()[1].strip()  # the first of torch's list, which has a headline
+        raise UserError(f"{path}: holds the weights of another model ({difference[:200]})") from None
 
 
 def save_state(path: Path, parts: Mapping[str, nn.Module], adam: torch.optim.AdamW, about: dict[str, Any]) -> None:
