@@ -1,7 +1,7 @@
 """Commands that measure speed: `whilst bench train`, `decode`, `engine`, …"""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
@@ -18,8 +18,6 @@ Recipe = Annotated[
     Path | None,
     typer.Argument(help="Default: the paper's model on random text.", metavar="RECIPE", show_default=False),
 ]
-Kernels = Annotated[bool, typer.Option("--kernels", help="Also profile, and list the slowest kernels.")]
-Out = Annotated[Path | None, typer.Option(help="Also write OUT.json, OUT.png and OUT.svg.", metavar="OUT")]
 
 
 @app.command()
@@ -27,7 +25,6 @@ def train(
     recipe: Recipe = None,
     stage: Annotated[Stage, typer.Option(help="What to train.")] = "translate",
     steps: Annotated[int, typer.Option(help="Updates to time, after as many to warm up.", min=1)] = 20,
-    kernels: Kernels = False,
     set_: Set = [],  # noqa: B006
     device: Device = "auto",
     json: Json = None,
@@ -42,33 +39,7 @@ def train(
     """
     from whilst.research.bench.training import train_bench
 
-    train_bench(recipe, stage, steps, set_, device, json, kernels)
-
-
-@app.command()
-def losses(
-    recipe: Recipe = None,
-    stage: Annotated[
-        Stage, typer.Option(help="What to train; search and agent start with the translator of the recipe's run.")
-    ] = "translate",
-    steps: Annotated[int, typer.Option(help="Updates of each.", min=1)] = 200,
-    set_: Set = [],  # noqa: B006
-    device: Device = "auto",
-    out: Out = None,
-) -> None:
-    """Compare the losses of fast and simple training.
-
-    Fast training is packed, in bf16 and compiled; simple training uses padded batches in fp32, and the same
-    sentences. On a CPU both are the same.
-
-    \b
-    Examples:
-        whilst bench losses recipes/iwslt15.en-vi/bs-simt.toml --set train.batch_tokens=4096 --out losses
-        whilst bench losses recipes/iwslt15.en-vi/bs-simt.toml --stage agent
-    """
-    from whilst.research.bench.losses import losses_bench
-
-    losses_bench(recipe, stage, steps, set_, device, out)
+    train_bench(recipe, stage, steps, set_, device, json)
 
 
 @app.command()
@@ -85,11 +56,6 @@ def decode(
     length: Annotated[int, typer.Option(help="Source length of the cached/recomputed comparison.", min=2)] = 30,
     run: Annotated[Path | None, typer.Option("--run", help="Time this run on its test text.", metavar="R")] = None,
     policy: Annotated[str, typer.Option(help="With --run: agent-L, wait-K or full.")] = "agent-3",
-    batch: Annotated[int, typer.Option(help="With --run: sentences at a time.", min=1)] = 250,
-    precision: Annotated[
-        Literal["single", "half"], typer.Option(help="With --run: of model and agent; half is for GPUs.")
-    ] = "single",
-    kernels: Kernels = False,
     set_: Set = [],  # noqa: B006
     device: Device = "auto",
     json: Json = None,
@@ -103,55 +69,15 @@ def decode(
         whilst bench decode
         whilst bench decode --length 100 --device cpu
         whilst bench decode --run runs/toy --policy agent-1
-        whilst bench decode --run runs/toy --policy agent-1 --sentences 5000 --precision half --kernels
+        whilst bench decode --run runs/toy --sentences 5000 --set evaluate.batch=250 --set evaluate.precision=half
     """
     from whilst.core.policy_spec import PolicySpec
-    from whilst.research.bench.decoding import BenchText, decode_bench, run_bench
+    from whilst.research.bench.decoding import decode_bench, run_bench
 
     if run is not None:
-        text = BenchText(sentences, batch, precision)
-        run_bench(run, PolicySpec.parse(policy), text, set_, device, json, kernels)
+        run_bench(run, PolicySpec.parse(policy), sentences, set_, device, json)
     else:
         decode_bench(recipe, sentences or 64, length, set_, device, json)
-
-
-@app.command()
-def growth(
-    recipe: Recipe = None,
-    length: Annotated[int, typer.Option(help="Tokens of the sentence.", min=2)] = 200,
-    repeats: Annotated[int, typer.Option(help="Sentences to time; medians are shown.", min=1)] = 5,
-    set_: Set = [],  # noqa: B006
-    device: Device = "auto",
-    out: Out = None,
-) -> None:
-    """Time a READ and a WRITE by position in the sentence.
-
-    \b
-    Examples:
-        whilst bench growth
-        whilst bench growth --length 400 --device cpu --out growth
-    """
-    from whilst.research.bench.decoding import growth_bench
-
-    growth_bench(recipe, length, repeats, set_, device, out)
-
-
-@app.command()
-def limits(
-    scale: Annotated[int, typer.Option(help="Divide all sizes by this, on a slow machine.", min=1)] = 1,
-    device: Device = "auto",
-    json: Json = None,
-) -> None:
-    """Time the machine: matrix products, copies, kernel launches.
-
-    \b
-    Examples:
-        whilst bench limits --json limits.json
-        whilst bench limits --device cpu --scale 8
-    """
-    from whilst.research.bench.limits import limits_bench
-
-    limits_bench(device, scale, json)
 
 
 @app.command()

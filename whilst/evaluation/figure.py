@@ -33,6 +33,13 @@ MARKER = np.array([(-4, 0), (0, 4), (4, 0), (0, -4), (-4, 0)])  # pixels
 WIDE, KEY = 96, 8  # characters of the legend that fit beside each other; the line before a name takes so many
 VARIANT = "   … "  # before its name in the legend, where it stands under its system
 FAR = 10.0  # pixels between a point and its label, from which on a thin line leads from one to the other
+STYLE: Any = {
+    "svg.hashsalt": "whilst",
+    "font.size": 11,
+    "font.family": "DejaVu Sans",  # comes with matplotlib, so every machine draws the same
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+}
 HALO = [withStroke(linewidth=2.5, foreground="white")]
 
 
@@ -45,14 +52,7 @@ def draw(
     names: tuple[str, str] = ("average lagging (source units)", "BLEU (words as they stand, lower-cased)"),
 ) -> None:
     """Write `stem`.png and `stem`.svg; the same input gives the same bytes. `names` are those of the axes."""
-    settings: Any = {
-        "svg.hashsalt": "whilst",
-        "font.size": 11,
-        "font.family": "DejaVu Sans",  # comes with matplotlib, so every machine draws the same
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-    }
-    with mpl.rc_context(settings):
+    with mpl.rc_context(STYLE):
         drawn = list(strokes(ours))
         height = 5.4 + 0.25 * max(0, len(drawn) - 3) * bool(references)  # or a long legend would squeeze the axes
         figure = Figure(figsize=(8.4, height), layout=ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.08))
@@ -71,10 +71,14 @@ def draw(
         _legends(figure, solid, muted, reference_title)
         figure.draw_without_rendering()  # the legend sets the size of the axes, and that the place of labels
         _label(axes, drawn, references)
-        for suffix, metadata in ((".png", {"Software": None}), (".svg", {"Date": None})):
-            path = stem.with_name(stem.name + suffix)
-            with writing(path) as temporary:
-                figure.savefig(temporary, format=suffix[1:], dpi=160, metadata=metadata)
+        save(figure, stem)
+
+
+def save(figure: Figure, stem: Path) -> None:
+    """Write `stem`.png and `stem`.svg without dates or versions."""
+    for suffix, metadata in ((".png", {"Software": None}), (".svg", {"Date": None})):
+        with writing(stem.with_name(stem.name + suffix)) as temporary:
+            figure.savefig(temporary, format=suffix[1:], dpi=160, metadata=metadata)
 
 
 def _limits(ours: Sequence[Line], references: Sequence[Line]) -> tuple[tuple[float, float], tuple[float, float]]:

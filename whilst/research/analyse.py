@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import matplotlib as mpl
 import numpy as np
 import numpy.typing as npt
 import torch
 from matplotlib import colormaps
-from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
 from rich.table import Table
 
 from whilst.core.console import console, progress_bar
@@ -26,8 +27,9 @@ from whilst.core.files import write_json
 from whilst.core.policy_spec import PolicySpec
 from whilst.data.batches import pad_batch, padded_chunks
 from whilst.data.dataset import Dataset, Split
-from whilst.evaluation.chart import Curve, Panel, chart
+from whilst.evaluation.figure import STYLE, save
 from whilst.evaluation.identity import pair_name, system_name
+from whilst.evaluation.lines import COLOURS, MARKERS
 from whilst.model.checkpoint import load_run
 from whilst.model.transformer import Translator
 from whilst.search.binary_search import PathDecoder
@@ -128,7 +130,7 @@ def analyse_run(
     }
     folder = out or run
     write_json(folder / "analysis.json", about)
-    chart(_panels(found, f"{pair_name(trained.recipe)}, {name}"), folder / "analysis")
+    draw(found, f"{about['pair']}, {name}", folder / "analysis")
     print_analysis(found, f"{about['system']}, {about['pair']}, {name}: {found.sentences:,} sentences")
     return found
 
@@ -137,25 +139,32 @@ def _rounded(values: Floats) -> list[float]:
     return [round(float(value), 5) for value in values]
 
 
-def _panels(found: Analysis, where: str) -> list[Panel]:
-    x, y = "share of the source read", "probability of the reference token"
-    shades = colormaps["viridis"]
-    named = {0, found.length // 2, found.length - 1}
-    each = [
-        Curve(
-            f"token {number + 1}" if number in named else "",
-            found.shares,
-            row.tolist(),
-            to_hex(shades(number / max(1, found.length - 1) * 0.9)),
+def draw(found: Analysis, where: str, stem: Path) -> None:
+    """Write `stem`.png and `stem`.svg: the tokens of one target length beside the quarters of all sentences."""
+    shades, last = colormaps["viridis"], found.length - 1
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(11.6, 4.6), layout="constrained")
+        left, right = figure.subplots(1, 2)
+        for number, row in enumerate(found.bucket):
+            label = f"token {number + 1}" if number in (0, found.length // 2, last) else None
+            left.plot(found.shares, row, color=shades(number / max(1, last) * 0.9), linewidth=1.6, label=label)
+        for name, row, colour, marker in zip(QUARTERS, found.quarters, COLOURS, MARKERS, strict=False):
+            right.plot(
+                found.shares, row, color=colour, linewidth=2.2, marker=marker, markeredgecolor="white", label=name
+            )
+        right.plot(found.shares, found.mean, color="#333333", linewidth=1.6, label="all")
+        titles = (
+            f"{where}: {found.bucket_sentences} targets of {found.length} units",
+            f"all {found.sentences:,} sentences",
         )
-        for number, row in enumerate(found.bucket)
-    ]
-    every = [Curve(name, found.shares, row.tolist()) for name, row in zip(QUARTERS, found.quarters, strict=True)]
-    every.append(Curve("all", found.shares, found.mean.tolist(), "#333333"))
-    return [
-        Panel(f"{where}: {found.bucket_sentences} targets of {found.length} units", x, y, each),
-        Panel(f"all {found.sentences:,} sentences", x, y, every),
-    ]
+        for axes, title in zip((left, right), titles, strict=True):
+            axes.set_title(title, loc="left", fontsize=11, fontweight="bold")
+            axes.set_xlabel("share of the source read")
+            axes.set_ylabel("probability of the reference token")
+            axes.grid(color="#ececec", linewidth=0.8)
+            axes.set_axisbelow(True)
+            axes.legend(frameon=False, fontsize=9.5)
+        save(figure, stem)
 
 
 def print_analysis(found: Analysis, title: str) -> None:

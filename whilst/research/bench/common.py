@@ -1,18 +1,16 @@
-"""What the measurements share: random text and models, the clock, the table, the profiler."""
+"""What the measurements share: random text and models, the clock, the table."""
 
 import resource
 import tempfile
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from rich.table import Table
-from torch.profiler import ProfilerActivity, profile
 
 from whilst.core.config import load_recipe, override
 from whilst.core.console import console
@@ -24,7 +22,7 @@ from whilst.data.prepare import prepare
 from whilst.model.transformer import Translator
 
 Figures = dict[str, Any]
-Kernels = list[dict[str, Any]]
+T = TypeVar("T")
 
 
 def random_text(folder: Path, pairs: int = 20_000, words: int = 8_000) -> Data:
@@ -75,6 +73,13 @@ def clock(device: torch.device) -> float:
     return time.perf_counter()
 
 
+def seconds_of(work: Callable[[], T], device: torch.device) -> tuple[float, T]:
+    """How long `work` takes, and its result."""
+    began = clock(device)
+    result = work()
+    return clock(device) - began, result
+
+
 def peak_memory(device: torch.device) -> float:
     """GiB: of the device's allocator on a GPU, otherwise of the process."""
     if device.type == "cuda":
@@ -100,81 +105,10 @@ def print_rows(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]
     console.print(table)
 
 
-def print_figures(
-    title: str, figures: Figures, device: torch.device, out: Path | None, kernels: Kernels | None = None
-) -> None:
-    """Print the figures, and write them with the kernels to the file `out`."""
-    if kernels:
-        print_kernels(kernels)
+def print_figures(title: str, figures: Figures, device: torch.device, out: Path | None) -> None:
+    """Print the figures, and write them to the file `out`."""
     formats = {float: ",.2f", int: ","}
     rows = [(name, format(value, formats.get(type(value), ""))) for name, value in figures.items()]
     print_rows(f"{title} on {device_name(device)}", ("figure", "value"), rows, left=("figure",))
     if out is not None:
-        write_json(
-            out, {"bench": title, **figures, **provenance(device), **({"kernels": kernels} if kernels else {})}
-        )
-
-
-# Which kernels of a GPU, or operators of a CPU, take the time.
-
-# The kind of a kernel: the first one of which a part is in its name.
-KINDS = {
-    "attention": ("flex_attention", "fmha"),
-    "softmax and loss": ("softmax",),
-    "products of matrices": ("nvjet", "gemm", "splitk", "cutlass"),
-    "cells of an LSTM": ("rnn", "lstm"),
-    "optimizer and average": ("multi_tensor",),
-    "norms, with the sums before them": ("layer_norm", "gammabeta"),
-    "random bits": ("random", "dropout_kernel"),
-    "copies and zeros": ("memcpy", "memset"),
-}
-REST = "everything else"
-SHOWN_KERNELS = 15
-MAX_NAME = 60  # characters on the screen; the file has all of them
-
-
-def profile_kernels(work: Callable[[], object], times: int, device: torch.device) -> Kernels:
-    """Milliseconds and calls of every kernel in one of `times` repetitions, slowest first."""
-    gpu = device.type == "cuda"
-    with profile(activities=[ProfilerActivity.CUDA if gpu else ProfilerActivity.CPU]) as found:
-        for _ in range(times):
-            work()
-        if gpu:
-            torch.cuda.synchronize(device)
-    rows = [
-        {
-            "kernel": event.key,
-            "ms": (event.self_device_time_total if gpu else event.self_cpu_time_total) / 1000 / times,
-            "calls": event.count / times,
-        }
-        for event in found.key_averages()
-    ]
-    return sorted((row for row in rows if row["ms"] > 0), key=lambda row: -float(row["ms"]))
-
-
-def kind_of(kernel: str) -> str:
-    name = kernel.lower()
-    return next((kind for kind, parts in KINDS.items() if any(part in name for part in parts)), REST)
-
-
-def sum_by_kind(rows: Kernels) -> Kernels:
-    sums: defaultdict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
-    for row in rows:
-        sums[kind_of(row["kernel"])][0] += row["ms"]
-        sums[kind_of(row["kernel"])][1] += row["calls"]
-    found = [{"kernel": kind, "ms": ms, "calls": calls} for kind, (ms, calls) in sums.items()]
-    return sorted(found, key=lambda row: -float(row["ms"]))
-
-
-def print_kernels(kernels: Kernels) -> None:
-    """The slowest kernels, and the sums by kind."""
-    total = sum(row["ms"] for row in kernels)
-
-    def cells(row: dict[str, Any]) -> tuple[str, ...]:
-        name = row["kernel"] if len(row["kernel"]) <= MAX_NAME else row["kernel"][: MAX_NAME - 1] + "…"
-        return name, f"{row['calls']:,.0f}", f"{row['ms']:.3f}", f"{row['ms'] / total:.1%}"
-
-    columns = "kernel", "calls", "ms", "share"
-    title = f"slowest of {len(kernels)} kernels; {total:.1f} ms in total"
-    print_rows(title, columns, map(cells, kernels[:SHOWN_KERNELS]), left=("kernel",))
-    print_rows("all kernels by kind", columns, map(cells, sum_by_kind(kernels)), left=("kernel",))
+        write_json(out, {"bench": title, **figures, **provenance(device)})

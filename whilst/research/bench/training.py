@@ -14,13 +14,12 @@ from whilst.data.batches import prefetch
 from whilst.data.dataset import Dataset
 from whilst.model.agent import Agent
 from whilst.model.transformer import Translator
-from whilst.research.bench.common import Figures, clock, load_or_make, peak_memory, print_figures, profile_kernels
+from whilst.research.bench.common import Figures, clock, load_or_make, peak_memory, print_figures
 from whilst.training.loop import Loop
 from whilst.training.stages import make_task, stages
 from whilst.training.tasks import AgentTask, Task
 
 Stage = Literal["translate", "search", "agent"]
-PROFILED_UPDATES = 4
 
 
 def task_of(recipe: Recipe, dataset: Dataset, device: torch.device) -> Task:
@@ -34,15 +33,9 @@ def task_of(recipe: Recipe, dataset: Dataset, device: torch.device) -> Task:
 
 
 def train_bench(
-    recipe: Path | None,
-    stage: Stage,
-    steps: int,
-    overrides: list[str],
-    name: str,
-    out: Path | None,
-    with_kernels: bool = False,
+    recipe: Path | None, stage: Stage, steps: int, overrides: list[str], name: str, out: Path | None
 ) -> None:
-    """Time `steps` updates of a stage after as many to warm up; then profile some more."""
+    """Time `steps` updates of a stage after as many to warm up."""
     device = pick_device(name)
     start_compile_workers(device)
     with tempfile.TemporaryDirectory() as temporary:
@@ -66,9 +59,6 @@ def train_bench(
             tokens, sentences = tokens + count, sentences + sum(batch.sentences for _, batch in micro_batches)
         seconds = clock(device) - since
         memory = peak_memory(device)
-        kernels = []
-        if with_kernels:
-            kernels = profile_kernels(lambda: loop.update(*next(updates)[:2]), PROFILED_UPDATES, device)
     figures: Figures = {
         "parameters": loop.state.parameters,
         "tokens in a batch": chosen.train.batch_tokens,
@@ -79,4 +69,4 @@ def train_bench(
         "peak memory (GiB)": memory,
     }
     title = {"translate": "training", "search": "fine-tuning", "agent": "agent training"}[stage]
-    print_figures(title, figures, device, out, kernels)
+    print_figures(title, figures, device, out)
