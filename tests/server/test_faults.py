@@ -135,7 +135,7 @@ def test_a_client_that_does_not_read_is_aborted(server: LocalServer) -> None:
                 assert session.outbox.qsize() <= LIMITS.backlog
         wait_until(lambda: session not in server.manager.sessions, "session closes")
         wait_until(lambda: len(server.uvicorn.server_state.connections) == 1, "connection closes")
-    assert 'code="slow"' in server.manager.metrics.render()
+    assert b'code="slow"' in server.manager.metrics.render()[0]
 
 
 @pytest.mark.usefixtures("witness")

@@ -36,7 +36,6 @@ from whilst.model.checkpoint import load_run, save_tensors, write_run
 from whilst.model.run_folder import AGENT, SEARCH
 from whilst.research.bench.serve import Load as BenchLoad
 from whilst.research.bench.serve import largest, serve_bench, source_language, talk
-from whilst.server.metrics import Metrics
 from whilst.server.packed import PRECISIONS, Packed16, Packed32, PackedLSTM, can_pack, pack
 from whilst.server.run import ServeOptions, serve
 from whilst.server.served import EngineOptions, SinglePool, serve_model
@@ -92,7 +91,7 @@ class ServeProcess:
         return sorted(map(int, found))
 
     def sessions(self) -> dict[int, int]:
-        found = re.findall(rb'whilst_sessions{process="(\d+)"} (\d+)', self.get("/metrics"))
+        found = re.findall(rb'whilst_open_sessions{process="(\d+)"} (\d+)', self.get("/metrics"))
         return {int(process): int(count) for process, count in found if int(count)}
 
     def connect(self) -> Client:
@@ -308,21 +307,6 @@ def test_threads_of_exported_graphs(run: Path, kept: bool, tmp_path: Path, monke
     assert isinstance(steps, EngineBackend)
     graphs = steps.session._engine.graphs.values()
     assert {graph.get_session_options().intra_op_num_threads for graph in graphs} == {2}
-
-
-def test_metrics_of_all_workers(tmp_path: Path) -> None:
-    first, second = Metrics(tmp_path), Metrics(tmp_path)
-    first._add("whilst_sessions_total", labels='kind="stream"')
-    second._add("whilst_sessions_total", 2, 'kind="stream"')
-    second.save()
-    (tmp_path / f"{os.getpid()}.json").rename(tmp_path / "1.json")
-    first.save()
-    lines = first.render().splitlines()
-    assert 'whilst_sessions_total{process="1", kind="stream"} 2' in lines
-    assert f'whilst_sessions_total{{process="{os.getpid()}", kind="stream"}} 1' in lines
-    assert lines.count("# TYPE whilst_sessions_total counter") == 1
-    os.utime(tmp_path / "1.json", (0, 0))
-    assert 'process="1"' not in first.render(), "a worker that has ended"
 
 
 @pytest.mark.parametrize("wanted", [0, 3, 8, 9, 23, 100, 400])

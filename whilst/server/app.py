@@ -1,6 +1,5 @@
 """The Starlette app: its routes, and the life of its worker."""
 
-import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from functools import partial
@@ -25,7 +24,6 @@ HEADERS = {  # of the page: it may load from this server only, and a new version
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-cache",
 }
-SAVE = 1.0  # seconds between two updates of the counts that other workers read
 
 
 def make_app(manager: SessionManager) -> Starlette:
@@ -34,11 +32,9 @@ def make_app(manager: SessionManager) -> Starlette:
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         manager.start()
-        saving = asyncio.create_task(save_counts(manager))
         try:
             yield
         finally:
-            saving.cancel()
             await manager.drain()
             await manager.stop()
 
@@ -52,13 +48,6 @@ def make_app(manager: SessionManager) -> Starlette:
         Route("/static/{name:path}", page_file),
     ]
     return Starlette(routes=routes, lifespan=lifespan)
-
-
-async def save_counts(manager: SessionManager) -> None:
-    while manager.metrics.folder is not None:
-        with contextlib.suppress(OSError):  # a full disk may be temporary
-            manager.metrics.save()
-        await asyncio.sleep(SAVE)
 
 
 async def health(manager: SessionManager, _: Request) -> Response:
@@ -79,7 +68,8 @@ async def metrics(manager: SessionManager, request: Request) -> Response:
         manager.access.check_token(request.headers)
     except SessionError as error:
         return error_response(manager, error)
-    return PlainTextResponse(manager.metrics.render(), media_type="text/plain; version=0.0.4")
+    body, content_type = manager.metrics.render(request.headers.get("accept", ""))
+    return Response(body, headers={"content-type": content_type})
 
 
 async def page_file(request: Request) -> Response:

@@ -1,39 +1,24 @@
-"""What a server has done, counted, in Prometheus's text format. Any thread may count.
+"""Prometheus metrics. Methods may be called from any thread.
 
-Several worker processes answer on one port, and a scrape reaches one of them: each leaves its counts in a folder
-now and then, and whoever is asked tells all of them, with the process as a label.
+With several workers, PROMETHEUS_MULTIPROC_DIR must be set before this module is imported (processes.py): counters
+are then sums over all workers, gauges have one value for each.
 """
 
-import json
-import math
 import os
-import threading
-import time
-from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
-from whilst.core.files import write_json
-from whilst.live.session import Operation
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.multiprocess import MultiProcessCollector
 
-FAMILIES = {  # name -> (type, help)
-    "whilst_sessions": ("gauge", "Sessions now."),
-    "whilst_sessions_total": ("counter", "Sessions begun, by kind."),
-    "whilst_source_words_total": ("counter", "Source words translated."),
-    "whilst_errors_total": ("counter", "Errors told to clients, by code."),
-    "whilst_steps_total": ("counter", "Calls of the model, by kind."),
-    "whilst_step_rows_total": ("counter", "Sessions that took part in them: divided by the calls, the batch size."),
-    "whilst_step_seconds_total": ("counter", "Time that they took."),
-    "whilst_message_seconds": ("histogram", "From a message's arrival until all its words had been read."),
-    "whilst_resident_bytes": ("gauge", "Memory of the process."),
-}
-BUCKETS = 0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0, 2.0, 5.0, 10.0
-FRESH = 10.0  # seconds: counts that are older are those of a process that has ended
-
-Sample = tuple[str, str, float]  # name, labels, value
+FOLDER = "PROMETHEUS_MULTIPROC_DIR"  # environment variable of prometheus_client
+SECONDS = 0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0, 2.0, 5.0, 10.0  # buckets
+disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
 def resident_bytes(process: int | str = "self") -> int:
-    """Memory of a process; 0 where the system does not say."""
+    """0 where the system does not say."""
     try:
         pages = Path(f"/proc/{process}/statm").read_text(encoding="ascii").split()[1]
     except (OSError, IndexError):
@@ -41,67 +26,52 @@ def resident_bytes(process: int | str = "self") -> int:
     return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
-@dataclass
 class Metrics:
-    folder: Path | None = None  # shared by the worker processes
-    _values: dict[tuple[str, str], float] = field(default_factory=dict)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def _add(self, name: str, amount: float = 1, labels: str = "") -> None:
-        with self._lock:
-            self._values[name, labels] = self._values.get((name, labels), 0) + amount
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
+        counter = partial(Counter, registry=self._registry)
+        gauge = partial(Gauge, labelnames=["process"], multiprocess_mode="livesum", registry=self._registry)
+        process = str(os.getpid())
+        self._open = gauge("whilst_open_sessions", "Open sessions.").labels(process)
+        self._memory = gauge("whilst_resident_bytes", "Memory of the process.").labels(process)
+        self._sessions = counter("whilst_sessions_total", "Sessions opened.", ["kind"])
+        self._words = counter("whilst_source_words_total", "Source words translated.")
+        self._errors = counter("whilst_errors_total", "Errors sent to clients.", ["code"])
+        self._steps = counter("whilst_steps_total", "Calls of the model.", ["step"])
+        self._rows = counter("whilst_step_rows_total", "Sessions in these calls; by calls: batch size.", ["step"])
+        self._seconds = counter("whilst_step_seconds_total", "Time of these calls.", ["step"])
+        about = "From a client message's arrival until its words were read."
+        self._latency = Histogram("whilst_message_seconds", about, buckets=SECONDS, registry=self._registry)
+        self._memory.set(resident_bytes())
 
     def count_session(self, kind: str) -> None:
-        self._add("whilst_sessions")
-        self._add("whilst_sessions_total", labels=f'kind="{kind}"')
+        self._open.inc()
+        self._sessions.labels(kind).inc()
+        self._memory.set(resident_bytes())
 
     def count_session_end(self) -> None:
-        self._add("whilst_sessions", -1)
+        self._open.dec()
 
     def count_error(self, code: str) -> None:
-        self._add("whilst_errors_total", labels=f'code="{code}"')
+        self._errors.labels(code).inc()
 
-    def count_operation(self, operation: Operation, rows: int, seconds: float) -> None:
-        labels = f'step="{operation.name.lower()}"'
-        self._add("whilst_steps_total", 1, labels)
-        self._add("whilst_step_rows_total", rows, labels)
-        self._add("whilst_step_seconds_total", seconds, labels)
+    def count_step(self, step: str, rows: int, seconds: float) -> None:
+        """One call of the model for `rows` sessions."""
+        self._steps.labels(step).inc()
+        self._rows.labels(step).inc(rows)
+        self._seconds.labels(step).inc(seconds)
 
     def count_message(self, words: int, seconds: float) -> None:
         """A client message has been processed."""
-        self._add("whilst_source_words_total", words)
-        for bound in (*BUCKETS, math.inf):
-            name = "+Inf" if bound == math.inf else f"{bound:g}"
-            self._add("whilst_message_seconds_bucket", float(seconds <= bound), f'le="{name}"')
-        self._add("whilst_message_seconds_sum", seconds)
-        self._add("whilst_message_seconds_count")
+        self._words.inc(words)
+        self._latency.observe(seconds)
+        self._memory.set(resident_bytes())
 
-    def samples(self) -> list[Sample]:
-        with self._lock:
-            mine = [(name, labels, value) for (name, labels), value in self._values.items()]
-        return [*mine, ("whilst_resident_bytes", "", float(resident_bytes()))]
-
-    def save(self) -> None:
-        """Leave the counts for the others."""
-        if self.folder is not None:
-            write_json(self.folder / f"{os.getpid()}.json", self.samples())
-
-    def _all(self) -> dict[int, list[Sample]]:
-        """By process."""
-        found = {os.getpid(): self.samples()}
-        for path in self.folder.glob("*.json") if self.folder else ():
-            if int(path.stem) not in found and time.time() - path.stat().st_mtime < FRESH:
-                found[int(path.stem)] = [tuple(sample) for sample in json.loads(path.read_text(encoding="utf-8"))]
-        return found
-
-    def render(self) -> str:
-        lines: list[str] = []
-        everyone = self._all()
-        for family, (kind, about) in FAMILIES.items():
-            lines += [f"# HELP {family} {about}", f"# TYPE {family} {kind}"]
-            for process, samples in sorted(everyone.items()):
-                for name, labels, value in samples:
-                    if name == family or (kind == "histogram" and name.rpartition("_")[0] == family):
-                        who = f'process="{process}"'
-                        lines.append(f"{name}{{{', '.join(filter(None, (who, labels)))}}} {value:.10g}")
-        return "\n".join(lines) + "\n"
+    def render(self, accept: str = "") -> tuple[bytes, str]:
+        """The exposition and its content type, for the Accept header of the request."""
+        registry = self._registry
+        if FOLDER in os.environ:
+            registry = CollectorRegistry()
+            MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
+        encode, content_type = choose_encoder(accept)
+        return encode(registry), content_type

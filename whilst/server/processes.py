@@ -8,6 +8,7 @@ import logging
 import multiprocessing
 import os
 import signal
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -15,8 +16,11 @@ from multiprocessing import connection
 from multiprocessing.process import BaseProcess
 from typing import Any
 
+from prometheus_client.multiprocess import mark_process_dead
+
 from whilst.core.errors import UserError
 from whilst.core.signals import STOP_SIGNALS, handle_signals
+from whilst.server.metrics import FOLDER
 
 log = logging.getLogger("whilst.serve")
 POLL = 0.2  # seconds
@@ -49,7 +53,11 @@ def supervise(work: Callable[..., None], arguments: Sequence[tuple[Any, ...]]) -
         process.start()
         return process
 
-    with handle_signals(STOP_SIGNALS, lambda number, _: signals.append(number)):
+    with (
+        tempfile.TemporaryDirectory(prefix="whilst-") as counts,
+        handle_signals(STOP_SIGNALS, lambda number, _: signals.append(number)),
+    ):
+        os.environ[FOLDER] = counts  # inherited
         processes = [start(index) for index in range(len(arguments))]
         try:
             while not signals:
@@ -59,6 +67,8 @@ def supervise(work: Callable[..., None], arguments: Sequence[tuple[Any, ...]]) -
                         continue
                     if process.exitcode > 0:
                         raise UserError("a worker failed; its message is above")
+                    assert process.pid is not None
+                    mark_process_dead(process.pid)  # type: ignore[no-untyped-call]
                     log.warning("worker %s ended with %s; another one begins", process.pid, process.exitcode)
                     time.sleep(RESTART_DELAY)
                     processes[index] = start(index)

@@ -4,10 +4,8 @@ import contextlib
 import logging
 import socket
 import sys
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import uvicorn
@@ -85,14 +83,14 @@ class Server(uvicorn.Server):
             yield
 
 
-def run_server(options: ServeOptions, served: Served, bound: socket.socket, counts: Path | None) -> None:
-    Server(SessionManager(served, options.limits, options.access, Metrics(counts))).run([bound])
+def run_server(options: ServeOptions, served: Served, bound: socket.socket) -> None:
+    Server(SessionManager(served, options.limits, options.access, Metrics())).run([bound])
 
 
-def run_worker(options: ServeOptions, bound: socket.socket, counts: Path) -> None:
+def run_worker(options: ServeOptions, bound: socket.socket) -> None:
     """One of several processes; it loads the model itself."""
     logging.basicConfig(level=logging.WARNING, format="whilst: %(message)s")
-    run_server(options, options.load(), bound, counts)
+    run_server(options, options.load(), bound)
 
 
 def bind(options: ServeOptions) -> list[socket.socket]:
@@ -141,8 +139,7 @@ def serve(options: ServeOptions) -> None:
         served = options.load()
         print_summary(options, served, sockets[0].getsockname()[1])
         if options.workers == 1:
-            run_server(options, served, sockets[0], None)
+            run_server(options, served, sockets[0])
             return
         del served
-        counts = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="whilst-")))
-        supervise(run_worker, [(options, bound, counts) for bound in sockets])
+        supervise(run_worker, [(options, bound) for bound in sockets])

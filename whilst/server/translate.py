@@ -2,7 +2,10 @@
 
 import asyncio
 import time
+from collections.abc import AsyncIterator
 
+from sse_starlette import EventSourceResponse
+from sse_starlette.sse import SendTimeoutError
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
@@ -18,12 +21,6 @@ from whilst.server.protocol import (
     string_field,
 )
 from whilst.server.sessions import ClientSession, SessionManager
-
-HEADERS = [
-    (b"content-type", b"text/event-stream; charset=utf-8"),
-    (b"cache-control", b"no-store"),
-    (b"x-accel-buffering", b"no"),  # for nginx
-]
 
 
 def error_response(manager: SessionManager, error: SessionError) -> Response:
@@ -64,48 +61,32 @@ async def read_body(request: Request, limits: Limits) -> bytes:
     return body
 
 
-class EventStream(Response):
+class EventStream(EventSourceResponse):
     """The messages of a session until it is final or the client disconnects."""
 
     def __init__(self, session: ClientSession) -> None:
-        super().__init__()
-        self.session = session
+        self._session = session
+        limits = session.manager.limits
+        events = self._events()
+        super().__init__(events, sep="\n", send_timeout=limits.send, shutdown_grace_period=2 * limits.drain)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
-        manager = self.session.manager
-        sending = asyncio.create_task(self._send(send))
-        disconnect = asyncio.create_task(self._wait_for_disconnect(receive))
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        manager = self._session.manager
         try:
-            await asyncio.wait({sending, disconnect}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            manager.close(self.session)
-            for task in (sending, disconnect):
-                task.cancel()
-            await asyncio.gather(sending, disconnect, return_exceptions=True)
-        error = None if sending.cancelled() else sending.exception()
-        if isinstance(error, TimeoutError):
+            await super().__call__(scope, receive, send)
+        except SendTimeoutError:
             manager.metrics.count_error("slow")
-        elif error is not None and not isinstance(error, OSError):  # OSError: the client has disconnected
-            raise error
+        finally:
+            manager.close(self._session)
 
-    async def _wait_for_disconnect(self, receive: Receive) -> None:
-        while (await receive())["type"] != "http.disconnect":
-            pass
-
-    async def _send(self, send: Send) -> None:
-        manager, encoder = self.session.manager, MessageEncoder()
-        await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
-        message = self.session.ready_message()
+    async def _events(self) -> AsyncIterator[dict[str, str]]:
+        encoder, message = MessageEncoder(), self._session.ready_message()
         while True:
-            last = message["type"] in ("final", "error")
-            data = encoder.encode(message, time.monotonic())
-            chunk = f"event: {message['type']}\ndata: {data}\n\n".encode()
-            async with asyncio.timeout(manager.limits.send):
-                await send({"type": "http.response.body", "body": chunk, "more_body": not last})
-            if last:
+            yield {"event": message["type"], "data": encoder.encode(message, time.monotonic())}
+            if message["type"] in ("final", "error"):
                 return
             try:
-                message = await self.session.next_message()
+                message = await self._session.next_message()
             except SessionError as error:
-                manager.metrics.count_error(error.code)
+                self._session.manager.metrics.count_error(error.code)
                 message = error.to_message()

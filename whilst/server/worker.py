@@ -195,7 +195,7 @@ class Worker:
                 for stream in streams:
                     self._compute(operation, [stream])
             return
-        self._metrics.count_operation(operation, len(streams), time.monotonic() - start)
+        self._metrics.count_step(operation.name.lower(), len(streams), time.monotonic() - start)
         for stream, result in zip(streams, results, strict=True):
             self._guard(stream, partial(stream.handle_result, result))
 

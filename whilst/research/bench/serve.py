@@ -183,7 +183,7 @@ class Serving:
 
     def sum(self, name: str) -> float:
         """The sum of a metric over all labels and workers."""
-        found = re.findall(rf"^{name}{{[^}}]*}} (\S+)$", self.get("/metrics"), re.MULTILINE)
+        found = re.findall(rf"^{name}(?:{{[^}}]*}})? (\S+)$", self.get("/metrics"), re.MULTILINE)
         return sum(map(float, found))
 
     def stop(self) -> int:
