@@ -27,6 +27,7 @@ from whilst.core.policy_spec import PolicySpec
 from whilst.core.settings import Agent as AgentSettings
 from whilst.core.settings import Data, Search
 from whilst.data.dataset import Dataset
+from whilst.data.vocabulary import Language
 from whilst.decoding.policies import policy_for
 from whilst.live.engine_backend import EngineBackend
 from whilst.live.session import Session, SessionState, TextPipeline
@@ -35,7 +36,7 @@ from whilst.model.agent import Agent, recurrent_step
 from whilst.model.checkpoint import load_run, save_tensors, write_run
 from whilst.model.run_folder import AGENT, SEARCH
 from whilst.research.bench.serve import Load as BenchLoad
-from whilst.research.bench.serve import largest, serve_bench, source_language, talk
+from whilst.research.bench.serve import largest, serve_bench, talk
 from whilst.server.packed import PRECISIONS, Packed16, Packed32, PackedLSTM, can_pack, pack
 from whilst.server.run import ServeOptions, serve
 from whilst.server.served import EngineOptions, SinglePool, serve_model
@@ -325,7 +326,7 @@ def test_the_search_for_the_largest_load(wanted: int) -> None:
 
 @pytest.mark.slow
 def test_the_bench(run: Path, tmp_path: Path) -> None:
-    assert len(talk(source_language(str(run)))) > 50
+    assert len(talk(Language.load(run, "source"))) > 50
     out = tmp_path / "serve.json"
     serve_bench(str(run), 3, BenchLoad(3, 10.0, 1.0, "low"), 60_000, 4, [], out)
     found = json.loads(out.read_text(encoding="utf-8"))

@@ -76,7 +76,7 @@ def test_training_learns_and_leaves_a_loadable_model(
     trained = load_run(run, CPU)
     assert trained.recipe == recipe
     best = trained.about["validation"]
-    assert validate(trained.model, recipe, toy_dataset).to_table() == best
+    assert dataclasses.asdict(validate(trained.model, recipe, toy_dataset)) == best
 
     summary = read_json(run / "summary.json")
     assert (summary["steps"], summary["best_step"], summary["best"]) == (160, trained.about["step"], best)

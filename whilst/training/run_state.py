@@ -1,6 +1,7 @@
 """The state of a training run and its files: weights, moving average, Adam's moments, position, best validation."""
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,7 @@ class RunState:
             "start": self.start,
             "dataset": self.dataset.checksum,
             "place": self.position,
-            "best": self.best.to_table() if self.best else None,
+            "best": asdict(self.best) if self.best else None,
             "best_step": self.best_step,
             "waiting": self.recent,
             "history": self.history,
@@ -93,7 +94,7 @@ class RunState:
         if not found.better(self.best, self.settings.keep):
             return False
         self.best, self.best_step = found, self.step
-        about = {"step": self.step, "validation": found.to_table(), "start": self.start}
+        about = {"step": self.step, "validation": asdict(found), "start": self.start}
         save_tensors(self.folder / WEIGHTS, dict(weights.state_dict()), about)
         return True
 
@@ -148,7 +149,7 @@ class RunState:
         summary = {
             "steps": self.step,
             "best_step": self.best_step,
-            "best": self.best.to_table() if self.best else None,
+            "best": asdict(self.best) if self.best else None,
             "parameters": self.parameters,
             "dataset_sha256": self.dataset.checksum,
             "device": device_name(device),

@@ -130,13 +130,12 @@ def prepare_folder(loop: Loop, restart: bool) -> None:
     if not restart:
         require_whole(folder)
     if loop.processes.first:
+        patterns = [".*.tmp", ".tmp*"]  # unfinished files of a killed process
         if restart:
             # The agent too: it belongs to these weights.
-            for name in ("last.safetensors", WEIGHTS, "summary.json", f"{AGENT}/{WEIGHTS}"):
-                (folder / name).unlink(missing_ok=True)
-            remove(folder, "weights-*.safetensors")
-        for pattern in (".*.tmp", ".tmp*"):  # unfinished files of a killed process
-            remove(folder, pattern)
+            patterns += ["last.safetensors", WEIGHTS, "summary.json", f"{AGENT}/{WEIGHTS}", "weights-*.safetensors"]
+        for path in [path for pattern in patterns for path in folder.glob(pattern)]:
+            path.unlink(missing_ok=True)
         dataset = state.dataset
         write_run(folder, state.recipe, dataset.source, dataset.target)
 
@@ -159,11 +158,6 @@ def require_whole(folder: Path) -> None:
             f"{folder}: was trained to its end, but {' and '.join(gone)} is gone; put it back, choose another"
             " folder with --set run=…, or begin anew with --restart"
         )
-
-
-def remove(folder: Path, pattern: str) -> None:
-    for path in folder.glob(pattern):
-        path.unlink(missing_ok=True)
 
 
 def differences(old: Recipe, new: Recipe) -> list[str]:

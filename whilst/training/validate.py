@@ -1,8 +1,7 @@
 """Validation during training: loss and BLEU on the development set."""
 
 import math
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
 
 import torch
 
@@ -36,9 +35,6 @@ class Validation:
         if keep == "bleu" and self.bleu is not None and other.bleu is not None and self.bleu != other.bleu:
             return self.bleu > other.bleu
         return self.loss < other.loss
-
-    def to_table(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def validation_policy(recipe: Recipe) -> Policy:

@@ -16,7 +16,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -157,24 +157,33 @@ async def probe(url: str, load: Load, words: Sequence[str]) -> list[Received]:
     return await asyncio.gather(*tasks)
 
 
-class Serving:
+@contextlib.contextmanager
+def serving(model: str, sessions: int, options: Sequence[str]) -> Iterator["Server"]:
     """A server in its own process."""
-
-    def __init__(self, model: str, sessions: int, options: Sequence[str]) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
-        self.host = f"127.0.0.1:{port}"
-        command = [sys.executable, "-m", "whilst", "serve", "--model", model, "--port", str(port)]
-        self.process = subprocess.Popen([*command, "--sessions", str(sessions), *options])
-        for _ in range(1200):
-            with contextlib.suppress(OSError):
-                self.get("/healthz")
-                return
-            if self.process.poll() is not None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "whilst", "serve", "--model", model, "--port", str(port)]
+    process = subprocess.Popen([*command, "--sessions", str(sessions), *options])
+    server, deadline = Server(f"127.0.0.1:{port}"), time.monotonic() + 120
+    try:
+        while not server.is_healthy():
+            if process.poll() is not None or time.monotonic() > deadline:
                 raise UserError("the server did not start; see its message above")
             time.sleep(0.1)
-        self.stop()
-        raise UserError("the server does not answer")
+        yield server
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+@dataclass(frozen=True)
+class Server:
+    host: str
+
+    def is_healthy(self) -> bool:
+        with contextlib.suppress(OSError):
+            return bool(self.get("/healthz"))
+        return False
 
     def get(self, path: str) -> str:
         with urllib.request.urlopen(f"http://{self.host}{path}", timeout=10) as answer:
@@ -186,21 +195,8 @@ class Serving:
         found = re.findall(rf"^{name}(?:{{[^}}]*}})? (\S+)$", self.get("/metrics"), re.MULTILINE)
         return sum(map(float, found))
 
-    def stop(self) -> int:
-        self.process.terminate()
-        return self.process.wait(60)
 
-
-@contextlib.contextmanager
-def serving(model: str, sessions: int, options: Sequence[str] = ()) -> Iterator[Serving]:
-    server = Serving(model, sessions, options)
-    try:
-        yield server
-    finally:
-        server.stop()
-
-
-def measure(server: Serving, load: Load, words: Sequence[str]) -> Result:
+def measure(server: Server, load: Load, words: Sequence[str]) -> Result:
     calls, rows = server.sum("whilst_steps_total"), server.sum("whilst_step_rows_total")
     found = asyncio.run(probe(f"ws://{server.host}/v1/stream", load, words))
     delays = sorted(1000 * delay for received in found for delay in received.delays)
@@ -231,22 +227,11 @@ def largest(attempt: Callable[[int], bool], first: int, most: int) -> int:
     return good
 
 
-def print_results(results: Sequence[Result], title: str) -> None:
-    names = ("streams", "words", "p50", "p95", "p99", "max", "lost", "wrong", "batch", "MiB")
-    values = [asdict(result).values() for result in results]
-    rows = [[f"{value:.1f}" if isinstance(value, float) else str(value) for value in row] for row in values]
-    print_rows(f"{title}\ndelays in ms; batch: sessions in a call of the model", names, rows)
-
-
-def source_language(model: str) -> Language:
-    return Language.load(resolve(model), "source")
-
-
 def serve_bench(
     model: str, streams: int | None, load: Load, limit: float, most: int, options: Sequence[str], out: Path | None
 ) -> None:
     """Measure `streams`, or search for the largest number whose p99 delay stays below `limit` (ms)."""
-    words = talk(source_language(model))
+    words = talk(Language.load(resolve(model), "source"))
     results: list[Result] = []
     with serving(model, max(most, streams or 0), options) as server:
         asyncio.run(probe(f"ws://{server.host}/v1/stream", Load(2, seconds=1), words))  # warms up
@@ -254,7 +239,7 @@ def serve_bench(
         precision = json.loads(server.get("/healthz"))["precision"]
 
         def attempt(number: int) -> bool:
-            result = measure(server, Load(number, load.rate, load.seconds, load.latency), words)
+            result = measure(server, replace(load, streams=number), words)
             notes.print(f"{number} streams: p99 {result.p99:.0f} ms")
             results.append(result)
             return result.holds(limit)
@@ -264,17 +249,28 @@ def serve_bench(
     each = (top.megabytes - idle) / top.streams
     how = f"{load.rate:g} words/s a stream, {load.latency}, {precision}"
     title = f"{Path(model).name}: {how}; {os.cpu_count()} cores"
-    print_results(sorted(results, key=lambda result: result.streams), title)
+    names = ("streams", "words", "p50", "p95", "p99", "max", "lost", "wrong", "batch", "MiB")
+    values = [asdict(result).values() for result in sorted(results, key=lambda result: result.streams)]
+    rows = [[f"{value:.1f}" if isinstance(value, float) else str(value) for value in row] for row in values]
+    print_rows(f"{title}\ndelays in ms; batch: sessions in a call of the model", names, rows)
     console.print(f"p99 below {limit:g} ms, nothing lost: {found} streams; {each:.2f} MiB a session")
     if out is not None:
-        about = {"bench": "serve", "model": Path(model).name, "precision": precision}
-        about |= {"rate": load.rate, "latency": load.latency}
-        about |= {"seconds": load.seconds, "limit_ms": limit, "options": list(options), "streams": found}
-        memory = {"idle MiB": idle, "MiB a session": each}
-        machine = {
+        about = {
+            "bench": "serve",
+            "model": Path(model).name,
+            "precision": precision,
+            "rate": load.rate,
+            "latency": load.latency,
+            "seconds": load.seconds,
+            "limit_ms": limit,
+            "options": list(options),
+            "streams": found,
+            "idle MiB": idle,
+            "MiB a session": each,
+            "probes": [asdict(result) for result in results],
             "command": command_line(),
             "cores": os.cpu_count(),
             "processor": processor(),
             "versions": versions(),
         }
-        write_json(out, about | memory | {"probes": [asdict(result) for result in results]} | machine)
+        write_json(out, about)
