@@ -1,4 +1,4 @@
-"""Live sessions: the words and reads of the batched loop, sentence by sentence, for ever, beside each other."""
+"""Live sessions: units and reads of the batched loop, bounded memory, independence of other sessions."""
 
 import gc
 from collections.abc import Callable
@@ -43,7 +43,7 @@ class Letters(WordSegmenter):
 
 
 def languages(target: str) -> tuple[Language, Language]:
-    """As many units as the tiny model has: 13 letters, and 9 words, or sub-words every second of which ends one."""
+    """For the tiny model: 13 letters as source units; target units are words, or sub-words."""
     source = Language("src", Letters(), Vocabulary(LETTERS))
     count = UNITS[1] - len(SPECIALS)
     if target == "word":
@@ -57,11 +57,11 @@ def make_text(longest: int = 40, target: str = "bpe") -> TextPipeline:
 
 
 class Recording(TorchBackend):
-    """Remembers what was asked of it: the units and reads of every sentence."""
+    """Records the source units, target units and reads of every sentence."""
 
     def __init__(self, model: Translator, policy: Policy, text: TextPipeline) -> None:
         super().__init__(model, policy, text.max_units, text.max_target_units(text.max_units))
-        self.outputs: list[tuple[list[int], list[int], list[int]]] = []  # source read, units, reads
+        self.outputs: list[tuple[list[int], list[int], list[int]]] = []  # source units, target units, reads
 
     def begin(self) -> None:
         super().begin()
@@ -139,8 +139,8 @@ def test_a_session_writes_what_the_batched_loop_writes(
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_words_come_as_early_as_they_can(model: Translator, policies: dict[str, Policy], name: str) -> None:
-    """Whatever comes next, what was written stands: a longer sentence begins with what a shorter one wrote."""
+def test_words_are_written_as_early_as_possible(model: Translator, policies: dict[str, Policy], name: str) -> None:
+    """And never change: the output of a prefix is a prefix of the output."""
     text = make_text(target="word")
     sentence = [*"djicfjhkjbja"]
 
@@ -152,14 +152,14 @@ def test_words_come_as_early_as_they_can(model: Translator, policies: dict[str, 
     for count in range(len(sentence)):
         sofar = live(count)
         assert whole[: len(sofar)] == sofar
-    assert name in ("wait-20", "full") or len(whole) > 1, "or nothing was shown"
+    assert name in ("wait-20", "full") or len(whole) > 1, "the test needs words before the end"
     if name in ("wait-1", "wait-3"):
         first = int(name[-1])
         assert [word.position for word in whole] == list(range(first, first + len(whole)))
-        assert all(live(word.position)[-1] == word for word in whole), "at the very word that allowed it"
+        assert all(live(word.position)[-1] == word for word in whole), "with the source word that allows it"
 
 
-def test_monotone_heads_too(tiny: Model, translator: Callable[..., Translator]) -> None:
+def test_monotonic_heads_equal_the_batched_loop(tiny: Model, translator: Callable[..., Translator]) -> None:
     model = translator(replace(tiny, cross="monotone"))
     text, chosen = make_text(), policy("mma")
     sentences = [["abc", "d", "em"], ["f", "ghi", "j", "km"], ["m"]]
@@ -170,7 +170,7 @@ def test_monotone_heads_too(tiny: Model, translator: Callable[..., Translator]) 
 
 
 @pytest.mark.parametrize("name", ["wait-3", "states", "ahead"])
-def test_sessions_do_not_meet(model: Translator, policies: dict[str, Policy], name: str) -> None:
+def test_sessions_are_independent(model: Translator, policies: dict[str, Policy], name: str) -> None:
     text = make_text()
     talks = [[*"abc", "dm", *"efgh"], [*"ccjj", "em", "a", "bm"], ["kkk", "am", *"lij"]]
 
@@ -189,8 +189,8 @@ def test_sessions_do_not_meet(model: Translator, policies: dict[str, Policy], na
     assert events == [alone(talk) for talk in talks]
 
 
-def holdings(root: object, shared: tuple[object, ...]) -> tuple[int, int, set[int]]:
-    """Objects that hang on a session, numbers in its tensors, and where the large ones lie."""
+def memory_of(root: object, shared: tuple[object, ...]) -> tuple[int, int, set[int]]:
+    """Number of reachable objects, bytes of tensors, and addresses of large tensors."""
     skip = {id(thing) for thing in shared}
     seen: set[int] = set()
     numbers, places = 0, set()
@@ -211,7 +211,7 @@ def holdings(root: object, shared: tuple[object, ...]) -> tuple[int, int, set[in
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "sentences", "longest"), [("wait-3", 2000, 4), ("ahead", 100, 20)])
-def test_thousands_of_sentences_leave_nothing_behind(
+def test_memory_does_not_grow_with_sentences(
     model: Translator, policies: dict[str, Policy], name: str, sentences: int, longest: int
 ) -> None:
     text = make_text(longest=longest, target="word")
@@ -236,10 +236,10 @@ def test_thousands_of_sentences_leave_nothing_behind(
             events = session.feed(letter)
             ends += sum(isinstance(event, SentenceEnd) for event in events)
             if ends and number % each == 0 and not words - 50 * each > number > 50 * each:  # as one begins
-                sizes.append(holdings(session, shared))
+                sizes.append(memory_of(session, shared))
     assert ends == sentences
     assert sizes[0][2], "there are caches"
-    assert sizes[0][2] == sizes[-1][2], "and they lie where they lay"
+    assert sizes[0][2] == sizes[-1][2], "the same ones"
     early, late = sizes[:49], sizes[-49:]
     assert max(numbers for _, numbers, _ in late) <= max(numbers for _, numbers, _ in early)
     assert max(count for count, _, _ in late) <= max(count for count, _, _ in early) + 10
@@ -247,7 +247,7 @@ def test_thousands_of_sentences_leave_nothing_behind(
     assert len(reads) <= words + ends, "no source token is encoded twice"
 
 
-def test_the_longest_sentence_ends_before_the_word_that_does_not_fit(model: Translator) -> None:
+def test_a_sentence_ends_before_the_length_limit(model: Translator) -> None:
     text = make_text(longest=7)
     steps = Recording(model, policy("full"), text)
     session = Session(steps, text)
@@ -255,10 +255,12 @@ def test_the_longest_sentence_ends_before_the_word_that_does_not_fit(model: Tran
         session.feed(word)
     session.finish()
     read = [source for source, _, _ in steps.outputs]
-    assert read == [encode(text, sentence) for sentence in (["abc", "de"], ["fgh", "a,"], ["b"])], "a comma ends it"
+    assert read == [encode(text, sentence) for sentence in (["abc", "de"], ["fgh", "a,"], ["b"])], (
+        "or at a comma near it"
+    )
 
 
-def test_a_word_longer_than_any_sentence_is_cut(model: Translator) -> None:
+def test_a_word_longer_than_the_limit_is_split(model: Translator) -> None:
     text = make_text(longest=6)
     steps = Recording(model, policy("wait-1"), text)
     session = Session(steps, text)
@@ -267,7 +269,7 @@ def test_a_word_longer_than_any_sentence_is_cut(model: Translator) -> None:
     assert all(len(source) <= 6 for source, _, _ in steps.outputs)
 
 
-def test_a_word_that_cleaning_takes_apart_is_one_word(model: Translator) -> None:
+def test_a_word_that_cleaning_splits_is_one_source_word(model: Translator) -> None:
     """As where the training text was tokenised: `done.` is two tokens, the second of which ends the sentence."""
     text = replace(make_text(), clean=lambda word: word.replace("m", " m "), ends_sentence=lambda word: word == "m")
     steps = Recording(model, policy("full"), text)
@@ -280,8 +282,8 @@ def test_a_word_that_cleaning_takes_apart_is_one_word(model: Translator) -> None
     ]
 
 
-def test_a_word_that_cleaning_leaves_nothing_of_is_counted_all_the_same(model: Translator) -> None:
-    """Who said it counts it: positions must agree, and sentences follow each other without a gap."""
+def test_a_word_that_cleaning_removes_is_a_source_word(model: Translator) -> None:
+    """Positions are those of the caller, and sentences follow each other without a gap."""
     text = replace(make_text(), clean=lambda word: word.strip("k"))
     session = Session(Recording(model, policy("full"), text), text)
     events = session.feed("ab k cd k") + session.finish() + session.feed("k am")
@@ -293,24 +295,23 @@ def test_a_word_that_cleaning_leaves_nothing_of_is_counted_all_the_same(model: T
     assert heard == {(0, 4, 4), (1, 6, 2)}
 
 
-def test_without_a_word_there_is_no_sentence(model: Translator) -> None:
+def test_an_empty_input_has_no_sentence(model: Translator) -> None:
     text = make_text()
     session = Session(Recording(model, policy("wait-1"), text), text)
     assert session.finish() == [] == session.feed("") == session.feed("  \n")
     assert session.state.source_words == 0
 
 
-def test_raw_text_keeps_case_and_punctuation(model: Translator) -> None:
-    """Whole words come out of pieces, with what is attached to them."""
+def test_pieces_become_words_with_their_punctuation(model: Translator) -> None:
     lines = ["Well, Anna said: “No!”", "Anna said no.", "Well, well."] * 9
     segmenter = PieceSegmenter.learn(lines, 40)
     spoken = [segmenter.split(word) for word in lines[0].split()]
     target = Language("tgt", segmenter, Vocabulary(dict.fromkeys(unit for word in spoken for unit in word)))
     units = [target.vocabulary.id(unit) for word in spoken for unit in word]
-    assert len(units) > len(spoken), "or nothing is joined"
+    assert len(units) > len(spoken), "words have several pieces"
 
-    class Saying(TorchBackend):
-        """Writes one unit for each word that it hears, then the rest."""
+    class Scripted(TorchBackend):
+        """Writes the given units."""
 
         def write(self) -> int:
             super().write()
@@ -318,7 +319,7 @@ def test_raw_text_keeps_case_and_punctuation(model: Translator) -> None:
 
     text = replace(make_text(), target=target)
     session = Session(
-        Saying(model, policy("wait-1"), text.max_units, 99), replace(text, max_target_units=lambda _: 99)
+        Scripted(model, policy("wait-1"), text.max_units, 99), replace(text, max_target_units=lambda _: 99)
     )
     events = [event for letter in "abcde" for event in session.feed(letter)]
     assert all(isinstance(event, Word) and event.text in lines[0].split() for event in events)
@@ -326,15 +327,15 @@ def test_raw_text_keeps_case_and_punctuation(model: Translator) -> None:
     assert " ".join(event.text for event in events if isinstance(event, Word)) == lines[0]
 
 
-def test_an_encoder_that_needs_everything_is_refused(tiny: Model, translator: Callable[..., Translator]) -> None:
+def test_bidirectional_encoders_are_an_error(tiny: Model, translator: Callable[..., Translator]) -> None:
     with pytest.raises(UserError, match="whole source"):
         TorchBackend(translator(replace(tiny, encoder="bidirectional")), policy("full"), 10, 10)
 
 
-def test_a_longest_sentence_has_room_for_a_word() -> None:
+def test_the_length_limit_has_room_for_a_word() -> None:
     with pytest.raises(UserError, match="room"):
         make_text(longest=1)
 
 
-def test_the_longest_sentence_has_positions() -> None:
+def test_the_length_limit_is_within_the_positions() -> None:
     assert Limits().of(MAX_UNITS) < 4096
