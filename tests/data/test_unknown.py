@@ -18,7 +18,7 @@ from whilst.data.segment import BPESegmenter, WordSegmenter
 from whilst.data.vocabulary import BOS, EOS, UNK, Language, Vocabulary
 from whilst.decoding.output import Output
 from whilst.evaluation.evaluate import to_sentence, translate_lines, words_with_times
-from whilst.evaluation.identity import policy_name
+from whilst.evaluation.identity import Decoding
 from whilst.live.evaluate_export import whole_lines
 from whilst.live.session import Session, TextPipeline, Word
 from whilst.live.torch_backend import backend
@@ -95,9 +95,9 @@ def test_live_sessions_copy_the_same_words(lines: list[list[str]], name: str, se
 
 
 def test_the_policy_name_has_the_unknown_setting() -> None:
-    assert policy_name(PolicySpec.parse("agent-1"), Evaluate()) == "agent-1"
+    assert str(Decoding.of(PolicySpec.parse("agent-1"), Evaluate())) == "agent-1"
     settings = Evaluate(unknown="keep", threshold=0.6)
-    assert policy_name(PolicySpec.parse("agent-1"), settings) == "agent-1.threshold-0.6.unknown-keep"
+    assert str(Decoding.of(PolicySpec.parse("agent-1"), settings)) == "agent-1.threshold-0.6.unknown-keep"
 
 
 def test_a_wrong_unknown_setting_is_refused(tmp_path: Path) -> None:

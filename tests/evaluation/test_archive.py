@@ -34,8 +34,8 @@ def evaluate(folder: Path, policy: str, seed: int = 1) -> Record:
     """What `whilst evaluate` leaves behind."""
     recipe = Recipe()
     recipe = dataclasses.replace(recipe, train=dataclasses.replace(recipe.train, seed=seed))
-    about = ABOUT | {"system": "multi-path", "policy": policy, "settings": to_table(recipe)}
-    return write_up(about, folder / f"test.{policy}.jsonl.xz", [SENTENCE], TEXT[1], text=False)
+    about = ABOUT | {"title": "multi-path", "policy": policy, "settings": to_table(recipe)}
+    return write_up(about, folder / f"test.{policy}.jsonl.xz", [SENTENCE], TEXT[1], with_text=False)
 
 
 @pytest.fixture

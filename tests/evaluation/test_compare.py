@@ -1,6 +1,7 @@
 """Comparisons: with the paper at our AL, of ours at the paper's AL, of agent and oracle; never beyond a curve."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -15,8 +16,9 @@ from whilst.evaluation.compare import (
     paper_system,
     repeated,
 )
+from whilst.evaluation.curves import Result, over_seeds
+from whilst.evaluation.identity import System
 from whilst.evaluation.record import Record
-from whilst.evaluation.seeds import Result, over_seeds
 
 
 def one(system: str, policy: str, al: float, bleu: float | None) -> Result:
@@ -49,14 +51,14 @@ def test_comparison_with_the_same_system_and_the_best() -> None:
 @pytest.mark.parametrize(
     ("system", "policy", "expected"),
     [
-        ("multi-path (seed 2)", "wait-1", "multi-path"),
-        ("bs-simt (paper)", "agent-1", "bs-simt"),
-        ("bs-simt (paper) oracle", "oracle-1", "bs-simt oracle"),
+        ("bs-simt (multi-path)", "agent-1", "bs-simt"),
+        ("bs-simt (multi-path) oracle", "oracle-1", "bs-simt oracle"),
         ("full-sentence", "full.beam-5", "offline"),
-        ("multi-path", "full", "multi-path"),  # has no such point
+        ("multi-path", "full", None),  # has no such point
+        ("bs-simt", "wait-1", None),
     ],
 )
-def test_the_papers_name_of_our_system(system: str, policy: str, expected: str) -> None:
+def test_the_papers_name_of_our_system(system: str, policy: str, expected: str | None) -> None:
     assert paper_system(one(system, policy, 4.0, 20.0)) == expected
 
 
@@ -97,23 +99,21 @@ def test_nothing_at_equal_latency_without_the_papers_curve() -> None:
     assert [gap.bleu for gap in gaps(over_seeds(toy))] == [1.0]
 
 
-def test_variants_stand_apart_with_their_own_oracle_and_multi_path() -> None:
+def test_systems_stand_apart_with_their_own_oracle() -> None:
     named = [
-        make("bs-simt (paper)", "agent-1", 3, 20),
-        make("bs-simt (paper)", "agent-5", 7, 22),
-        make("bs-simt (paper) oracle", "oracle-1", 2, 21),
-        make("bs-simt (paper) oracle", "oracle-5", 6, 23),
+        make("bs-simt (multi-path)", "agent-1", 3, 20),
+        make("bs-simt (multi-path)", "agent-5", 7, 22),
+        make("bs-simt (multi-path) oracle", "oracle-1", 2, 21),
+        make("bs-simt (multi-path) oracle", "oracle-5", 6, 23),
     ]
     results = over_seeds(AGENT + named + ORACLE + WAIT)
-    assert agents(results) == [("bs-simt", ""), ("bs-simt (paper)", "")]
+    systems = System("bs-simt", "multi-path", True), System("bs-simt", "multi-path")
+    assert [(own[0].system, own[0].variant) for own in agents(results)] == [(system, "") for system in systems]
     rows = [row for row in at_equal_latency(results) if row.label == "[3,7]"]
-    assert [row.system for row in rows] == ["bs-simt", "bs-simt (paper)"]
+    assert [row.system for row in rows] == ["bs-simt", "bs-simt (multi-path)"]
     assert [row.ours for row in rows] == pytest.approx([28.2, 20.2])
     assert [row.oracle for row in rows] == pytest.approx([29.7, 21.7])
     assert [row.multi_path for row in rows] == pytest.approx([25.2, 25.2])
-    own = [make("multi-path (paper)", "wait-1", 3, 15), make("multi-path (paper)", "wait-9", 9, 18)]
-    rows = [row for row in at_equal_latency(over_seeds(AGENT + named + WAIT + own)) if row.label == "[3,7]"]
-    assert [row.multi_path for row in rows] == pytest.approx([25.2, 15.2])
 
 
 def test_another_threshold_is_another_curve() -> None:
@@ -131,7 +131,7 @@ def test_of_a_variant_only_what_can_be_compared_is_kept() -> None:
     assert usual == ["[1,5]", "[3,7]", "[5,9]", "[7,11]", "[9,13]"]
     assert [row.label for row in rows if row.system != "bs-simt"] == ["[3,7]", "[5,9]", "[7,11]"]
     # Beyond the oracle's points, and it has none under that interval: the usual agent's row would stay.
-    assert [gap.agent.policy for gap in gaps(results) if gap.agent.variant] == [
+    assert [gap.agent.first.policy for gap in gaps(results) if gap.agent.variant] == [
         "agent-1.threshold-0.4",
         "agent-5.threshold-0.4",
     ]
@@ -148,7 +148,7 @@ def test_the_same_policy_of_two_recipes_is_no_curve() -> None:
 
 def test_the_gap_is_measured_at_the_agents_latency_where_the_oracle_has_a_curve() -> None:
     first, second = gaps(over_seeds(AGENT + ORACLE + WAIT))
-    assert (first.agent.policy, second.agent.policy) == ("agent-1", "agent-5")
+    assert (first.agent.first.policy, second.agent.first.policy) == ("agent-1", "agent-5")
     assert first.is_at_equal_latency
     assert first.bleu == pytest.approx(29.5 - 28)
     assert not second.is_at_equal_latency
@@ -157,16 +157,19 @@ def test_the_gap_is_measured_at_the_agents_latency_where_the_oracle_has_a_curve(
     assert (lonely.oracle, lonely.bleu) == (None, None)
 
 
-def changed(records: list[Record], change: str) -> list[Result]:
-    """Results of another recipe, as the report names it."""
-    other = [replace(record, settings=record.settings | {"other": change}) for record in records]
-    return [replace(result, change=change) for result in over_seeds(other)]
+THREE = {"search": {"intervals": [[1, 3], [5, 7], [9, 11]], "train": {"steps": 100, "seed": 1}}}
+GRU = {"agent": {"kind": "gru"}}
+
+
+def changed(records: list[Record], change: dict[str, Any]) -> list[Result]:
+    """Results of another recipe."""
+    return over_seeds([replace(record, settings=record.settings | change) for record in records])
 
 
 def test_what_changes_a_choice_stands_beside_its_system_and_not_in_its_curve() -> None:
     usual = over_seeds(AGENT + ORACLE + WAIT)
     narrow = [make("bs-simt", "agent-1", 2.5, 20), make("bs-simt", "agent-5", 6, 24)]
-    results = usual + changed(narrow, "intervals of 3")
+    results = usual + changed(narrow, THREE)
     assert repeated(results) == []
     rows = at_equal_latency(results)
     assert [row for row in rows if row.system == "bs-simt"] == at_equal_latency(usual)
@@ -175,7 +178,7 @@ def test_what_changes_a_choice_stands_beside_its_system_and_not_in_its_curve() -
     assert (own.ours, own.multi_path) == pytest.approx((20 + 4 * 0.9 / 3.5, 25.2))
     assert own.oracle is None, "the oracle is another system's"
     assert gaps(results) == gaps(usual)
-    results += changed(ORACLE, "intervals of 3")
+    results += changed(ORACLE, THREE)
     assert gaps(results)[:2] == gaps(usual)
     assert [gap.agent.name for gap in gaps(results)[2:]] == ["bs-simt, intervals of 3"] * 2
     assert [gap.bleu for gap in gaps(results)[2:]] == pytest.approx([29.25 - 20, 31 - 24])
@@ -184,7 +187,7 @@ def test_what_changes_a_choice_stands_beside_its_system_and_not_in_its_curve() -
 @pytest.mark.parametrize(
     "result",
     [
-        replace(one("bs-simt", "agent-1", 4, 20), change="agent gru"),
+        *changed([make("bs-simt", "agent-1", 4, 20)], GRU),
         one("bs-simt (from scratch)", "agent-1", 4, 20),
         one("multi-path (diagonal)", "diagonal-3", 4, 20),
     ],
@@ -194,20 +197,21 @@ def test_what_the_paper_does_not_have_has_no_name_there(result: Result) -> None:
     assert compare(result, "bs-simt") is not None
 
 
+def setting(record: Record, **sections: dict[str, Any]) -> Record:
+    return replace(record, settings=record.settings | sections)
+
+
 def test_a_model_for_each_lambda_or_k_is_one_curve() -> None:
     points = [(0.4, 3.1, 25.0), (0.1, 4.5, 28.0), (0.05, 5.5, 30.0)]
     mma = [
-        replace(make("mma", "mma", al, bleu), settings={"objective": {"name": "mma", "latency_average": weight}})
+        setting(make("mma", "mma", al, bleu), objective={"name": "mma", "latency_average": weight})
         for weight, al, bleu in points
     ]
     assert [(point.al, point.bleu) for point in curve(over_seeds(mma))] == [point[1:] for point in points]
     assert repeated(over_seeds(mma)) == []
-    twice = replace(mma[0], settings=mma[0].settings | {"train": {"steps": 7}})
+    twice = setting(mma[0], train={"steps": 7})
     assert repeated(over_seeds([*mma, twice])) == ["mma mma λ=0.4"]
-    wait = [
-        replace(make("wait-k", f"wait-{k}", k, 20), settings={"objective": {"name": "wait-k", "k": k}})
-        for k in (1, 3)
-    ]
+    wait = [setting(make("wait-k", f"wait-{k}", k, 20), objective={"name": "wait-k", "k": k}) for k in (1, 3)]
     assert len(curve(over_seeds(wait))) == 2
 
 
@@ -224,7 +228,7 @@ def test_the_diagonal_is_of_the_same_system_or_else_of_multi_path() -> None:
         assert rows[1].multi_path == pytest.approx(25.2), "it is no part of multi-path's curve"
         assert rows[0].diagonal == pytest.approx(expected - 1.4)
         assert rows[0].over_diagonal is None, "ours begins later"
-        results += changed([make("bs-simt", "agent-1", 3, 20), make("bs-simt", "agent-5", 7, 24)], "agent gru")
+        results += changed([make("bs-simt", "agent-1", 3, 20), make("bs-simt", "agent-5", 7, 24)], THREE)
         assert at_equal_latency(results)[-2].diagonal == pytest.approx(expected), "its translator is the same"
-    results += changed([make("bs-simt (diagonal)", f"diagonal-{k}", 1 + k, 14 + k) for k in (1, 5)], "agent gru")
+    results += changed([make("bs-simt (diagonal)", f"diagonal-{k}", 1 + k, 14 + k) for k in (1, 5)], THREE)
     assert at_equal_latency(results)[-2].diagonal == pytest.approx(15 + 3.4 - 2)

@@ -26,7 +26,7 @@ from whilst.decoding.batched import translate
 from whilst.decoding.output import Output
 from whilst.decoding.policies import policy_for
 from whilst.evaluation.evaluate import evaluate, evaluate_run, to_sentence, translate_lines
-from whilst.evaluation.identity import pair_name, policy_name, system_name
+from whilst.evaluation.identity import Decoding, System, pair_name
 from whilst.evaluation.metrics import score
 from whilst.evaluation.record import read_record, rescore
 from whilst.evaluation.trace import Sentence, find_problem, read_trace
@@ -194,10 +194,14 @@ def run(
     return load_run(folder / "run", CPU), dataset
 
 
+def using(trained: LoadedRun, settings: Evaluate) -> LoadedRun:
+    return dataclasses.replace(trained, recipe=dataclasses.replace(trained.recipe, evaluate=settings))
+
+
 def test_an_evaluation_can_be_read_and_scored_again(run: tuple[LoadedRun, Dataset], tmp_path: Path) -> None:
     trained, dataset = run
     settings = Evaluate(batch=7, max_ratio=1.0, max_extra=3)
-    record = evaluate(trained, dataset, policy("wait-2"), settings, tmp_path, with_text=True)()
+    record = evaluate(using(trained, settings), dataset, policy("wait-2"), tmp_path, with_text=True)()
     sentences = read_trace(tmp_path / record.trace)
     sources, references = dataset.text("test")
     assert [sentence.index for sentence in sentences] == list(range(20))
@@ -214,7 +218,7 @@ def test_an_evaluation_can_be_read_and_scored_again(run: tuple[LoadedRun, Datase
     assert build(Recipe, written.settings) == dataclasses.replace(trained.recipe, evaluate=settings)
     assert rescore(tmp_path / record.trace).differences == {}
     assert record.model_sha256 == trained.checksum
-    assert (record.system, record.policy, record.split) == ("multi-path", "wait-2", "test")
+    assert (str(record.system), record.policy, record.split) == ("multi-path", "wait-2", "test")
     assert record.settings["evaluate"]["batch"] == 7
 
 
@@ -225,7 +229,8 @@ def test_other_processes_write_the_same(run: tuple[LoadedRun, Dataset], tmp_path
     made = []
     for count in (0, 2):
         folder = tmp_path / str(count)
-        works = (evaluate(trained, dataset, policy(name), settings, folder, True) for name in ("wait-1", "full"))
+        own = using(trained, settings)
+        works = (evaluate(own, dataset, policy(name), folder, True) for name in ("wait-1", "full"))
         records = run_in_workers(works, count)
         assert [record.policy for record in records] == ["wait-1", "full"]
         for record in records:
@@ -248,7 +253,7 @@ def test_what_was_decoded_is_written_before_a_mistake_ends_it(tmp_path: Path) ->
 def test_without_text_the_trace_has_none(run: tuple[LoadedRun, Dataset], tmp_path: Path) -> None:
     trained, dataset = run
     settings = Evaluate(split="valid", max_ratio=1.0, max_extra=3)
-    record = evaluate(trained, dataset, policy("full"), settings, tmp_path, with_text=False)()
+    record = evaluate(using(trained, settings), dataset, policy("full"), tmp_path, with_text=False)()
     assert record.trace == "valid.full.jsonl.xz"
     assert all(sentence.source is sentence.reference is None for sentence in read_trace(tmp_path / record.trace))
     assert record.scores.bleu is not None
@@ -268,25 +273,43 @@ def test_lines_become_the_units_of_the_dataset(run: tuple[LoadedRun, Dataset]) -
 
 def test_names_in_reports(sides: Callable[[str, str], LoadedRun]) -> None:
     trained = sides("word", "word")
-    assert (system_name(trained.recipe, parse("full")), pair_name(trained.recipe)) == (
+    assert (str(System.of(trained.recipe, parse("full"))), pair_name(trained.recipe.data)) == (
         "multi-path",
         "dataset.src-tgt",
     )
     data = Data(corpus="iwslt15", source="en", target="vi")
     recipe = dataclasses.replace(trained.recipe, data=data, objective=Objective(name="full"))
     full = dataclasses.replace(trained, recipe=recipe)
-    assert (system_name(full.recipe, parse("full")), pair_name(full.recipe)) == (
+    assert (str(System.of(full.recipe, parse("full"))), pair_name(full.recipe.data)) == (
         "full-sentence",
         "iwslt15.en-vi",
     )
     searching = dataclasses.replace(recipe, objective=Objective(name="search"), start="runs/gone")
-    assert system_name(searching, parse("oracle-1")) == "bs-simt oracle"
-    assert system_name(searching, parse("wait-3")) == "bs-simt (wait-k)"
-    assert system_name(trained.recipe, parse("oracle-1")) == "bs-simt (multi-path) oracle"
+    assert str(System.of(searching, parse("oracle-1"))) == "bs-simt oracle"
+    assert str(System.of(searching, parse("wait-3"))) == "bs-simt (wait-k)"
+    assert str(System.of(trained.recipe, parse("oracle-1"))) == "bs-simt (multi-path) oracle"
     scratch = dataclasses.replace(searching, start="")
-    assert system_name(scratch, parse("oracle-1")) == "bs-simt (from scratch) oracle"
+    assert str(System.of(scratch, parse("oracle-1"))) == "bs-simt (from scratch) oracle"
     named = dataclasses.replace(recipe, data=dataclasses.replace(data, corpus="", dataset="data/a+b.en-vi"))
-    assert pair_name(named) == "a+b.en-vi"
+    assert pair_name(named.data) == "a+b.en-vi"
+
+
+def test_a_policy_that_is_not_built_in_is_a_system_of_its_own() -> None:
+    recipe, decoding = Recipe(), Decoding.parse("align-0.5.beam-2.half")
+    assert (decoding.policy, decoding.options) == (PolicySpec("align", "0.5"), ("beam-2", "half"))
+    assert str(decoding) == "align-0.5.beam-2.half"
+    full = dataclasses.replace(recipe, objective=Objective(name="full"))
+    systems = [System.of(one, decoding.policy) for one in (recipe, full)]
+    assert list(map(str, systems)) == ["align (multi-path)", "align (full-sentence)"]
+    assert systems[0] != System.of(recipe, parse("wait-3"))
+
+
+def test_decodings_are_read_as_they_were_written() -> None:
+    settings = Evaluate(threshold=0.45, unknown="keep", ending="patient", precision="half")
+    for name in ("wait-3", "full", "mma", "agent-1", "agent-translation"):
+        for engine in ("", "int8"):
+            decoding = Decoding.of(parse(name), settings, engine)
+            assert Decoding.parse(str(decoding)) == decoding
 
 
 def test_half_precision_is_for_gpus(toy_data: Data, toy_dataset: Dataset, tiny: Model, tmp_path: Path) -> None:
@@ -295,7 +318,7 @@ def test_half_precision_is_for_gpus(toy_data: Data, toy_dataset: Dataset, tiny: 
     model = Translator(tiny, len(toy_dataset.source), len(toy_dataset.target))
     save_tensors(tmp_path / "model.safetensors", dict(model.state_dict()), {})
     half = "evaluate.precision=half"
-    with pytest.raises(UserError, match=r'evaluate\.precision: "half" makes GPUs faster, but a CPU slower'):
+    with pytest.raises(UserError, match=r'evaluate\.precision: "half" is for GPUs'):
         evaluate_run(tmp_path, ["wait-3"], None, True, [half], "cpu")
     with pytest.raises(UserError, match="oracle-1: searched for in single precision"):
         policy_for(
@@ -309,15 +332,16 @@ def test_half_precision_is_for_gpus(toy_data: Data, toy_dataset: Dataset, tiny: 
 
 def test_another_threshold_or_beam_has_another_name(run: tuple[LoadedRun, Dataset], tmp_path: Path) -> None:
     trained, dataset = run
-    assert policy_name(parse("agent-1"), Evaluate()) == "agent-1"
-    assert policy_name(parse("agent-1"), Evaluate(threshold=0.4)) == "agent-1.threshold-0.4"
-    assert policy_name(parse("wait-3"), Evaluate(threshold=0.4)) == "wait-3", "a threshold is the agent's alone"
-    assert policy_name(parse("wait-3"), Evaluate(precision="half")) == "wait-3.half"
-    assert policy_name(parse("agent-1"), Evaluate(threshold=0.4, precision="half")) == "agent-1.threshold-0.4.half"
+    agent, wait = parse("agent-1"), parse("wait-3")
+    assert str(Decoding.of(agent, Evaluate())) == "agent-1"
+    assert str(Decoding.of(agent, Evaluate(threshold=0.4))) == "agent-1.threshold-0.4"
+    assert str(Decoding.of(wait, Evaluate(threshold=0.4))) == "wait-3", "only agents have a threshold"
+    assert str(Decoding.of(wait, Evaluate(precision="half"))) == "wait-3.half"
+    assert str(Decoding.of(agent, Evaluate(threshold=0.4, precision="half"))) == "agent-1.threshold-0.4.half"
     written = []
     for beam in (1, 2):
         settings = Evaluate(beam=beam, max_ratio=1.0, max_extra=3)
-        written.append(evaluate(trained, dataset, policy("full"), settings, tmp_path, with_text=False)())
+        written.append(evaluate(using(trained, settings), dataset, policy("full"), tmp_path, with_text=False)())
     assert [record.policy for record in written] == ["full", "full.beam-2"]
     assert {path.name for path in tmp_path.glob("*.xz")} == {"test.full.jsonl.xz", "test.full.beam-2.jsonl.xz"}
     assert [read_record(tmp_path / f"test.{record.policy}.json").trace for record in written] == [

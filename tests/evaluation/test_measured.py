@@ -16,7 +16,7 @@ from whilst.core.stage_times import add_stage_time, read_stage_times
 from whilst.data.dataset import Dataset
 from whilst.evaluation import evaluate
 from whilst.evaluation import record as scoring
-from whilst.evaluation.identity import policy_name
+from whilst.evaluation.identity import Decoding
 from whilst.evaluation.record import Record, read_record, write_record
 from whilst.evaluation.trace import read_trace
 from whilst.model.checkpoint import LoadedRun, load_tensors, save_tensors
@@ -50,10 +50,10 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     real = evaluate.evaluate
 
     def watched(
-        trained: LoadedRun, dataset: Dataset, one: Policy, how: Evaluate, folder: Path, text: bool
+        trained: LoadedRun, dataset: Dataset, one: Policy, folder: Path, text: bool
     ) -> Callable[[], Record]:
-        names.append(policy_name(one.spec, how))
-        return real(trained, dataset, one, how, folder, text)
+        names.append(str(Decoding.of(one.spec, trained.recipe.evaluate)))
+        return real(trained, dataset, one, folder, text)
 
     monkeypatch.setattr(evaluate, "evaluate", watched)
     return names

@@ -17,10 +17,9 @@ from whilst.core.settings import MAX_POSITIONS, Data, Evaluate, Objective, Recip
 from whilst.core.stage_times import FILE, read_stage_times
 from whilst.data.dataset import Dataset, length_ratio, read_manifest
 from whilst.data.prepare import prepare
-from whilst.evaluation.evaluate import check_evaluation, evaluate_run, find_asked, loader
-from whilst.evaluation.identity import origin
+from whilst.evaluation.evaluate import check_evaluation, evaluate_run, find_jobs, loader
 from whilst.evaluation.metrics import Scores
-from whilst.evaluation.record import read_records, record_path, rescore
+from whilst.evaluation.record import origin, read_records, record_path, rescore
 from whilst.evaluation.translate import translate_text
 from whilst.model.checkpoint import LoadedRun
 from whilst.model.run_folder import base_objective, evaluation_settings, length_ratio_of, read_recipe
@@ -77,10 +76,10 @@ def test_a_run_remembers_what_it_began_with(toy_data: Data, tmp_path: Path) -> N
     made = whole_recipe(toy_data, tmp_path / "run", SHORT)
     made = dataclasses.replace(made, start=base.run, stages=("search", "agent"))
     tuned = train(made, CPU).parent
-    assert ask(made, "agent-1", tmp_path / "before").system == "bs-simt (from full-sentence)"
+    assert ask(made, "agent-1", tmp_path / "before").title == "bs-simt (from full-sentence)"
     shutil.move(base.run, tmp_path / "moved")
     after = ask(made, "agent-1", tmp_path / "after")
-    assert (after.system, after.origin["began_with"]) == ("bs-simt (from full-sentence)", "full")
+    assert (after.title, after.origin["began_with"]) == ("bs-simt (from full-sentence)", "full")
     recipe = read_recipe(tuned)
     assert base_objective(recipe) == ""
     assert base_objective(dataclasses.replace(recipe, start="another"), tuned) == "", "that of another start"
@@ -131,7 +130,7 @@ def test_all_commands_take_the_agents_word_for_how_to_evaluate(
     assert evaluation_settings(run / "search").threshold == 0.9
     assert evaluation_settings(run).threshold == 0.5
     for named, wanted in (("agent-1", 0.9), ("agent-1.threshold-0.2", 0.2)):
-        (asked,) = find_asked(run, [named], loader([], "cpu"))[1]
+        (asked,) = find_jobs(run, [named], loader([], "cpu"))[1]
         assert asked.settings.threshold == wanted
 
     def tell(trained: LoadedRun, name: PolicySpec, settings: Evaluate) -> None:

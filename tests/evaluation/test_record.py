@@ -31,7 +31,7 @@ def evaluate(
     """What `whilst evaluate` leaves behind, made by hand."""
     trace = folder / "wait-1.jsonl.xz"
     record = Record(
-        system="multi-path",
+        title="multi-path",
         policy="wait-1",
         pair="toy.a-b",
         split="test",

@@ -1,8 +1,6 @@
 """Reports: the paper's numbers, tables in Markdown, JSON and the terminal, and the figure."""
 
 import json
-import re
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -11,15 +9,10 @@ from typer.testing import CliRunner
 from tests.helpers.evaluations import SIGNATURE, make
 from whilst.cli.main import app
 from whilst.core.errors import UserError
-from whilst.evaluation import figure
 from whilst.evaluation import paper_numbers as paper
-from whilst.evaluation.figure import VARIANT, _by_system, _limits, _side_by_side, _text, draw
-from whilst.evaluation.lines import COLOURS, Line, pale
-from whilst.evaluation.placing import Array, Box, Label, dots, place
+from whilst.evaluation.curves import Point, over_seeds
 from whilst.evaluation.record import Record, write_record
-from whilst.evaluation.report import our_lines, report, select
-from whilst.evaluation.report_screen import print_comparisons, print_table
-from whilst.evaluation.seeds import over_seeds
+from whilst.evaluation.report import our_lines, print_comparisons, print_table, report, select
 
 RECORDS = [
     make("full-sentence", "full", 22.5, 30.1),
@@ -47,24 +40,16 @@ VARIED = [  # another threshold of the agent, one of them with more changed
 
 def test_the_papers_numbers_are_there() -> None:
     assert paper.pairs() == ["iwslt15.en-vi", "iwslt15.vi-en", "iwslt14.de-en", "iwslt14.en-de"]
-    assert paper.curve("iwslt15.en-vi", "offline") == [paper.Point("", 22.41, 28.8)]
-    assert paper.curve("iwslt15.en-vi", "bs-simt")[0] == paper.Point("[1,5]", 2.0, 28.13)
+    assert paper.curve("iwslt15.en-vi", "offline") == [Point("", 22.41, 28.8)]
+    assert paper.curve("iwslt15.en-vi", "bs-simt")[0] == Point("[1,5]", 2.0, 28.13)
     for pair in paper.pairs():
         for system in paper.systems(pair):
             points = [point.al for point in paper.curve(pair, system) if point.al is not None]
             assert points == sorted(points)
-    assert paper.ablations()["agent GRU"][1] == paper.Point("[5,9]", 5.18, 30.43)
+    assert paper.ablations()["agent GRU"][1] == Point("[5,9]", 5.18, 30.43)
     assert paper.systems("toy.a-b") == []
     with pytest.raises(UserError, match=r"no 'x' for 'iwslt15.en-vi', it has offline"):
         paper.curve("iwslt15.en-vi", "x")
-
-
-def test_interpolation_is_exact_at_points_straight_between_and_silent_outside() -> None:
-    points = [paper.Point("a", 1.0, 10.0), paper.Point("b", 3.0, 20.0), paper.Point("c", 4.0, 18.0)]
-    assert [paper.interpolate(points, al) for al in (1.0, 1.5, 3.0, 3.5, 4.0)] == [10, 12.5, 20, 19, 18]
-    assert paper.interpolate(points, 0.9) is None
-    assert paper.interpolate(points, 4.1) is None
-    assert paper.interpolate(points[:1], 1.0) is None
 
 
 def test_report_writes_table_data_and_curves_the_same_every_time(tmp_path: Path) -> None:
@@ -93,37 +78,6 @@ def test_report_writes_table_data_and_curves_the_same_every_time(tmp_path: Path)
 def test_a_pair_that_the_paper_lacks_has_no_reference(tmp_path: Path) -> None:
     report([make("multi-path", "wait-1", 1.0, 60.0, pair="toy.a-b")], tmp_path)  # one point alone is drawn as well
     assert "paper, bs-simt" not in (tmp_path / "report.md").read_text()
-
-
-def test_the_axes_hold_all_of_ours_but_not_a_far_lone_reference() -> None:
-    ours = [Line("a", [("k=1", 1.0, 40.0)]), Line("full", [("full", None, 45.0)])]
-    references = [Line("b", [("", 2.0, 30.0), ("", 5.0, 35.0)]), Line("c", [("", -9.0, 1.0)])]
-    (left, right), (low, high) = _limits(ours, references)
-    assert -1 < left < 1
-    assert 5 < right < 7
-    assert 20 < low < 30
-    assert 45 < high < 50
-
-
-def test_labels_keep_off_our_lines_and_off_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[tuple[list[Box], list[Array], Box]] = []
-
-    def watched(labels: Sequence[Label], lines: Sequence[tuple[Array, float]], frame: Box) -> list[Box | None]:
-        boxes = place(labels, lines, frame)
-        seen.append(([box for box in boxes if box], [line for line, weight in lines if weight > 1], frame))
-        return boxes
-
-    monkeypatch.setattr(figure, "place", watched)
-    low = [("k=1", 2.9, 27.9), ("k=3", 4.5, 29.45), ("k=5", 6.2, 29.74), ("k=7", 8.0, 29.71)]
-    high = [("[1,5]", 2.1, 28.3), ("[3,7]", 3.5, 29.1), ("[5,9]", 5.2, 29.75), ("[7,11]", 7.1, 29.8)]
-    ours = [Line("a", [*low, ("full", None, 29.75)]), Line("b", high), Line("c", [("full", None, 30.2)])]
-    draw(ours, [Line("d", [("", 2.0, 25.0), ("", 9.0, 28.0)])], "title", "paper", tmp_path / "curve")
-    ((boxes, lines, frame),) = seen
-    assert len(boxes) == 10
-    assert not any(a.overlaps(b) for n, a in enumerate(boxes) for b in boxes[:n])
-    assert all(frame.holds(box) for box in boxes)
-    assert len(lines) == 2 + 8 + 2 + 1, "curves, markers, heights and the empty curve of the last"
-    assert sum(box.count(dots(line)) for box in boxes for line in lines) == 0
 
 
 def test_only_what_compares_is_put_together(tmp_path: Path) -> None:
@@ -164,7 +118,7 @@ def test_equal_latency_and_oracle_in_markdown_and_json(tmp_path: Path) -> None:
         ["bs-simt", "[3,7]", "3.30", "28.60", "3.20", "29.50", "+0.94"],
         ["bs-simt", "[5,9]", "5.60", "29.40", "5.50", "30.50", "+1.10†"],
     ]
-    assert "†: that AL lies outside" in markdown
+    assert "†: that AL is outside" in markdown
     found = table["agent_and_oracle"][0]
     assert found["agent"] == {"al": 3.3, "bleu": 28.6}
     assert (found["gap"], found["gap_is_at_equal_latency"]) == (0.94, True)
@@ -184,76 +138,22 @@ def test_seeds_share_a_row_with_mean_and_deviation(tmp_path: Path) -> None:
     assert (found["seeds"], found["scores"]["bleu"], found["deviations"]["bleu"]) == (2, 28.6, 0.2828)
     assert len(found["traces"]) == 2
     line = next(line for line in our_lines(over_seeds(BOTH)) if line.name == "bs-simt")
-    assert [(label, round(al or 0, 2)) for label, al, _ in line.points] == [("[3,7]", 3.3), ("[5,9]", 5.6)]
+    assert [(one.label, round(one.al or 0, 2)) for one in line.points] == [("[3,7]", 3.3), ("[5,9]", 5.6)]
 
 
-def test_variants_are_lines_of_their_system() -> None:
+def test_variants_are_lines_of_their_own() -> None:
     lines = our_lines(over_seeds(select(VARIED, None)))
     names = ["multi-path", "bs-simt", "bs-simt oracle", "full-sentence"]
-    assert [line.name for line in lines] == names, "systems keep their order"
-    variants = lines[1].variants
-    assert [line.name for line in variants] == ["threshold-0.6", "threshold-0.7", "threshold-0.7.unknown-keep"]
-    assert variants[1].points == [("[3,7]", 4.1, 29.0), ("[5,9]", 6.2, 29.6)]
-    assert not any(line.variants for line in lines if line.name != "bs-simt")
-    alone = [make("bs-simt", f"agent-3.threshold-0.{n}", 4.1, 29.0) for n in (6, 7)]
-    lines = our_lines(over_seeds(alone))
-    assert [line.name for line in lines] == ["bs-simt, threshold-0.6", "bs-simt, threshold-0.7"]
-
-
-def test_the_figure_names_variants_under_their_system_and_labels_none_of_their_points(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen: list[int] = []
-
-    def watched(labels: Sequence[Label], lines: Sequence[tuple[Array, float]], frame: Box) -> list[Box | None]:
-        seen.append(len(labels))
-        return place(labels, lines, frame)
-
-    monkeypatch.setattr(figure, "place", watched)
-    for out in ("one", "two"):
-        report(VARIED, tmp_path / out)
-    assert seen == [2 + 3 * 2] * 2, "two heights; multi-path, agent and oracle"
-    for name in ("curve.svg", "curve.png"):
-        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
-    svg = (tmp_path / "one" / "curve.svg").read_text()
-    texts = [text.strip() for text in re.findall("<!-- (.*?) -->", svg)]
-    legend = texts[texts.index("whilst") + 1 :]
-    assert legend[:3] == ["multi-path", "bs-simt", "… threshold-0.6"]
-    assert legend[3:6] == ["… threshold-0.7", "… threshold-0.7.unknown-keep", "bs-simt oracle"]
-    assert svg.count(pale(COLOURS[0], 0.4)) > 6, "three lines and their keys"
-
-
-def test_a_label_that_could_not_be_read_is_left_out(tmp_path: Path) -> None:
-    def texts(count: int) -> int:
-        crowd = [Line(f"system {n}", [(f"k={n}", 3.0, 20.0)]) for n in range(count)]
-        draw(crowd, [], "title", "", tmp_path / "curve")
-        return (tmp_path / "curve.svg").read_text().count('<g id="text_')
-
-    assert texts(8) - texts(4) == 4 * 2, "each a name and a key"
-    assert texts(60) - texts(40) == 20, "each a key"
-
-
-def test_without_references_each_system_has_a_column_of_the_legend(tmp_path: Path) -> None:
-    variants = [Line(f"v{number}", [("", 2.0, 3.0), ("", 3.0, 3.0)]) for number in range(2)]
-    points = [("", 1.0, 2.0), ("", 2.0, 3.0)]
-    ours = [Line(f"s{number}", points, variants[: 2 - number]) for number in range(3)]
-    draw(ours, [], "title", "paper", tmp_path / "curve")
-    texts = [text.strip() for text in re.findall("<!-- (.*?) -->", (tmp_path / "curve.svg").read_text())]
-    assert texts[texts.index("s0") :] == ["s0", "… v0", "… v1", "s1", "… v0", "s2"]
-    keys = [_text(name) for name in ("s0", f"{VARIANT}v0", f"{VARIANT}v1", "s1", "s2")]
-    assert _by_system(keys) == [keys[:3], keys[3:4], keys[4:]]
-
-
-def test_long_names_stand_below_each_other() -> None:
-    for length, columns in ((5, 4), (20, 3), (38, 2), (60, 1)):
-        keys = [_text(name * length) for name in "abcde"]
-        found = _side_by_side([[key] for key in keys])
-        assert len(found) == columns
-        assert {key for column in found for key in column} == set(keys)
+    assert [line.name for line in lines if not line.is_variant] == names, "systems keep their order"
+    variants = {line.name: line for line in lines if line.is_variant}
+    thresholds = "threshold-0.6", "threshold-0.7", "threshold-0.7.unknown-keep"
+    assert variants.keys() == {f"bs-simt, {name}" for name in thresholds}
+    points = [Point("[3,7]", 4.1, 29.0), Point("[5,9]", 6.2, 29.6)]
+    assert variants["bs-simt, threshold-0.7"].points == points
 
 
 def test_variants_keep_the_tables_readable(tmp_path: Path) -> None:
-    note = "Of variants only the rows"
+    note = "Of variants only rows"
     markdown = "\n".join(to_lines(VARIED, tmp_path))
     _, _, *rows = rows_of(markdown, "At equal latency")
     found = [(row[0], row[1]) for row in rows if "threshold" in row[0]]
@@ -263,25 +163,14 @@ def test_variants_keep_the_tables_readable(tmp_path: Path) -> None:
     assert note not in "\n".join(to_lines(BOTH, tmp_path))
 
 
-def test_a_label_that_had_to_go_far_is_led_to_its_point(tmp_path: Path) -> None:
-    def leads(points: int) -> int:
-        """Thin lines in the colour of the only system."""
-        crowd = [(f"[{n},{n + 4}]", 5 + n / 100, 28.0 + n / 100) for n in range(points)]
-        draw([Line("a", [("k=1", 2.0, 25.0), *crowd])], [], "title", "paper", tmp_path / "curve")
-        return (tmp_path / "curve.svg").read_text().count(f"stroke: {COLOURS[0].lower()}; stroke-width: 0.8")
-
-    assert leads(1) == 0
-    assert leads(12) > 0
-
-
 def test_two_recipes_under_one_name_are_no_curve(tmp_path: Path) -> None:
     other = make("multi-path", "wait-3", 4.2, 28.0, steps=7)
     report([*BOTH, other], tmp_path)
     markdown = (tmp_path / "report.md").read_text()
     assert rows_of(markdown, "At equal latency")[3][6:8] == ["—", "—"]
-    assert "nothing is read off their curves: multi-path wait-3." in markdown
+    assert "not compared: multi-path wait-3." in markdown
     report([other, make("multi-path", "wait-3", 4.2, 27.0)], tmp_path)
-    assert "nothing is read off their curves: multi-path wait-3." in (tmp_path / "report.md").read_text(), "always"
+    assert "not compared: multi-path wait-3." in (tmp_path / "report.md").read_text(), "always"
     assert "several times" not in "".join(to_lines(BOTH, tmp_path))
 
 
@@ -311,7 +200,7 @@ def test_the_command_takes_a_split(words: list[str], split: str, tmp_path: Path)
 
 @pytest.mark.usefixtures("terminal_width")
 def test_the_terminal_shows_comparisons_whole(capsys: pytest.CaptureFixture[str]) -> None:
-    chosen = select([*BOTH, make("bs-simt (paper)", "agent-5.threshold-0.45", 4.0, 28.0)], None)
+    chosen = select([*BOTH, make("bs-simt (from scratch)", "agent-5.threshold-0.45", 4.0, 28.0)], None)
     print_table(chosen)
     print_comparisons(chosen)
     printed = capsys.readouterr().out

@@ -8,9 +8,9 @@ import pytest
 
 from tests.evaluation.test_report import BOTH, rows_of, to_lines
 from tests.helpers.evaluations import make
+from whilst.evaluation.curves import Point, Result, over_seeds
 from whilst.evaluation.record import Record
-from whilst.evaluation.report import change_of, our_lines, report, select, to_results
-from whilst.evaluation.report_screen import print_comparisons, print_table
+from whilst.evaluation.report import our_lines, print_comparisons, print_table, report, select
 
 
 def setting(record: Record, section: str, **values: object) -> Record:
@@ -50,7 +50,7 @@ ABLATED = [  # an agent of another kind, shorter intervals with their own oracle
     ],
 )
 def test_a_change_is_what_decides_the_figure_and_is_not_the_papers_choice(record: Record, change: str) -> None:
-    assert change_of(record) == change
+    assert Result((record,)).change == change
 
 
 def test_ablations_stand_in_rows_and_curves_of_their_own(tmp_path: Path) -> None:
@@ -72,17 +72,19 @@ def test_ablations_stand_in_rows_and_curves_of_their_own(tmp_path: Path) -> None
     ]
     assert "several times" not in markdown["all"]
     assert "| bs-simt, agent gru | agent-3 | 1 | 3.10 |" in markdown["all"]
-    lines = {line.name: line for line in our_lines(to_results(select(ABLATED, None)))}
-    assert [label for label, _, _ in lines["bs-simt"].points] == ["[3,7]", "[5,9]"]
-    variants = {line.name: [label for label, _, _ in line.points] for line in lines["bs-simt"].variants}
-    assert variants == {"agent gru": ["[3,7]", "[5,9]"], "intervals of 3": ["[3,5]", "[5,7]"]}
-    assert [line.name for line in lines["bs-simt oracle"].variants] == ["intervals of 3"]
+    lines = {line.name: line for line in our_lines(over_seeds(select(ABLATED, None)))}
+    labels = {name: [point.label for point in line.points] for name, line in lines.items()}
+    assert labels["bs-simt"] == labels["bs-simt, agent gru"] == ["[3,7]", "[5,9]"]
+    assert labels["bs-simt, intervals of 3"] == ["[3,5]", "[5,7]"]
+    variants = [name for name, line in lines.items() if line.is_variant]
+    assert sorted(variants) == ["bs-simt oracle, intervals of 3", "bs-simt, agent gru", "bs-simt, intervals of 3"]
 
 
 def test_models_for_each_lambda_or_k_are_one_curve(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    lines = {line.name: line for line in our_lines(to_results(select(ABLATED, None)))}
-    assert [point[:2] for point in lines["mma"].points] == [("λ=0.4", 3.0), ("λ=0.1", 4.0), ("λ=0.05", 5.0)]
-    assert [point[:2] for point in lines["wait-k"].points] == [("k=1", 2.0), ("k=3", 4.0)]
+    lines = {line.name: line for line in our_lines(over_seeds(select(ABLATED, None)))}
+    points = {name: [(point.label, point.al) for point in line.points] for name, line in lines.items()}
+    assert points["mma"] == [("λ=0.4", 3.0), ("λ=0.1", 4.0), ("λ=0.05", 5.0)]
+    assert points["wait-k"] == [("k=1", 2.0), ("k=3", 4.0)]
     markdown = "\n".join(to_lines(ABLATED, tmp_path))
     table = json.loads((tmp_path / "report.json").read_text())
     print_table(select(ABLATED, None))
@@ -118,8 +120,8 @@ def test_the_fixed_diagonal_is_a_curve_and_a_column(tmp_path: Path) -> None:
     found = json.loads((tmp_path / "report.json").read_text())["at_equal_latency"]
     assert [(row["diagonal"], row["over_diagonal"]) for row in found[:2]] == [(None, None), (27.4, 1.23)]
     assert "Over diagonal: ours over a fixed diagonal" in markdown
-    line = next(line for line in our_lines(to_results(records)) if line.name == "multi-path (diagonal)")
-    assert line.points == [("k=3", 3, 27.0), ("k=5", 5, 29.0)], "no search intervals"
+    line = next(line for line in our_lines(over_seeds(records)) if line.name == "multi-path (diagonal)")
+    assert line.points == [Point("k=3", 3, 27.0), Point("k=5", 5, 29.0)], "no search intervals"
 
 
 def test_a_terminal_has_room_for_all_of_it(terminal_width: int, capsys: pytest.CaptureFixture[str]) -> None:
@@ -135,13 +137,9 @@ def test_a_terminal_has_room_for_all_of_it(terminal_width: int, capsys: pytest.C
 def test_models_that_were_measured_twice_have_lines_of_their_own() -> None:
     ways = [(k, later) for k in (1, 3) for later in (False, True)]
     both = [make("multi-path", f"wait-{k}", k + 0.5 * later, 25.0 + k, steps=9 + later) for k, later in ways]
-    weights = ["abcdef0123" if later else "c1" for _, later in ways]
-    other = [replace(record, model_sha256=own) for record, own in zip(both, weights, strict=True)]
-    (line,) = our_lines(to_results(select(other, None)))
-    assert [point[:2] for point in line.points] == [("k=1", 1.0), ("k=3", 3.0)]
-    assert [(one.name, [point[:2] for point in one.points]) for one in line.variants] == [
-        ("weights abcdef01", [("k=1", 1.5), ("k=3", 3.5)])
-    ]
-    each = [replace(record, model_sha256=f"{number}") for number, record in enumerate(both)]
-    (line,) = our_lines(to_results(select(each, None)))
-    assert [one.name for one in line.variants] == ["again"]
+    other = [replace(record, model_sha256=f"{later}") for record, (_, later) in zip(both, ways, strict=True)]
+    lines = our_lines(over_seeds(select(other, None)))
+    found = {line.name: [(point.label, point.al) for point in line.points] for line in lines}
+    first, second = [("k=1", 1.0), ("k=3", 3.0)], [("k=1", 1.5), ("k=3", 3.5)]
+    assert found == {"multi-path": first, "multi-path (2)": second}
+    assert [line.is_variant for line in lines] == [False, True]

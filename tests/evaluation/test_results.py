@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from whilst.core.files import sha256
-from whilst.evaluation.families import Family, families, read_filed
-from whilst.evaluation.record import rescore
+from whilst.evaluation.curves import Curve, over_seeds, to_curves
+from whilst.evaluation.record import records_in, rescore
 from whilst.live.loading import BUNDLED
 from whilst.model.run_folder import WEIGHTS, read_recipe
 from whilst.research.paper.provenance import nearest, read_recipes
+from whilst.research.paper.shelf import TRIED
 
 ROOT = Path(__file__).parents[2]
 RECIPES = read_recipes(ROOT / "recipes")
@@ -29,13 +30,14 @@ def test_latency_is_scored_again_from_the_trace(trace: Path) -> None:
 
 
 # What was tried on the way has no recipe of its own: its records hold every setting.
-KEPT = [family for family in families(read_filed(ROOT / "results"))[0] if not family.is_tried]
+RECORDS = [record for path, record in records_in(ROOT / "results").items() if TRIED not in path.parts]
+KEPT = to_curves(over_seeds(RECORDS))[0]
 
 
-@pytest.mark.parametrize("family", KEPT, ids=lambda family: f"{family.pair}-{family.system}-{family.kind}")
-def test_records_have_the_settings_of_a_committed_recipe(family: Family) -> None:
+@pytest.mark.parametrize("curve", KEPT, ids=lambda curve: f"{curve.pair}-{curve.first.system}-{curve.first.kind}")
+def test_records_have_the_settings_of_a_committed_recipe(curve: Curve) -> None:
     """But for seeds, for what makes a point (k, lambda), and for how it was evaluated: the records say these."""
-    near = nearest(family, RECIPES)
+    near = nearest(curve, RECIPES)
     assert near is not None
     assert near[1] in ([], ["--each-interval"]), near[0].path
 

@@ -43,7 +43,7 @@ def keep(
         "a" * 64,
         "b" * 64,
         to_table(made),
-        "c" * 64,
+        str(seed) * 64,
         f"whilst evaluate {made.run} --policy {policy}",
         1.5,
         "a machine",

@@ -22,7 +22,7 @@ from whilst.engine.export import make_engine
 from whilst.engine.runtime import Engine
 from whilst.evaluation.trace import find_problem
 from whilst.live.engine_backend import AgentRule, EngineBackend, FixedRule, make_rule
-from whilst.live.evaluate_export import Watched, translate_live
+from whilst.live.evaluate_export import Recorder, translate_live
 from whilst.live.session import SentenceEnd, Session
 from whilst.model.transformer import Translator
 from whilst.policy import FACTORIES, Policy
@@ -72,7 +72,7 @@ def test_a_session_writes_what_pytorch_writes(
     text = make_text()
     sentences = [[*sentence, "m"] for sentence in talk]
     settings = Evaluate(threshold=threshold, ending=ending)
-    steps = Watched(EngineBackend(engine, make_rule(parse(name), AGENTS, settings, PACE)))
+    steps = Recorder(EngineBackend(engine, make_rule(parse(name), AGENTS, settings, PACE)))
     session = Session(steps, text)
     events = [event for sentence in sentences for word in sentence for event in session.feed(word)]
     sources = [encode(text, sentence) for sentence in sentences]

@@ -23,10 +23,9 @@ from whilst.data.dataset import Dataset, Split
 from whilst.data.vocabulary import BOS, EOS
 from whilst.decoding.batched import translate_batch
 from whilst.decoding.reference import masked_logits, translate_recomputed
+from whilst.evaluation.curves import Result
 from whilst.evaluation.evaluate import evaluate_run
 from whilst.evaluation.metrics import differentiable_average_lagging
-from whilst.evaluation.seeds import Result
-from whilst.evaluation.tables import point_label
 from whilst.model.attention import dense_mask
 from whilst.model.checkpoint import load_run
 from whilst.model.forward import cross_mask, decode_batch
@@ -287,10 +286,13 @@ def test_a_resumed_run_ends_with_the_same_weights(recipe: Recipe) -> None:
 
 def test_records_name_the_system_mma(recipe: Recipe) -> None:
     records = evaluate_run(train(recipe, CPU), [], None, False, [], "cpu")
-    assert [(record.system, record.policy) for record in records] == [("mma", "mma"), ("mma (wait)", "wait-3")]
+    assert [(str(record.system), record.policy) for record in records] == [
+        ("mma", "mma"),
+        ("mma (wait-k)", "wait-3"),
+    ]
     table = read_json(Path(recipe.run) / "evaluations" / "test.mma.heads.json")
     assert [(head["layer"], head["head"]) for head in table["heads"]] == [(1, 1), (1, 2), (2, 1), (2, 2)]
-    assert point_label(Result((records[0],))) == "λ=0.1"
+    assert Result((records[0],)).shown_label == "λ=0.1"
 
 
 @pytest.mark.parametrize("stage", ["search", "agent"])

@@ -15,7 +15,7 @@ from whilst.core.settings import Data, Evaluate, Limits, Model, Recipe
 from whilst.data.dataset import Dataset, Split, length_ratio, read_manifest
 from whilst.decoding.batched import translate, translate_batch
 from whilst.decoding.policies import policy_for
-from whilst.evaluation.identity import system_name
+from whilst.evaluation.identity import System
 from whilst.model.checkpoint import LoadedRun
 from whilst.model.transformer import Translator
 from whilst.policy import View
@@ -58,7 +58,7 @@ def test_the_run_finds_its_pace(toy_dataset: Dataset, toy_data: Data, tiny: Mode
     chosen = policy_for(trained, PolicySpec.parse("diagonal-4"), Evaluate())
     assert chosen == Diagonal(4, pace)
     assert chosen.name == "diagonal-4"
-    assert system_name(trained.recipe, chosen.spec) == "multi-path (diagonal)"
+    assert str(System.of(trained.recipe, chosen.spec)) == "multi-path (diagonal)"
     for name in ("diagonal", "diagonal-0", "diagonal-x"):
         with pytest.raises(UserError, match="K must be a whole number from 1, as in diagonal-3"):
             PolicySpec.parse(name)

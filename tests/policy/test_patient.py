@@ -15,7 +15,7 @@ from whilst.core.policy_spec import PolicySpec
 from whilst.core.settings import Agent, Evaluate, Limits
 from whilst.decoding.batched import translate_batch, translate_online
 from whilst.decoding.reference import translate_recomputed
-from whilst.evaluation.identity import policy_name
+from whilst.evaluation.identity import Decoding
 from whilst.live.session import Session
 from whilst.model.transformer import Translator
 from whilst.policy import Policy
@@ -89,6 +89,6 @@ def test_a_live_session_waits_as_well(model: Translator, inputs: str) -> None:
 
 def test_its_records_have_a_name_of_their_own() -> None:
     settings = Evaluate(ending="patient", unknown="keep")
-    assert policy_name(PolicySpec.parse("wait-3"), settings) == "wait-3.unknown-keep.ending-patient"
-    assert policy_name(PolicySpec.parse("full"), settings) == "full.unknown-keep", "nothing can change"
-    assert policy_name(PolicySpec.parse("mma"), settings) == "mma.unknown-keep"
+    assert str(Decoding.of(PolicySpec.parse("wait-3"), settings)) == "wait-3.unknown-keep.ending-patient"
+    assert str(Decoding.of(PolicySpec.parse("full"), settings)) == "full.unknown-keep", "nothing can change"
+    assert str(Decoding.of(PolicySpec.parse("mma"), settings)) == "mma.unknown-keep"

@@ -13,8 +13,8 @@ from tests.helpers.runs import call
 from whilst.core.errors import UserError
 from whilst.core.files import write_json
 from whilst.evaluation import paper_numbers as paper
-from whilst.evaluation.families import families, read_filed
-from whilst.evaluation.record import read_record, write_record
+from whilst.evaluation.curves import Curve, over_seeds, to_curves
+from whilst.evaluation.record import Record, read_record, records_in, write_record
 from whilst.research.paper.ablations import ABLATIONS
 from whilst.research.paper.paper_doc import write_paper
 from whilst.research.paper.studies import BESIDES
@@ -186,7 +186,13 @@ def test_how_it_was_made(document: dict[str, str]) -> None:
         "as it stands"
     )
     assert "seeds: 1, 2\n" in told["multi-path"]
-    wanted = ("a machine, torch 2.0", "`aaaaaaaaaaaa`", "`cccccccccccc`", SIGNATURE["bleu"], "x2/test.wait-5.json")
+    wanted = (
+        "a machine, torch 2.0",
+        "`aaaaaaaaaaaa`",
+        "`111111111111`, `222222222222`",
+        SIGNATURE["bleu"],
+        "x2/test.wait-5.json",
+    )
     for what in wanted:
         assert what in told["multi-path"]
     assert "the translator began with: random weights; teacher: `runs/iwslt15.en-vi.full`\n" in told["multi-path"]
@@ -219,7 +225,7 @@ def test_a_changed_setting_is_named_and_makes_another_curve(tmp_path: Path) -> N
 
 def test_an_agent_on_a_model_that_was_not_fine_tuned_stands_beside_the_others(tmp_path: Path) -> None:
     kept = tmp_path / "results"
-    keep(kept / "a", "iwslt15.en-vi", "bs-simt (multi-path)", "agent-3", 3.4, 29.0, stage=1)
+    keep(kept / "a", "iwslt15.en-vi", "bs-simt (multi-path)", "agent-3", 3.4, 29.0)
     keep(kept / "b", "iwslt15.en-vi/no-teacher", "bs-simt", "agent-3", 3.4, 28.0, stage=2)
     write_paper(kept, RECIPES, tmp_path / "out")
     table = section((tmp_path / "out" / "paper.md").read_text(encoding="utf-8"), "Table 8")
@@ -227,18 +233,22 @@ def test_an_agent_on_a_model_that_was_not_fine_tuned_stands_beside_the_others(tm
     assert found == {"bs-simt, not fine-tuned": "29.00", "bs-simt": "28.00"}
 
 
+def curves_in(folder: Path) -> tuple[list[Curve], list[Record]]:
+    return to_curves(over_seeds(records_in(folder).values()))
+
+
 def test_other_weights_by_the_same_recipe_and_seeds_are_no_second_seed(tmp_path: Path) -> None:
     for name, sha in (("a", "1"), ("b", "2"), ("c", "3")):
         sets = f"start=runs/{name}"
         path = keep(tmp_path / name, "iwslt15.en-vi", "bs-simt", "agent-3", 3.4, 28.0, sets, stage=1)
         write_record(path, dataclasses.replace(read_record(path), model_sha256=sha * 64))
-    found, twice = families(read_filed(tmp_path))
-    assert [family.settings.get("start") for family in found] == ["one", "runs/b", "runs/c"]
-    assert [[len(point.filed) for point in family.points] for family in found] == [[1]] * 3
+    found, twice = curves_in(tmp_path)
+    assert [curve.settings.get("start") for curve in found] == [True, "runs/b", "runs/c"]
+    assert [[len(point.records) for point in curve.results] for curve in found] == [[1]] * 3
     assert twice == []
     again = keep(tmp_path / "d", "iwslt15.en-vi", "bs-simt", "agent-3", 3.4, 28.0, "start=runs/a", stage=1)
     write_record(again, dataclasses.replace(read_record(again), model_sha256="1" * 64))
-    assert [item.path for item in families(read_filed(tmp_path))[1]] == [again]
+    assert [record.path for record in curves_in(tmp_path)[1]] == [again]
 
 
 def test_another_seed_of_the_teacher_or_the_start_is_no_other_recipe(tmp_path: Path) -> None:
@@ -254,8 +264,8 @@ def test_another_seed_of_the_teacher_or_the_start_is_no_other_recipe(tmp_path: P
             *sets,
             seed=seed,
         )
-    [family], twice = families(read_filed(tmp_path))
-    assert [len(point.filed) for point in family.points] == [2]
+    [curve], twice = curves_in(tmp_path)
+    assert [len(point.records) for point in curve.results] == [2]
     assert twice == []
     keep(
         tmp_path / "none",
@@ -269,7 +279,7 @@ def test_another_seed_of_the_teacher_or_the_start_is_no_other_recipe(tmp_path: P
         seed=3,
     )
     keep(tmp_path / "random", "iwslt15.en-vi", "multi-path", "wait-3", 4.6, 27.0, "start=", seed=4)
-    assert len(families(read_filed(tmp_path))[0]) == 3, "none at all is another one"
+    assert len(curves_in(tmp_path)[0]) == 3, "none at all is another one"
 
 
 def test_markdown_and_html_agree_and_the_page_needs_nothing_else(document: dict[str, str]) -> None:

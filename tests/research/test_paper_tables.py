@@ -2,7 +2,7 @@
 
 import shutil
 from collections.abc import Sequence
-from operator import itemgetter
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
@@ -10,10 +10,10 @@ import pytest
 from tests.helpers.kept_results import RECIPES, keep, rows, section, write
 from whilst.core.errors import UserError
 from whilst.decoding.monotonic_heads import Head, write_heads
-from whilst.evaluation.families import families, read_filed
-from whilst.evaluation.lines import Line
-from whilst.evaluation.record import read_records
-from whilst.evaluation.report import our_lines, to_results
+from whilst.evaluation.curves import over_seeds, to_curves
+from whilst.evaluation.figure import Line
+from whilst.evaluation.record import read_records, records_in
+from whilst.evaluation.report import our_lines
 from whilst.research.paper import tables as paper_tables
 from whilst.research.paper.provenance import read_recipes
 from whilst.research.paper.shelf import Shelf
@@ -54,12 +54,12 @@ def test_the_diagonal_is_drawn(results: Path, tmp_path: Path, monkeypatch: pytes
     drawn: list[str] = []
 
     def draw(lines: Sequence[Line], *_: object) -> None:
-        drawn.extend(line.name for line in lines)
+        drawn.extend(line.name for line in lines if not line.is_reference)
 
     monkeypatch.setattr(paper_tables, "draw", draw)
-    shelf = Shelf(families(read_filed(results))[0], read_recipes(RECIPES), tmp_path)
+    shelf = Shelf(to_curves(over_seeds(records_in(results).values()))[0], read_recipes(RECIPES), tmp_path)
     paper_tables.curves("iwslt15.en-vi", shelf)
-    assert drawn == ["multi-path", "translation-based", "bs-simt, not fine-tuned", "multi-path (diagonal)"]
+    assert drawn == ["multi-path", "multi-path (diagonal)", "translation-based", "bs-simt, not fine-tuned"]
 
 
 def test_a_point_alone_compares_with_the_other_curves_at_its_latency(results: Path, tmp_path: Path) -> None:
@@ -89,9 +89,9 @@ def test_thresholds_are_the_curve_of_what_has_no_intervals(results: Path, tmp_pa
     assert wanted in [row[:5] for row in rows(text)]
     assert "ours 27.00 at AL 3.50, the paper's 21.92 at 0.61" in text, "as before"
     assert "our translation-based" not in {row[0] for row in rows(section(text, "Table 8"))}, "it is no other"
-    (line,) = our_lines(to_results(read_records([results / "prefixes"])))
-    assert [label for label, _, _ in sorted(line.curve, key=itemgetter(1))] == ["0.3", "0.4", "n/a"]
-    assert line.variants == []
+    (line,) = our_lines(over_seeds(read_records([results / "prefixes"])))
+    assert [point.label for point in sorted(line.points, key=attrgetter("al"))] == ["0.3", "0.4", "n/a"]
+    assert not line.is_variant
 
 
 def test_what_must_agree_is_said_by_the_name_of_the_curve(results: Path, tmp_path: Path) -> None:
@@ -111,13 +111,17 @@ def test_what_must_agree_is_drawn_as_a_variant(
     drawn: list[Line] = []
     monkeypatch.setattr(paper_tables, "draw", lambda lines, *_: drawn.extend(lines))
     for _ in range(2):
-        found, _ = families(read_filed(results))
+        found, _ = to_curves(over_seeds(records_in(results).values()))
         paper_tables.curves("iwslt15.en-vi", Shelf(found, read_recipes(RECIPES), tmp_path))
         shutil.rmtree(results / "prefixes", ignore_errors=True)
     both = [line for line in drawn if line.name.startswith("translation-based")]
-    assert [line.name for line in both] == ["translation-based", "translation-based, within [3,11]"]
-    assert [line.name for line in both[0].variants] == ["within [3,11]"]
-    assert both[0].variants[0].points == both[1].points
+    within_name = "translation-based, within [3,11]"
+    assert [(line.name, line.is_variant) for line in both] == [
+        (within_name, True),
+        ("translation-based", False),
+        (within_name, False),
+    ]
+    assert both[0].points == both[2].points
 
 
 def test_settings_that_only_one_has_are_told_by_their_table(results: Path, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from whilst.data.dataset import Dataset
 from whilst.data.vocabulary import EOS
 from whilst.decoding.forced import forced_reads
 from whilst.decoding.policies import policy_for
+from whilst.evaluation.figure import Line
 from whilst.evaluation.metrics import average_lagging
 from whilst.model.checkpoint import LoadedRun, load_run, load_tensors, save_tensors
 from whilst.model.transformer import Translator
@@ -137,6 +138,10 @@ def point_of(run: Path, text: Aligned, name: str, *overrides: str) -> Point:
     return point
 
 
+def labels(line: Line) -> list[str]:
+    return [point.label for point in line.points]
+
+
 def test_forced_decoding_does_not_wait_for_the_end_mark(
     run: Path, files: Files, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -216,7 +221,7 @@ def test_points_have_different_labels(run: Path, heads: list[Path], files: Files
     table = json.loads((tmp_path / "sufficiency.json").read_text(encoding="utf-8"))
     assert [point["label"] for point in table["points"]] == ["λ=0.1", "λ=0.4"]
     (line,) = curves(points[:2])
-    assert {label for label, _, _ in line.curve} == {"λ=0.1", "λ=0.4"}
+    assert set(labels(line)) == {"λ=0.1", "λ=0.4"}
     assert (tmp_path / "sufficiency.svg").stat().st_size > 0
     with console.console.capture() as shown:
         print_points(points)
@@ -242,18 +247,18 @@ def test_runs_with_one_point_each_share_a_curve(run: Path, tuned: Path, heads: l
 def test_full_is_not_part_of_a_curve(run: Path, files: Files) -> None:
     points = measure_points(run_policies([run], [], [], "cpu"), Aligned.read(*files, False, False))
     assert [point.policy for point in points] == ["wait-1", "full", "agent-3", "oracle-3"]
-    drawn = [label for line in curves(points) for label, _, _ in line.curve]
+    drawn = [label for line in curves(points) for label in labels(line)]
     assert drawn == ["k=1", "[3,5]", "[3,5]"]
 
 
 def test_fixed_policies_are_drawn_once(run: Path, tuned: Path, files: Files) -> None:
     policies = ["wait-1", "wait-3", "agent-3"]
     points = measure_points(run_policies([run, tuned], policies, [], "cpu"), Aligned.read(*files, False, False))
-    drawn = [(line.name, label) for line in curves(points) for label, _, _ in line.curve]
+    drawn = [(line.name, label) for line in curves(points) for label in labels(line)]
     assert [label for _, label in drawn] == ["k=1", "k=3", "[3,5]", "[3,4]"]
     assert len({name for name, label in drawn if label.startswith("k")}) == 1
     moved = [*points[:2], dataclasses.replace(points[4], al=points[4].al + 1)]
-    assert [label for line in curves(moved) for label, _, _ in line.curve] == ["k=1", "k=3", "k=3"], "other units"
+    assert [label for line in curves(moved) for label in labels(line)] == ["k=1", "k=3", "k=3"], "other units"
 
 
 def test_mistakes_show_before_anything_is_measured(
@@ -312,7 +317,7 @@ def test_the_command(run: Path, heads: list[Path], files: Files, tmp_path: Path)
     assert "wait-3" in done.out
     table = json.loads((tmp_path / "sufficiency.json").read_text(encoding="utf-8"))
     found = [(point["system"], point["policy"]) for point in table["points"]]
-    assert found == [(name, k) for name in ("multi-path", "mma (wait)") for k in ("wait-1", "wait-3")]
+    assert found == [(name, k) for name in ("multi-path", "mma (wait-k)") for k in ("wait-1", "wait-3")]
     assert table["links"] == "sure and possible"
     assert (tmp_path / "sufficiency.png").stat().st_size > 5000
     assert (tmp_path / "sufficiency.svg").stat().st_size > 5000

@@ -18,8 +18,8 @@ from whilst.data.vocabulary import PAD
 from whilst.decoding import reference
 from whilst.decoding.batched import translate
 from whilst.decoding.policies import policy_for
+from whilst.evaluation.curves import Result
 from whilst.evaluation.evaluate import evaluate_run
-from whilst.evaluation.report import change_of
 from whilst.model.checkpoint import load_run
 from whilst.model.run_folder import model_folder
 from whilst.model.transformer import Translator, most_likely
@@ -109,7 +109,7 @@ def recipe(toy_data: Data, toy_folder: Path, tmp_path_factory: pytest.TempPathFa
 
 def test_the_run_has_the_policy_agent_translation(recipe: Recipe) -> None:
     (record,) = evaluate_run(Path(recipe.run), [], None, True, [], "cpu")
-    assert (record.system, record.policy) == ("translation-based", "agent-translation")
+    assert (str(record.system), record.policy) == ("translation-based", "agent-translation")
     trained = load_run(Path(recipe.run), CPU)
     with pytest.raises(UserError, match="agent-1: this run knows agent-translation"):
         policy_for(trained, PolicySpec.parse("agent-1"), Evaluate())
@@ -128,9 +128,9 @@ def test_an_agent_learns_bounded_labels_in_one_interval(recipe: Recipe, tmp_path
     )
     train(made, CPU)
     (record,) = evaluate_run(Path(made.run), [], None, True, [], "cpu")
-    assert (record.system, record.policy) == ("translation-based", "agent-translation")
+    assert (str(record.system), record.policy) == ("translation-based", "agent-translation")
     assert record.settings["search"]["intervals"] == ((2, 6),)
-    assert change_of(record) == "within [2,6]"
+    assert Result((record,)).change == "within [2,6]"
     with pytest.raises(UserError, match="has learnt by other settings"):
         evaluate_run(Path(made.run), [], tmp_path / "out", True, ["search.intervals=[[1, 5]]"], "cpu")
     trained = load_run(Path(made.run), CPU)

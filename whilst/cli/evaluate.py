@@ -54,7 +54,7 @@ def evaluate(
     """
     from whilst.engine.runtime import is_export
     from whilst.evaluation.evaluate import evaluate_run
-    from whilst.evaluation.report_screen import print_table
+    from whilst.evaluation.report import print_table
     from whilst.live.evaluate_export import evaluate_exported
 
     if is_export(run):
@@ -82,7 +82,7 @@ def score(
     """
     from whilst.evaluation.archive import TRACES, is_archived, rescore_archive
     from whilst.evaluation.record import rescore
-    from whilst.evaluation.report_screen import print_archive, print_scores
+    from whilst.evaluation.report import print_archive, print_scores
 
     if not is_archived(trace):
         print_scores(rescore(trace, source, reference))
@@ -130,8 +130,7 @@ def report(
     """
     from whilst.core.console import notes
     from whilst.evaluation.record import read_records
-    from whilst.evaluation.report import report, select
-    from whilst.evaluation.report_screen import print_comparisons, print_table
+    from whilst.evaluation.report import print_comparisons, print_table, report, select
 
     records = read_records(evaluations)
     written = report(records, out, pair, split)

@@ -1,4 +1,4 @@
-"""From a trained model and a text to a trace and its record: what was written, when, and how good it is."""
+"""Evaluate a trained model on a text: decode, write the trace, score it, write the record."""
 
 import dataclasses
 import functools
@@ -12,7 +12,7 @@ import torch
 from whilst.core.console import console, progress_bar
 from whilst.core.distributed import pick_device, provenance
 from whilst.core.errors import UserError
-from whilst.core.files import sha256_lines
+from whilst.core.files import sha256
 from whilst.core.policy_spec import PolicySpec, agent_policies, oracle_policies
 from whilst.core.settings import Evaluate, Recipe
 from whilst.core.workers import run_in_workers, worker_count
@@ -23,11 +23,19 @@ from whilst.decoding.beam import beam_search
 from whilst.decoding.monotonic_heads import find_heads, heads_table, write_heads
 from whilst.decoding.output import Output
 from whilst.decoding.policies import policy_for
-from whilst.evaluation.identity import agent_checksum, origin, pair_name, policy_name, settings_table, system_name
-from whilst.evaluation.record import Record, record_path, require_same_runs, require_same_text, write_up
-from whilst.evaluation.trace import Sentence
+from whilst.evaluation.identity import Decoding
+from whilst.evaluation.record import (
+    Record,
+    header,
+    read_record,
+    record_path,
+    require_same_runs,
+    require_same_text,
+    write_up,
+)
+from whilst.evaluation.trace import Sentence, read_trace
 from whilst.model.checkpoint import LoadedRun, load_run
-from whilst.model.run_folder import SEARCH, has_agent, model_folder, override_after_training
+from whilst.model.run_folder import AGENT, SEARCH, WEIGHTS, has_agent, model_folder, override_after_training
 from whilst.policy import Policy
 from whilst.policy.monotonic import NO_HEADS, Monotonic
 from whilst.policy.registry import NO_AGENT
@@ -36,46 +44,38 @@ NO_BEAM = "evaluate.beam: a beam takes words back, so it is for full only, not {
 
 
 def words_with_times(source: Sequence[str], output: Output, trained: LoadedRun) -> Iterator[tuple[str, int, float]]:
-    """The words of a translation, each with the reads and the time at which it was whole."""
+    """The words of a translation, each with the reads and the time at which it was complete."""
     buffer = trained.target.word_buffer(trained.recipe.evaluate.copies)
     waiting = deque(trained.source.unknown_words(source))
-    # One entry more in reads and times than in units: the end mark's.
+    # reads and times have one more entry than units, that of the end mark
     for unit, reads, ms in zip(output.units, output.reads, output.times, strict=False):
         while waiting and waiting[0][0] <= reads:
             buffer.add_unknown(waiting.popleft()[1])
         for word in buffer.feed(unit):
             yield word, reads, ms
-    # A word whose end only the end mark shows is whole when that is written.
+    # the last word may be complete only with the end mark
     for word in buffer.flush():
         yield word, output.reads[-1], output.times[-1]
 
 
 def to_sentence(index: int, source: str, reference: str, output: Output, trained: LoadedRun) -> Sentence:
-    """What happened in one sentence, in words and in units."""
+    """The trace of one sentence."""
     words = source.split()
     units, word_of_unit = trained.source.encode(words)
-    written = list(words_with_times(words, output, trained))
-    return Sentence(
-        index=index,
-        prediction=" ".join(word for word, _, _ in written),
-        delays=tuple(word_of_unit[min(reads, len(units)) - 1] for _, reads, _ in written),
-        elapsed=tuple(ms for _, _, ms in written),
-        reads=tuple(min(reads, len(units)) for reads, _ in zip(output.reads, output.units, strict=False)),
-        source_length=len(words),
-        source_units=len(units),
-        reference_length=len(reference.split()),
-        source=source,
-        reference=reference,
-    )
+    written = [
+        (word, word_of_unit[min(reads, len(units)) - 1], ms)
+        for word, reads, ms in words_with_times(words, output, trained)
+    ]
+    return Sentence.of(index, (source, reference), written, output.reads[: len(output.units)], len(units))
 
 
 def to_units(trained: LoadedRun, lines: Sequence[str]) -> list[list[int]]:
-    """Cleaned lines as the model reads them."""
+    """Encode cleaned lines."""
     return [[*trained.source.encode(line.split())[0], EOS] for line in lines]
 
 
 def translate_lines(trained: LoadedRun, lines: Sequence[str], policy: Policy, settings: Evaluate) -> list[Output]:
-    """Translate cleaned lines; beam search where the settings ask for it."""
+    """Translate cleaned lines, with beam search if the settings say so."""
     limits = settings.limits
     sources = to_units(trained, lines)
     if settings.beam == 1:
@@ -89,15 +89,14 @@ def translate_lines(trained: LoadedRun, lines: Sequence[str], policy: Policy, se
 
 
 def evaluate(
-    trained: LoadedRun,
-    dataset: Dataset,
-    chosen: Policy,
-    settings: Evaluate,
-    folder: Path,
-    with_text: bool,
+    trained: LoadedRun, dataset: Dataset, chosen: Policy, folder: Path, with_text: bool
 ) -> Callable[[], Record]:
-    """Translate a split. What is left to do needs no model, so that another process may do it: to score it, and to
-    write `folder/SPLIT.NAME.jsonl.xz` and its record beside it (see `policy_name`)."""
+    """Translate a split by the settings of the run.
+
+    Returns the rest of the work, which needs no model and can run in another process: to score the translations and
+    to write trace and record (see `trace_path`).
+    """
+    settings = trained.recipe.evaluate
     sources, references = dataset.text(settings.split)
     began = time.perf_counter()
     outputs = translate_lines(trained, sources, chosen, settings)
@@ -106,43 +105,39 @@ def evaluate(
         to_sentence(index, source, reference, output, trained)
         for index, (source, reference, output) in enumerate(zip(sources, references, outputs, strict=True))
     ]
-    name = policy_name(chosen.spec, settings)
     trace = trace_path(folder, chosen.spec, settings)
-    record_path(trace).unlink(missing_ok=True)  # killed now, it must not leave a new trace beside an old record
+    record_path(trace).unlink(missing_ok=True)  # if this process is killed, no old record stays beside a new trace
     if isinstance(chosen, Monotonic):
         heads = find_heads(trained.model, to_units(trained, sources), outputs, settings.batch)
-        write_heads(folder / f"{settings.split}.{name}.heads.json", heads)
+        write_heads(trace.with_name(record_path(trace).stem + ".heads.json"), heads)
         console.print(heads_table(heads))
-    recipe = trained.recipe
     about = {
-        "system": system_name(recipe, chosen.spec, trained.path),
-        "policy": name,
-        "pair": pair_name(recipe),
-        "split": settings.split,
-        "source_sha256": sha256_lines(sources),
-        "reference_sha256": sha256_lines(references),
-        "settings": settings_table(recipe, settings, dataset, chosen.spec),
-        "model_sha256": trained.checksum,
-        "agent_sha256": agent_checksum(trained, chosen.spec),
-        "origin": origin(trained.path, recipe),
+        **header(trained.recipe, chosen.spec, dataset, (sources, references), trained.path),
+        **weights(trained, chosen.spec),
         "seconds": round(seconds, 2),
         **provenance(trained.model.target_embedding.weight.device),
     }
     return functools.partial(write_up, about, trace, sentences, references, with_text)
 
 
+def weights(trained: LoadedRun, policy: PolicySpec) -> dict[str, str]:
+    """Checksums of model and agent, the latter empty if it does not decide."""
+    agent = sha256(trained.path / AGENT / WEIGHTS) if policy.kind == "agent" else ""
+    return {"model_sha256": trained.checksum, "agent_sha256": agent}
+
+
 def trace_path(folder: Path, policy: PolicySpec, settings: Evaluate) -> Path:
-    return folder / f"{settings.split}.{policy_name(policy, settings)}.jsonl.xz"
+    return folder / f"{settings.split}.{Decoding.of(policy, settings)}.jsonl.xz"
 
 
 def with_settings(trained: LoadedRun, overrides: list[str]) -> LoadedRun:
-    """The run with some settings changed, of those that can still be changed after training."""
+    """The run with overrides of settings that can change after training."""
     return dataclasses.replace(trained, recipe=override_after_training(trained.recipe, overrides, trained.path))
 
 
 def check_precision(settings: Evaluate, device: torch.device) -> None:
     if settings.precision == "half" and device.type != "cuda":
-        raise UserError('evaluate.precision: "half" makes GPUs faster, but a CPU slower; write "single"')
+        raise UserError('evaluate.precision: "half" is for GPUs, it is slower on a CPU; write "single"')
 
 
 def check_beam(policy: PolicySpec, settings: Evaluate) -> None:
@@ -151,11 +146,11 @@ def check_beam(policy: PolicySpec, settings: Evaluate) -> None:
 
 
 def check_evaluation(recipe: Recipe, dataset: Dataset, device: torch.device) -> None:
-    """What can be known to be wrong before anything is trained."""
+    """Check what can be checked before training."""
     settings = recipe.evaluate
     check_precision(settings, device)
     dataset.text(settings.split)
-    for named in settings.policies if len(recipe.stages) > 1 else ():  # nobody waits long for the others
+    for named in settings.policies if len(recipe.stages) > 1 else ():  # without training it is found at once
         policy = PolicySpec.parse(named)
         kind = policy.kind
         check_beam(policy, settings)
@@ -172,16 +167,16 @@ def check_evaluation(recipe: Recipe, dataset: Dataset, device: torch.device) -> 
 
 
 def with_precision(trained: LoadedRun, settings: Evaluate) -> LoadedRun:
-    """The run with model and agent in the precision that is wanted; single stays what it is."""
+    """Convert model and agent to half precision if the settings say so."""
     check_precision(settings, trained.model.target_embedding.weight.device)
     if settings.precision == "half":
         for part in filter(None, (trained.model, trained.agent)):
-            part.half()  # in place: there is one model, and policies know it
+            part.half()  # in place, since policies hold the same model
     return trained
 
 
 def loader(overrides: list[str], device: str, settings: Evaluate | None = None) -> Callable[[Path], LoadedRun]:
-    """Loads run folders, each of them once: several policies share a model. `settings` instead of the run's own."""
+    """Load each run folder once, since policies share models. `settings` replace the run's own."""
 
     def load(folder: Path) -> LoadedRun:
         trained = load_run(folder, pick_device(device))
@@ -193,30 +188,34 @@ def loader(overrides: list[str], device: str, settings: Evaluate | None = None) 
 
 
 @dataclasses.dataclass(frozen=True)
-class Asked:
-    """A policy, the model that it is for, and how to evaluate it."""
+class Job:
+    """A policy to evaluate, and the run that it is for; the run's recipe says how."""
 
     policy: PolicySpec  # without a threshold, which is in the settings
     trained: LoadedRun
-    settings: Evaluate
+
+    @property
+    def settings(self) -> Evaluate:
+        return self.trained.recipe.evaluate
 
 
-def find_asked(run: Path, policies: Sequence[str], load: Callable[[Path], LoadedRun]) -> tuple[Recipe, list[Asked]]:
-    """A run's recipe and the policies, or those of that recipe if none is named."""
-    # Of a run whose translator is another's there is only the fine-tuned one.
+def find_jobs(run: Path, policies: Sequence[str], load: Callable[[Path], LoadedRun]) -> tuple[Recipe, list[Job]]:
+    """A run's recipe, and these policies without duplicates, or those of the recipe if none is named."""
+    # a run that began with the translator of another has only a fine-tuned model
     run = run if (run / "recipe.json").is_file() or not (run / SEARCH).is_dir() else run / SEARCH
     recipe = load(run).recipe
-    asked: dict[PolicySpec, Asked] = {}  # one that is named twice, once
-    for named in policies or recipe.evaluate.policies:
-        policy = PolicySpec.parse(named)
-        trained = load(model_folder(run, policy))  # whose recipe says at which probability its agent WRITEs
-        usual = trained.recipe.evaluate.threshold
-        policy = policy.with_default_threshold(usual)
+    jobs: dict[PolicySpec, Job] = {}
+    for name in policies or recipe.evaluate.policies:
+        policy = PolicySpec.parse(name)
+        trained = load(model_folder(run, policy))  # its recipe has the default threshold of its agent
+        default = trained.recipe.evaluate.threshold
+        policy = policy.with_default_threshold(default)
         settings = dataclasses.replace(
-            recipe.evaluate, threshold=usual if policy.threshold is None else policy.threshold
+            recipe.evaluate, threshold=default if policy.threshold is None else policy.threshold
         )
-        asked.setdefault(policy, Asked(dataclasses.replace(policy, threshold=None), trained, settings))
-    return recipe, list(asked.values())
+        trained = dataclasses.replace(trained, recipe=dataclasses.replace(trained.recipe, evaluate=settings))
+        jobs.setdefault(policy, Job(dataclasses.replace(policy, threshold=None), trained))
+    return recipe, list(jobs.values())
 
 
 def evaluate_run(
@@ -228,22 +227,54 @@ def evaluate_run(
     device: str,
     settings: Evaluate | None = None,
 ) -> list[Record]:
-    """Evaluate a run under each policy; the run's own recipe says what is not given."""
-    recipe, asked = find_asked(run, policies, loader(overrides, device, settings))
+    """Evaluate a run under each policy. Defaults come from the run's recipe."""
+    recipe, jobs = find_jobs(run, policies, loader(overrides, device, settings))
     dataset = Dataset.open(Path(recipe.data.dataset))
     dataset.require_languages("data.dataset", run, recipe.data)
-    chosen = []  # all of them first: a mistyped name must not cost the time of those before it
-    for one in asked:
-        check_beam(one.policy, one.settings)
-        trained = with_precision(one.trained, one.settings)
-        split = dataset.split(one.settings.split)
-        if one.policy.kind == "oracle":
-            dataset.require_units("data.dataset", trained.path)  # its reads are found on the dataset's own numbers
-        chosen.append((trained, policy_for(trained, one.policy, one.settings, split), one.settings))
+    chosen = []  # all of them first, so that an error in the last costs no time
+    for job in jobs:
+        check_beam(job.policy, job.settings)
+        trained = with_precision(job.trained, job.settings)
+        split = dataset.split(job.settings.split)
+        if job.policy.kind == "oracle":
+            dataset.require_units("data.dataset", trained.path)  # the search runs on the dataset's own units
+        chosen.append((trained, policy_for(trained, job.policy, job.settings, split)))
     folder = out or run / "evaluations"
-    traces = [trace_path(folder, one.policy, one.settings) for one in asked]
+    traces = [trace_path(folder, job.policy, job.settings) for job in jobs]
     require_same_text(traces, dataset, recipe.evaluate.split)
-    if out is not None or overrides:  # else they are the run's own, and what was trained anew is measured anew
-        require_same_runs((trace, one.policy, one.trained.recipe) for trace, one in zip(traces, asked, strict=True))
-    works = (evaluate(trained, dataset, one, settings, folder, with_text) for trained, one, settings in chosen)
+    if out is not None or overrides:  # evaluations of the run itself are replaced
+        require_same_runs((trace, job.policy, job.trained.recipe) for trace, job in zip(traces, jobs, strict=True))
+    works = (evaluate(trained, dataset, policy, folder, with_text) for trained, policy in chosen)
     return run_in_workers(works, worker_count() if len(chosen) > 1 and pick_device(device).type == "cuda" else 0)
+
+
+def find_evaluated(
+    run: Path, policies: Sequence[str], with_text: bool, settings: Evaluate | None = None
+) -> dict[str, Record]:
+    """By policy, the evaluations in a run that are complete and would be the same again: they can be skipped."""
+    folder = run / "evaluations"
+    if not folder.is_dir():
+        return {}
+    recipe, jobs = find_jobs(run, policies, loader([], "cpu", settings))
+    dataset = Dataset.open(Path(recipe.data.dataset))
+    found = [_find_record(job, dataset, folder, with_text) for job in jobs]
+    return {name: record for name, record in zip(policies, found, strict=True) if record is not None}
+
+
+def _find_record(job: Job, dataset: Dataset, folder: Path, with_text: bool) -> Record | None:
+    """The record of the same weights on the same text with the same settings, if its trace is complete."""
+    trained, policy = job.trained, job.policy
+    trace = trace_path(folder, policy, job.settings)
+    if (policy.kind == "agent" and trained.agent is None) or not (trace.is_file() and record_path(trace).is_file()):
+        return None
+    try:
+        record, sentences = read_record(record_path(trace)), read_trace(trace)
+    except UserError:  # damaged, or of another version
+        return None
+    text = dataset.text(job.settings.split)
+    about = header(trained.recipe, policy, dataset, text, trained.path) | weights(trained, policy)
+    now = dataclasses.replace(record, **about)
+    names = ("policy", "source_sha256", "reference_sha256", "deciding", "model_sha256", "agent_sha256")
+    same = all(getattr(now, name) == getattr(record, name) for name in names)
+    complete = len(sentences) == len(text[0])
+    return record if same and complete and all((one.source is not None) == with_text for one in sentences) else None

@@ -1,113 +1,116 @@
-"""What an evaluation goes by: system, policy and pair; and where its weights come from."""
+"""Identity of an evaluation as typed values: system, policy with its decoding options, language pair.
+
+Their strings are for file names and for display. Only `Decoding.parse` reads one, the name in a record.
+"""
 
 import re
-from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-from whilst.core.config import to_table
-from whilst.core.files import read_json, sha256
 from whilst.core.policy_spec import AGENT_TRANSLATION, PolicySpec
 from whilst.core.settings import Data, Evaluate, Recipe
-from whilst.data.dataset import Dataset
-from whilst.model.checkpoint import LoadedRun
-from whilst.model.run_folder import AGENT, WEIGHTS, base_objective
 
-NAMELESS = "n/a"  # the one point of a system that has no other, as the paper calls it
-THRESHOLD = re.compile(r"threshold-(\d*\.?\d+)\.?")  # in the name of a record's policy
-
-
-def point_name(policy: str, intervals: Sequence[Sequence[int]], weight: object) -> str:
-    """What tells a point apart on its curve: k, the search interval, MMA's weight of latency, or a threshold."""
-    kind, _, argument = policy.partition(".")[0].partition("-")
-    if kind in ("wait", "diagonal"):
-        return f"k={argument}"
-    if kind == "mma":
-        return f"λ={weight}"
-    if policy.startswith(AGENT_TRANSLATION.name):
-        threshold = THRESHOLD.search(policy)
-        return threshold[1] if threshold else NAMELESS
-    return next((f"[{first},{last}]" for first, last in intervals if str(first) == argument), policy)
+BUILT_IN = "full", "wait", "diagonal", "mma", "agent", "oracle"  # policies whose systems have names of the field
+SYSTEMS = {"full": "full-sentence", "search": "bs-simt"}  # of objectives, where they differ
+SCRATCH = "scratch"
+OPTION = re.compile(r"\.(beam-\d+|unknown-[a-z]+|ending-[a-z]+|half|fp32|int8)$")
+THRESHOLD = re.compile(r"\.threshold-(\d*\.?\d+)$")
+NO_LABEL = "n/a"  # of the only point of a curve, as in the paper
 
 
-def bare(system: str) -> str:
-    """A system's name without what it was made from: of "bs-simt (multi-path)" it is bs-simt."""
-    return re.sub(r" \([^)]*\)", "", system)
+@dataclass(frozen=True)
+class System:
+    """What was trained and how it decides. Its evaluations under several policies are points of one curve."""
+
+    name: str  # of the field, such as multi-path or bs-simt; or the kind of a policy that is not built in
+    base: str = ""  # bs-simt: the system that fine-tuning starts from; other policies: the one that they run on
+    fine_tuned: bool = False  # bs-simt: on its reads; otherwise it runs on the base as it is
+    policy: str = ""  # kind of policy, if it is not the usual one of the system
+
+    @classmethod
+    def of(cls, recipe: Recipe, policy: PolicySpec, base_objective: str = "") -> "System":
+        """`base_objective`: that of the run that training started from, "" if it is not known."""
+        objective, kind = recipe.objective.name, policy.kind
+        trained = SYSTEMS.get(objective, objective)
+        if kind not in BUILT_IN:
+            return cls(kind, trained, objective == "search")
+        if policy.name == AGENT_TRANSLATION.name:
+            return cls("translation-based")
+        if objective == "search":
+            base = SYSTEMS.get(base_objective, base_objective) or "multi-path"
+            system = cls("bs-simt", base if recipe.start else SCRATCH, True)
+        else:
+            system = cls("bs-simt", trained) if kind in ("agent", "oracle") else cls(trained)
+        usual = {"bs-simt": ("agent",), "mma": ("mma",)}.get(system.name, ("wait", "full"))
+        return system if kind in usual else replace(system, policy="wait" if kind == "full" else kind)
+
+    def __str__(self) -> str:
+        """Such as "bs-simt oracle", "multi-path (diagonal)" or "bs-simt (from scratch)"."""
+        notes = []
+        if self.base and not (self.fine_tuned and self.base == "multi-path"):
+            notes.append(f"from {self.base}" if self.fine_tuned and self.name == "bs-simt" else self.base)
+        if self.policy not in ("", "oracle"):
+            notes.append("wait-k" if self.policy == "wait" else self.policy)
+        title = f"{self.name} ({', '.join(notes)})" if notes else self.name
+        return f"{title} oracle" if self.policy == "oracle" else title
 
 
-def agent_checksum(trained: LoadedRun, policy: PolicySpec) -> str:
-    """Of the agent's weights if it decides under this policy; else empty."""
-    return sha256(trained.path / AGENT / WEIGHTS) if policy.kind == "agent" else ""
+@dataclass(frozen=True)
+class Decoding:
+    """A policy, and the other settings that change its output where they are not the usual ones.
 
-
-def origin(run: Path, recipe: Recipe) -> dict[str, str]:
-    """What a record says of where a run's weights come from, as far as it is known."""
-    summaries = (run / "summary.json", run / AGENT / "summary.json")  # a copy of a translator has but its agent's
-    summary: Any = next((read_json(path) for path in summaries if path.is_file()), None)
-    summary = summary if isinstance(summary, dict) else {}
-    found = {"dataset_sha256": str(summary.get("dataset_sha256", "")), "began_with": base_objective(recipe, run)}
-    return {name: value for name, value in found.items() if value}
-
-
-def settings_table(recipe: Recipe, settings: Evaluate, dataset: Dataset, policy: PolicySpec) -> dict[str, Any]:
-    """What a record keeps: all that made the model, how it was evaluated, and how the text of that was cleaned."""
-    if not policy.about.can_end_early:
-        settings = replace(settings, ending=Evaluate().ending)  # it changes nothing
-    return to_table(replace(recipe, evaluate=settings, data=dataset.cleaning_settings(recipe.data)))
-
-
-def policy_name(policy: PolicySpec, settings: Evaluate) -> str:
-    """The policy with what else decides its outcome, such as agent-1.threshold-0.4, full.beam-5.
-
-    A second evaluation with another threshold or beam is another point: it must not overwrite the first.
+    Evaluations with another beam or threshold are other points, and have files of their own.
     """
-    usual, name = Evaluate(), policy.name
-    if policy.about.has_threshold and settings.threshold != usual.threshold:
-        name += f".threshold-{settings.threshold}"
-    if settings.beam != usual.beam:
-        name += f".beam-{settings.beam}"
-    if settings.unknown != usual.unknown:
-        name += f".unknown-{settings.unknown}"
-    if settings.ending != usual.ending and policy.about.can_end_early:
-        name += f".ending-{settings.ending}"
-    if settings.precision != usual.precision:
-        name += f".{settings.precision}"
-    return name
+
+    policy: PolicySpec
+    options: tuple[str, ...] = ()  # such as beam-5 or unknown-keep
+
+    @classmethod
+    def of(cls, policy: PolicySpec, settings: Evaluate, engine: str = "") -> "Decoding":
+        """`engine`: the precision of an exported run."""
+        usual, about = Evaluate(), policy.about
+        own_threshold = about.has_threshold and settings.threshold != usual.threshold
+        options = [f"beam-{settings.beam}"] * (settings.beam != usual.beam)
+        options += [f"unknown-{settings.unknown}"] * (settings.unknown != usual.unknown)
+        options += [f"ending-{settings.ending}"] * (about.can_end_early and settings.ending != usual.ending)
+        options += [settings.precision] * (settings.precision != usual.precision) + [engine] * bool(engine)
+        return cls(replace(policy, threshold=settings.threshold if own_threshold else None), tuple(options))
+
+    @classmethod
+    def parse(cls, name: str) -> "Decoding":
+        """Read the name of a record. Its policy need not be one that is known here."""
+        options: list[str] = []
+        while found := OPTION.search(name):
+            options.insert(0, found[1])
+            name = name[: found.start()]
+        threshold = THRESHOLD.search(name)
+        kind, _, argument = (name[: threshold.start()] if threshold else name).partition("-")
+        return cls(PolicySpec(kind, argument, float(threshold[1]) if threshold else None), tuple(options))
+
+    def __str__(self) -> str:
+        return ".".join([str(self.policy), *self.options])
 
 
-def system_name(recipe: Recipe, policy: PolicySpec, run: Path | None = None) -> str:
-    """The name of what was trained (in the folder `run`) and how it was used, as reports know it."""
-    objective, kind = recipe.objective.name, policy.kind
+def point_label(policy: PolicySpec, recipe: Recipe | None) -> str:
+    """Which point of a curve it is, as the paper writes it: k, a search interval, lambda, or a threshold."""
+    if policy.kind in ("full", "wait", "diagonal"):
+        return policy.argument
+    if policy.kind == "mma":  # each lambda is a model
+        return str(recipe.objective.latency_average) if recipe else "?"
     if policy.name == AGENT_TRANSLATION.name:
-        return "translation-based"
-    if kind in ("agent", "oracle"):
-        system = _searching(recipe, run)
-        return system if kind == "agent" else f"{system} oracle"
-    if objective != "search":
-        name = "full-sentence" if objective == "full" else objective
-        other = kind == "diagonal" or (objective == "mma" and kind != "mma")
-        return f"{name} ({kind})" if other else name
-    return "bs-simt (diagonal)" if kind == "diagonal" else "bs-simt (wait-k)"
+        return NO_LABEL if policy.threshold is None else str(policy.threshold)
+    intervals = recipe.search.intervals if recipe else ()
+    return next((f"[{first},{last}]" for first, last in intervals if str(first) == policy.argument), policy.name)
 
 
-def _searching(recipe: Recipe, run: Path | None) -> str:
-    """BS-SiMT, and in brackets how its model came about if not by fine-tuning a multi-path one (the paper)."""
-    if recipe.objective.name != "search":
-        return f"bs-simt ({recipe.objective.name})"  # not fine-tuned on its reads
-    if not recipe.start:
-        return "bs-simt (from scratch)"
-    if (base := base_objective(recipe, run)) in ("", "multi-path"):
-        return "bs-simt"
-    return f"bs-simt (from {'full-sentence' if base == 'full' else base})"
+def shown_label(policy: PolicySpec, recipe: Recipe | None) -> str:
+    """The same for figures and tables, where labels of several systems meet."""
+    label = point_label(policy, recipe) or policy.name
+    return {"wait": "k=", "diagonal": "k=", "mma": "λ="}.get(policy.kind, "") + label
 
 
-def pair_name(recipe: Recipe) -> str:
-    return pair_of(recipe.data)
-
-
-def pair_of(data: Data) -> str:
-    """Such as iwslt15.en-vi; raw text is another text, with other scores."""
+def pair_name(data: Data) -> str:
+    """Such as iwslt15.en-vi. Raw text is another one, since its scores do not compare."""
     languages = f".{data.source}-{data.target}"
     name = (data.corpus or Path(data.dataset).name).removesuffix(languages)
     return name + "-raw" * data.detokenise + languages

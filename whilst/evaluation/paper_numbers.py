@@ -1,37 +1,27 @@
-"""The numbers that the BS-SiMT paper prints, as reference lines: average lagging and BLEU of each system.
-
-Knows no evaluation of ours; what is compared with what stands in report.py.
-"""
+"""The numbers that the BS-SiMT paper prints: average lagging and BLEU of each system. Knows none of our own."""
 
 import functools
-import itertools
 import json
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib import resources
 from typing import Any
 
 from whilst.core.errors import UserError
+from whilst.evaluation.curves import Point
 
 FULL = "offline"  # the paper's full-sentence model
 BEST = "bs-simt"
 ORACLE = f"{BEST} oracle"
-# Under which policies it has its systems; all others have an agent.
-KINDS = {FULL: "full", "wait-k": "wait", "multi-path": "wait", "mma": "mma", BEST: "agent", ORACLE: "oracle"}
+BASE = "multi-path"  # what BS-SiMT is fine-tuned from
+# The kind of policy of each system.
+KINDS = {FULL: "full", "wait-k": "wait", BASE: "wait", "mma": "mma", BEST: "agent", ORACLE: "oracle"}
+KINDS |= {"translation-based": "agent"}
 _ABLATIONS = "ablations"
-
-
-@dataclass(frozen=True)
-class Point:
-    label: str  # k, lambda or search interval, as the paper writes it
-    al: float | None  # the paper does not give it for every full-sentence model
-    bleu: float
 
 
 @functools.cache
 def facts() -> dict[str, Any]:
-    """All that is there, beside the curves: contents, hyperparameters, and the few numbers of the running text."""
+    """The whole of paper.json: curves, contents, hyperparameters and the numbers in the running text."""
     everything: dict[str, Any] = json.loads(
         (resources.files("whilst.evaluation") / "paper.json").read_text(encoding="utf-8")
     )
@@ -44,7 +34,7 @@ def _tables() -> dict[str, Any]:
 
 
 def task(pair: str) -> str:
-    """On whose test set a pair is measured: `iwslt14+more.de-en` is trained on other text but tested as IWSLT14."""
+    """The pair without training text that was added: `iwslt14+more.de-en` has the test set of iwslt14.de-en."""
     return re.sub(r"\+[^.]*", "", pair)
 
 
@@ -54,7 +44,7 @@ def pairs() -> list[str]:
 
 
 def systems(pair: str) -> list[str]:
-    """The paper's systems for the test set of this pair; none for a pair that it does not have."""
+    """The paper's systems on the test set of this pair; none for a pair that it does not have."""
     return list(_tables()[task(pair)]) if task(pair) in pairs() else []
 
 
@@ -76,12 +66,3 @@ def _points(table: dict[str, list[float]] | list[list[float]]) -> list[Point]:
     rows = table.items() if isinstance(table, dict) else (("", row) for row in table)
     points = [Point(label, al, bleu) for label, (al, bleu) in rows]
     return sorted(points, key=lambda point: point.al or 0.0)
-
-
-def interpolate(points: Sequence[Point], al: float) -> float | None:
-    """BLEU on the straight lines between the points; None outside of them, since a guess is no reference."""
-    known = [(point.al, point.bleu) for point in points if point.al is not None]
-    for (left, low), (right, high) in itertools.pairwise(known):
-        if left <= al <= right:
-            return low + (high - low) * (al - left) / (right - left) if right > left else low
-    return None

@@ -1,40 +1,43 @@
 """The record of an evaluation, `NAME.json` beside the trace `NAME.jsonl.xz`, and scoring a trace again.
 
-`records.jsonl` in a folder has the records of many evaluations, one a line, whose traces are archived (archive.py).
+`records.jsonl` in a folder has the records of many evaluations, whose traces are archived (archive.py).
 
-A record says what was measured, on which text (by checksum) and how to get it again. Scoring again needs
-no model: latency comes from the trace alone, quality from the trace and the reference text.
+A record says what was measured, on which text (by checksum) and how to repeat it. Scoring again needs no model:
+latency comes from the trace alone, quality from the trace and the reference text.
 """
 
-import dataclasses
 import json
 import typing
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from whilst.core.config import build
+from whilst.core.config import build, flat, to_table
 from whilst.core.errors import UserError
 from whilst.core.files import read_json, sha256_lines, write_json, writing_text
 from whilst.core.policy_spec import PolicySpec
-from whilst.core.settings import Data, Recipe, Role, values_with
+from whilst.core.settings import NEUTRAL, Data, Evaluate, Recipe, Role, names_with, values_with
 from whilst.data.dataset import Dataset
 from whilst.data.text import cleaner, read_lines
+from whilst.evaluation.identity import Decoding, System, pair_name
 from whilst.evaluation.metrics import Scores, score
 from whilst.evaluation.trace import Sentence, find_problem, read_trace, write_trace
+from whilst.model.run_folder import AGENT, base_objective
 
 FORMAT = 1
 ARCHIVED = "records.jsonl"
 _SUFFIXES = (".jsonl", ".jsonl.gz", ".jsonl.xz")
+_NEUTRAL, _ORIGIN = names_with(NEUTRAL), names_with(Role.ORIGIN)
 
 
 @dataclass(frozen=True)
 class Record:
     """One evaluation."""
 
-    system: str  # label; one that the paper uses (multi-path, wait-k, bs-simt, ...) is set beside its numbers
-    policy: str  # such as wait-3 or full
+    title: str  # the system for display, "system" in the file
+    policy: str  # such as wait-3 or agent-1.threshold-0.4; read with `decoding`
     pair: str  # such as iwslt15.en-vi
     split: str
     scores: Scores
@@ -48,9 +51,68 @@ class Record:
     device: str
     versions: dict[str, str]
     agent_sha256: str = ""  # of an agent's policy; older records do not have it
-    # What the settings do not tell: dataset_sha256, of what it was trained on, and began_with, the objective of the
-    # model that it started from. Older records have none.
+    # dataset_sha256, of the training data, and began_with, the objective of the run that training started from.
+    # Older records have none.
     origin: dict[str, str] = field(default_factory=dict)
+    path: Path | None = field(default=None, compare=False)  # where it was read
+
+    @cached_property
+    def recipe(self) -> Recipe | None:
+        """None if the settings are not those of a recipe, as in records of other toolkits."""
+        try:
+            return build(Recipe, self.settings)
+        except UserError:
+            return None
+
+    @cached_property
+    def decoding(self) -> Decoding:
+        return Decoding.parse(self.policy)
+
+    @cached_property
+    def system(self) -> System:
+        if self.recipe is None:
+            return System(self.title)
+        return System.of(self.recipe, self.decoding.policy, self.origin.get("began_with", ""))
+
+    @cached_property
+    def deciding(self) -> dict[str, Any]:
+        """The settings that can change a result, flat. Of other runs only whether there is one."""
+        table = flat(json.loads(json.dumps(self.settings if self.recipe is None else to_table(self.recipe))))
+        return {name: bool(table[name]) if name in _ORIGIN else table[name] for name in table.keys() - _NEUTRAL}
+
+
+def header(
+    recipe: Recipe,
+    policy: PolicySpec,
+    dataset: Dataset,
+    text: tuple[list[str], list[str]],
+    run: Path,
+    engine: str = "",
+) -> dict[str, Any]:
+    """What a record says of an evaluation by its recipe. `engine`: the precision of an exported run."""
+    settings, known = recipe.evaluate, origin(run, recipe)
+    if not policy.about.can_end_early:
+        settings = replace(settings, ending=Evaluate().ending)  # it has no effect
+    source, reference = map(sha256_lines, text)
+    return {
+        "title": str(System.of(recipe, policy, known.get("began_with", ""))),
+        "policy": str(Decoding.of(policy, settings, engine)),
+        "pair": pair_name(recipe.data),
+        "split": settings.split,
+        "source_sha256": source,
+        "reference_sha256": reference,
+        "settings": to_table(replace(recipe, evaluate=settings, data=dataset.cleaning_settings(recipe.data))),
+        "origin": known,
+    }
+
+
+def origin(run: Path, recipe: Recipe) -> dict[str, str]:
+    """Where the weights of a run come from, as far as it is known."""
+    summaries = (run / "summary.json", run / AGENT / "summary.json")  # a copied translator has only its agent's
+    summary: Any = next((read_json(path) for path in summaries if path.is_file()), None)
+    summary = summary if isinstance(summary, dict) else {}
+    found = {"dataset_sha256": str(summary.get("dataset_sha256", "")), "began_with": base_objective(recipe, run)}
+    return {name: value for name, value in found.items() if value}
 
 
 def record_path(trace: Path) -> Path:
@@ -68,12 +130,12 @@ def trace_of(record: Path) -> Path | None:
 
 
 def write_up(
-    about: dict[str, Any], trace: Path, sentences: list[Sentence], references: list[str], text: bool
+    about: dict[str, Any], trace: Path, sentences: list[Sentence], references: list[str], with_text: bool
 ) -> Record:
-    """Write a trace, score it, and write the record, of which `about` is what sentences do not tell."""
-    write_trace(trace, sentences, text)
+    """Write a trace, score it, and write the record with these other fields."""
+    write_trace(trace, sentences, with_text)
     record = Record(**about, trace=trace.name, scores=score(sentences, references))
-    write_record(record_path(trace), record)  # last: whoever finds it finds the others
+    write_record(record_path(trace), record)  # last, so that a record always has its trace
     return record
 
 
@@ -82,8 +144,8 @@ def write_record(path: Path, record: Record) -> None:
 
 
 def to_row(record: Record) -> dict[str, Any]:
-    """The record as JSON has it."""
-    table = {item.name: getattr(record, item.name) for item in dataclasses.fields(record)}
+    """The record as plain data for JSON."""
+    table = {"system": str(record.system)} | {name: getattr(record, name) for name in _HINTS if name != "title"}
     for name in ("agent_sha256", "origin"):
         if not table[name]:
             del table[name]
@@ -92,30 +154,33 @@ def to_row(record: Record) -> dict[str, Any]:
 
 
 def read_record(path: Path) -> Record:
-    return _from_row(read_json(path), str(path))
+    return _from_row(read_json(path), str(path), path)
 
 
-def _from_row(table: Any, path: str) -> Record:
+def _from_row(table: Any, where: str, path: Path) -> Record:
     if not isinstance(table, dict) or table.pop("format", None) != FORMAT:
-        raise UserError(f"{path}: not an evaluation's record (format {FORMAT}); run `whilst evaluate` again")
-    kinds = {name: _KINDS.get(hint, dict) for name, hint in typing.get_type_hints(Record).items()}
-    kinds["signatures"] = dict
-    table.setdefault("agent_sha256", "")
-    table.setdefault("origin", {})
-    if set(table) != set(kinds):
-        raise UserError(f"{path}: missing or unknown {', '.join(sorted(set(table) ^ set(kinds)))}")
-    for name, kind in kinds.items():
+        raise UserError(f"{where}: not an evaluation's record (format {FORMAT}); run `whilst evaluate` again")
+    table = {"title" if name == "system" else name: value for name, value in table.items()}
+    table = {"agent_sha256": "", "origin": {}} | table
+    if set(table) != set(_KINDS):
+        raise UserError(f"{where}: missing or unknown {', '.join(sorted(set(table) ^ set(_KINDS)))}")
+    for name, kind in _KINDS.items():
         if not isinstance(table[name], kind):
-            raise UserError(f"{path}: {name!r} is of the wrong kind, {table[name]!r}")
+            raise UserError(f"{where}: {name!r} is of the wrong kind, {table[name]!r}")
     try:
         scores = Scores.from_table(table.pop("scores"), table.pop("signatures"))
     except UserError as error:
-        raise UserError(f"{path}: {error}") from None
-    return Record(**table, scores=scores)
+        raise UserError(f"{where}: {error}") from None
+    return Record(**table, scores=scores, path=path)
+
+
+_HINTS = {name: hint for name, hint in typing.get_type_hints(Record).items() if name != "path"}
+_TYPES: dict[Any, Any] = {str: str, float: (float, int)}  # all others are tables
+_KINDS = {name: _TYPES.get(hint, dict) for name, hint in _HINTS.items()} | {"signatures": dict}
 
 
 def read_archived(folder: Path) -> dict[str, Record]:
-    """The records of a folder's `records.jsonl` by name, such as multi-path/test.wait-3; none without the file."""
+    """The records in a folder's `records.jsonl` by name, such as multi-path/test.wait-3."""
     path = folder / ARCHIVED
     records: dict[str, Record] = {}
     for number, line in enumerate(read_lines(path) if path.is_file() else [], start=1):
@@ -126,7 +191,7 @@ def read_archived(folder: Path) -> dict[str, Record]:
                 row["settings"] = records[row["settings"]].settings
         except (ValueError, TypeError, KeyError, AttributeError):
             raise UserError(f"{path}:{number}: damaged; restore the file") from None
-        records[name] = _from_row(row, f"{path}:{number}")
+        records[name] = _from_row(row, f"{path}:{number}", folder / f"{name}.json")
     return records
 
 
@@ -141,25 +206,24 @@ def write_archived(folder: Path, records: Mapping[str, Record]) -> None:
 
 
 ELSEWHERE = "choose another folder with --out, or remove it"
-_KINDS: dict[Any, Any] = {str: str, float: (float, int)}  # all else is a table
 
 
 def require_same_text(traces: Iterable[Path], dataset: Dataset, split: str) -> None:
-    """Evaluations of some other text that lie where these are to lie must not be replaced."""
+    """Refuse to overwrite evaluations of another text."""
     wanted = sha256_lines(dataset.text(split)[1])
     for trace in traces:
-        found = _in_the_way(trace)
+        found = _existing(trace)
         if found is not None and found.reference_sha256 != wanted:
             raise UserError(f"{record_path(trace)}: is an evaluation of another text; {ELSEWHERE}")
 
 
 def require_same_runs(wanted: Iterable[tuple[Path, PolicySpec, Recipe]]) -> None:
-    """Nor must those of some other run, or of an oracle that was searched for otherwise.
+    """Refuse to overwrite evaluations of another run, or of an oracle of another search.
 
-    `wanted`: where a trace is to lie, of which policy, by which recipe.
+    `wanted`: trace, policy and recipe of each evaluation to come.
     """
     for trace, policy, recipe in wanted:
-        record = _in_the_way(trace)
+        record = _existing(trace)
         if record is None:
             continue
         run, search = record.settings.get("run"), record.settings.get("search", {})
@@ -170,8 +234,8 @@ def require_same_runs(wanted: Iterable[tuple[Path, PolicySpec, Recipe]]) -> None
             raise UserError(f"{record_path(trace)}: is an oracle of another search; {ELSEWHERE}")
 
 
-def _in_the_way(trace: Path) -> Record | None:
-    """The record of what lies where a trace is to lie; one that cannot be read is no loss."""
+def _existing(trace: Path) -> Record | None:
+    """The record of a trace, if it exists and can be read."""
     path = record_path(trace)
     try:
         return read_record(path) if path.is_file() else None
@@ -191,7 +255,7 @@ def records_in(folder: Path) -> dict[Path, Record]:
 
 def read_records(places: list[Path]) -> list[Record]:
     """Records from files (a record or its trace) and folders (every trace in them that has a record)."""
-    records: dict[Path, Record] = {}  # one that is named twice, once
+    records: dict[Path, Record] = {}  # without duplicates
     for place in places:
         if place.is_dir():
             found = records_in(place)
@@ -208,11 +272,11 @@ def read_records(places: list[Path]) -> list[Record]:
 
 @dataclass(frozen=True)
 class Rescored:
-    """What scoring a trace again gave."""
+    """Scores of a trace, computed again."""
 
     scores: Scores
-    sentences: list[Sentence]  # with the text that was joined
-    record: Record | None  # what the evaluation itself had measured
+    sentences: list[Sentence]  # with the joined text
+    record: Record | None  # of the original evaluation
     notes: list[str]  # what could not be measured or checked, and what to do about it
 
     @property
@@ -222,13 +286,13 @@ class Rescored:
 
     @property
     def length(self) -> float | None:
-        """Words written for each of the references', if they have any."""
+        """Ratio of words written to words of the references."""
         wanted = sum(one.reference_length for one in self.sentences)
         return sum(len(one.delays) for one in self.sentences) / wanted if wanted else None
 
     @property
     def differences(self) -> dict[str, tuple[float | None, float | None]]:
-        """Figures that are not as recorded: (recorded, now). Those that need absent text are left out."""
+        """Scores that differ: (recorded, now). Those that need absent text are left out."""
         if self.record is None:
             return {}
         now, then = self.scores.to_table(), self.record.scores.to_table()
@@ -236,7 +300,7 @@ class Rescored:
 
 
 def rescore(trace: Path, source: Path | None = None, reference: Path | None = None) -> Rescored:
-    """Score a trace without the model, joining text by line and checking that it is the recorded one."""
+    """Score a trace without the model. Text is joined by line and checked against the record."""
     if trace.suffix == ".json" and trace.is_file():
         raise UserError(f"{trace}: is a record; name its trace, such as {trace.stem}{_SUFFIXES[-1]}")
     sentences, path = read_trace(trace), record_path(trace)
@@ -267,7 +331,7 @@ def rescore_sentences(
 
 
 def _data(record: Record | None, path: Path) -> Data:
-    """How the text was cleaned. Without a record, only Unicode and spaces are made regular."""
+    """How the text was cleaned. Without a record, only Unicode and spaces are normalised."""
     if record is None:
         return Data()
     try:
@@ -281,7 +345,7 @@ def _lines(file: Path, data: Data, language: str, sentences: list[Sentence], exp
     if len(raw) != len(sentences):
         raise UserError(f"{file}: has {len(raw)} lines, the trace has {len(sentences)} sentences")
     lines = list(map(cleaner(replace(data, moses=data.moses and not data.tokenised), language, True), raw))
-    if data.moses and data.tokenised and sha256_lines(lines) != expected:  # this file was not one of the tokenised
+    if data.moses and data.tokenised and sha256_lines(lines) != expected:  # the file is raw
         lines = list(map(cleaner(data, language, True), raw))
     actual = sha256_lines(lines)
     if expected is not None and actual != expected:

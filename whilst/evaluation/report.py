@@ -1,22 +1,23 @@
-"""Tables and curves of any number of evaluations, set beside the paper's numbers.
+"""Tables and curves of any number of evaluations beside the paper's numbers: files, and the terminal.
 
 Reads records only: no traces, no models. report.md is for people, report.json for programs.
 """
 
-import contextlib
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from whilst.core.config import build
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from whilst.core.console import console, notes
 from whilst.core.errors import UserError
 from whilst.core.files import write_json, writing_text
-from whilst.core.settings import Recipe
 from whilst.evaluation import paper_numbers as paper
 from whilst.evaluation.compare import (
-    FULL,
     AtLatency,
+    Comparison,
     Gap,
     agents,
     at_equal_latency,
@@ -26,16 +27,14 @@ from whilst.evaluation.compare import (
     paper_system,
     repeated,
 )
-from whilst.evaluation.families import Family, Filed, describe, differing
-from whilst.evaluation.figure import draw
-from whilst.evaluation.lines import Line
-from whilst.evaluation.record import Record
-from whilst.evaluation.seeds import Result, joined, over_seeds
-from whilst.evaluation.tables import MARK, NAMES, NONE, agent_and_oracle, all_results, equal_latency, point_label
+from whilst.evaluation.curves import Point, Result, differing, over_seeds, to_curves
+from whilst.evaluation.figure import MAX_LINES, Line, draw, role_of
+from whilst.evaluation.record import Record, Rescored
+from whilst.evaluation.tables import MARK, NAMES, NONE, agent_and_oracle, all_results, equal_latency
 
-PAPER = "BS-SiMT paper"
 FORMAT = 2
-CHANGED = {"length": "intervals of {}"}  # all else is said by the name of the choice
+NARROWER = (("al", "laal", "bleu", "sacrebleu"), ("al", "bleu"))  # scores that a narrow terminal shows
+REFERENCES = {paper.FULL: "full-sentence", paper.ORACLE: "oracle"}  # roles in figures, where they are not the name
 
 
 def report(
@@ -49,17 +48,17 @@ def report(
 
     `times`: seconds of the stages that made what was evaluated.
     """
-    chosen = select(records, pair, split)
-    results, pair = to_results(chosen), chosen[0].pair
-    draw(our_lines(results), reference_lines(pair), f"{pair} · {split}", PAPER, out / "curve")
+    results = over_seeds(select(records, pair, split))
+    lines = our_lines(results) + reference_lines(results[0].pair)
+    drawn = draw(lines, f"{results[0].pair} · {split}", out / "curve")
     write_json(out / "report.json", to_json(results) | ({"seconds": dict(times)} if times else {}))
     with writing_text(out / "report.md") as file:
-        file.write(to_markdown(results) + _times_section(times or {}))
+        file.write(to_markdown(results, len(drawn) < len(lines)) + _times_section(times or {}))
     return [out / name for name in ("report.md", "report.json", "curve.png", "curve.svg")]
 
 
 def select(records: Sequence[Record], pair: str | None, split: str = "test") -> list[Record]:
-    """Records of one pair and one split, by system, change and AL: figures of different texts do not compare."""
+    """Records of one pair and one split, by system, change and AL: scores of different texts do not compare."""
     chosen = [record for record in records if pair in (None, record.pair) and record.split == split]
     if not chosen:
         found = ", ".join(sorted({f"{record.pair} {record.split}" for record in records})) or "none at all"
@@ -70,121 +69,90 @@ def select(records: Sequence[Record], pair: str | None, split: str = "test") -> 
     if len(texts := {(record.source_sha256, record.reference_sha256) for record in chosen}) > 1:
         raise UserError(f"{pairs[0]} {split}: evaluations of {len(texts)} texts, which do not compare; name fewer")
     order = list(dict.fromkeys(record.system for record in chosen))
-    return sorted(
-        chosen,
-        key=lambda item: (Result((item,)).is_full, order.index(item.system), change_of(item), item.scores.al),
-    )
 
+    def rank(record: Record) -> tuple[bool, int, str, float]:
+        result = Result((record,))
+        return result.is_full, order.index(record.system), result.change, record.scores.al
 
-def to_results(records: Sequence[Record]) -> list[Result]:
-    """One for all seeds, each with what its recipe changes."""
-    return [replace(result, change=change_of(result.records[0])) for result in over_seeds(records)]
-
-
-def change_of(record: Record) -> str:
-    """What makes its points another curve than the usual system's, such as `agent gru`; mostly nothing."""
-    try:
-        family, _, _ = describe(Filed(Path(record.trace), record))
-    except UserError:  # not one of our recipes: nothing is known of it
-        return ""
-    if family.kind != Result((record,)).kind:  # a model for each k is one curve, a model under other k another
-        return f"trained for k={build(Recipe, record.settings).objective.k}"
-    # The base stands in the system's name.
-    changes = {name: value for name, value in family.changes.items() if name != "base"}
-    named = [CHANGED.get(name, f"{name} {{}}").format(value) for name, value in changes.items()]
-    return joined(*named, family.agreement)
+    return sorted(chosen, key=rank)
 
 
 def our_lines(results: Sequence[Result]) -> list[Line]:
-    """One line a system, with its variants; a variant of what is not there in its usual form is a system itself.
-
-    What cannot be drawn, because it has no BLEU, is refused.
-    """
-    points: dict[tuple[str, str], list[tuple[str, float | None, float]]] = {}
-    for result, curve in zip(results, _curves(results), strict=True):
-        if result.bleu is None:
-            traces = ", ".join(record.trace for record in result.records)
-            raise UserError(f"{traces}: has no BLEU; score it with its reference first")
-        al = None if result.is_full else result.al
-        points.setdefault((result.system, curve), []).append((point_label(result), al, result.bleu))
+    """One line for each system and variant; where a point occurs twice, one for each recipe."""
     lines = []
-    for (system, variant), own in points.items():
-        if not variant:
-            others = sorted(other for name, other in points if name == system and other)
-            lines.append(Line(system, own, [Line(other, points[system, other]) for other in others]))
-        elif (system, "") not in points:
-            lines.append(Line(f"{system}, {variant}", own))
+    for name, own in by_name(results).items():
+        curve, heights = ([one for one in own if one.is_full is full] for full in (False, True))
+        parts = [each.results for each in to_curves(curve)[0]] if repeated(curve) else [tuple(curve or heights)]
+        for number, part in enumerate(parts, start=1):
+            points = [_point(result) for result in part]
+            title = f"{name} ({number})" if number > 1 else name
+            lines.append(Line(title, points, role_of(own[0].system), bool(own[0].variant) or number > 1))
     return lines
 
 
-def _curves(results: Sequence[Result]) -> list[str]:
-    """The variant that each is drawn as. Where a point is there twice each model has a line of its own: one through
-    points of several would go to and fro."""
-    names = []
+def _point(result: Result) -> Point:
+    if result.bleu is None:
+        traces = ", ".join(record.trace for record in result.records)
+        raise UserError(f"{traces}: has no BLEU; score it with its reference first")
+    return Point(result.shown_label, None if result.is_full else result.al, result.bleu)
+
+
+def by_name(results: Sequence[Result]) -> dict[str, list[Result]]:
+    """Grouped by system and variant."""
+    named: dict[str, list[Result]] = {}
     for result in results:
-        same = [other for other in results if other.name == result.name]
-        weights = [other.records[0].model_sha256 for other in same]
-        own, extra = result.records[0].model_sha256, ""
-        if repeated(same) and len(set(weights)) < len(same):
-            extra = "" if own == weights[0] else f"weights {own[:8]}"
-        elif repeated(same):  # each point is a model, such as those of MMA
-            extra = "again" if result.cells in [other.cells for other in same[: same.index(result)]] else ""
-        names.append(joined(result.variant, extra))
-    return names
+        named.setdefault(result.name, []).append(result)
+    return named
 
 
 def reference_lines(pair: str) -> list[Line]:
+    """The paper's systems."""
     lines = []
     for system in paper.systems(pair):
-        is_full = system == paper.FULL
-        points = [(point.label, None if is_full else point.al, point.bleu) for point in paper.curve(pair, system)]
-        lines.append(Line(FULL if is_full else system, points))
+        points = paper.curve(pair, system)
+        if system == paper.FULL:
+            points = [Point("", None, point.bleu) for point in points]
+        role = REFERENCES.get(system, system)
+        lines.append(Line(f"paper: {system}", points, role, is_reference=True))
     return lines
 
 
 def to_json(results: Sequence[Result]) -> dict[str, Any]:
-    """Everything that the tables show, and where it comes from."""
+    """All figures of the tables, and where they come from."""
+    rows = at_equal_latency(results)
     return {
         "format": FORMAT,
-        "pair": results[0].records[0].pair,
-        "split": results[0].records[0].split,
+        "pair": results[0].pair,
+        "split": results[0].first.split,
         "evaluations": list(map(_row, results)),
-        "at_equal_latency": _at_latencies(at_equal_latency(results)),
+        "at_equal_latency": [_at_latency(row, has_diagonal(rows)) for row in rows],
         "agent_and_oracle": list(map(_gap, gaps(results))),
     }
 
 
 def _row(result: Result) -> dict[str, Any]:
-    comparisons = (("paper", compare(result, paper_system(result))), ("paper_best", compare(result, paper.BEST)))
     return {
         **dict(zip(("system", "policy"), result.cells, strict=True)),
         "seeds": len(result.records),
         "scores": {name: _rounded(value, 4) for name, value in result.scores.items()},
         "deviations": {name: _rounded(value, 4) for name, value in result.deviations.items()},
-        "signatures": dict(result.records[0].scores.signatures),
-        **{
-            key: item
-            and {
-                "system": item.system,
-                "bleu": _rounded(item.bleu),
-                "difference": _rounded(item.difference),
-            }
-            for key, item in comparisons
-        },
+        "signatures": dict(result.first.scores.signatures),
+        "paper": _comparison(compare(result, paper_system(result))),
+        "paper_best": _comparison(compare(result, paper.BEST)),
         "traces": [
             {"trace": record.trace, "seconds": record.seconds, "device": record.device} for record in result.records
         ],
     }
 
 
-def _at_latencies(rows: Sequence[AtLatency]) -> list[dict[str, Any]]:
-    if not has_diagonal(rows):
-        return list(map(_at_latency, rows))
-    over = [{"diagonal": _rounded(row.diagonal), "over_diagonal": _rounded(row.over_diagonal)} for row in rows]
-    return [_at_latency(row) | more for row, more in zip(rows, over, strict=True)]
+def _comparison(item: Comparison | None) -> dict[str, Any] | None:
+    if item is None:
+        return None
+    return {"system": item.system, "bleu": _rounded(item.bleu), "difference": _rounded(item.difference)}
 
 
-def _at_latency(row: AtLatency) -> dict[str, Any]:
+def _at_latency(row: AtLatency, with_diagonal: bool) -> dict[str, Any]:
+    diagonal = {"diagonal": _rounded(row.diagonal), "over_diagonal": _rounded(row.over_diagonal)}
     return {
         "system": row.system,
         "interval": row.label,
@@ -196,6 +164,7 @@ def _at_latency(row: AtLatency) -> dict[str, Any]:
         "over_multi_path": _rounded(row.over_multi_path),
         "paper_over_its_multi_path": _rounded(row.paper_over_multi_path),
         "oracle": _rounded(row.oracle),
+        **(diagonal if with_diagonal else {}),
     }
 
 
@@ -206,8 +175,8 @@ def _gap(row: Gap) -> dict[str, Any]:
     }
     return {
         "system": row.agent.name,
-        "policy": row.agent.policy,
-        "interval": point_label(row.agent),
+        "policy": row.agent.first.policy,
+        "interval": row.agent.shown_label,
         **points,
         "gap": _rounded(row.bleu),
         "gap_is_at_equal_latency": row.is_at_equal_latency,
@@ -218,32 +187,32 @@ def _rounded(value: float | None, digits: int = 2) -> float | None:
     return None if value is None else round(value, digits)
 
 
-def to_markdown(results: Sequence[Result]) -> str:
-    """The tables with what their figures mean."""
-    first = results[0].records[0]
+def to_markdown(results: Sequence[Result], is_partial: bool) -> str:
+    """The tables and what their figures mean. `is_partial`: whether the figure leaves curves out."""
+    first = results[0].first
     lines = [f"# {first.pair}, {first.split}", "", *all_results(results, NAMES).to_markdown(), ""]
     lines += ["![BLEU against average lagging](curve.svg)", ""]
+    lines += [f"The figure shows {MAX_LINES} of the curves.", ""] * is_partial
     lines += [
         "AL and CW: model units, hypothesis length (the paper's convention). AL word, LAAL, AP and DAL:",
-        "words, as SimulEval. BLEU: words as they stand, lower-cased (the paper's convention, on tokenised text).",
-        "sacreBLEU: 13a, cased.",
+        "words, as SimulEval. BLEU: tokenised, lower-cased (the paper's convention). sacreBLEU: 13a, cased.",
         "",
     ]
     if paper.systems(first.pair):
         if paper.task(first.pair) != first.pair:
             lines += [f"**Trained on other text than the paper's**, tested as {paper.task(first.pair)}.", ""]
         lines += [
-            "The paper's columns give its BLEU at our AL, on straight lines between the points that it prints,",
-            f"and in brackets how far ours is above; {NONE} where our AL lies outside of its points.",
+            "The paper's columns: its BLEU at our AL, interpolated between the points that it prints, and in",
+            f"brackets our BLEU minus that; {NONE} where our AL is outside of its points.",
             "",
         ]
     if any(len(result.records) > 1 for result in results):
-        lines += ["Several seeds: mean ± standard deviation (n - 1); whatever is compared is the mean.", ""]
+        lines += ["Several seeds: mean ± standard deviation (n - 1). Means are compared.", ""]
     lines += [*warning(results), *_equal_latency_section(results), *_oracle_section(results)]
     records = [record for result in results for record in result.records]
     empty = sum(record.scores.empty for record in records)
     if empty:
-        lines += [f"Outputs without a word, left out of the latency but not of the quality: {empty}.", ""]
+        lines += [f"Empty outputs, which count for quality but not for latency: {empty}.", ""]
     signatures = {(name, text) for record in records for name, text in record.scores.signatures.items()}
     lines += [f"- {name}: `{text}`" for name, text in sorted(signatures)]
     return "\n".join(lines).rstrip() + "\n"
@@ -253,17 +222,17 @@ def _equal_latency_section(results: Sequence[Result]) -> list[str]:
     rows = at_equal_latency(results)
     if not rows:
         return []
-    has_variants = any(variant for _, variant in agents(results))
+    has_variants = any(agent[0].variant for agent in agents(results))
     note = ["Over diagonal: ours over a fixed diagonal, of the same system if there is one, else of multi-path."]
     note = note * has_diagonal(rows)
-    note += ["Of variants only the rows that have a figure of ours are shown."] * has_variants
+    note += ["Of variants only rows with a figure of ours are shown."] * has_variants
     return [
         "## At equal latency",
         "",
         *equal_latency(rows).to_markdown(),
         "",
         "BLEU at the AL of each point that the paper prints for BS-SiMT. Ours, multi-path (under wait-k) and",
-        f"oracle are read off straight lines between our points; {NONE} where that AL lies outside of them.",
+        f"oracle are interpolated between our points; {NONE} where that AL is outside of them.",
         "Over it: ours over our multi-path. Paper over its: the paper's BS-SiMT over the paper's multi-path.",
         *note,
         "",
@@ -279,10 +248,10 @@ def _oracle_section(results: Sequence[Result]) -> list[str]:
         "",
         *agent_and_oracle(rows).to_markdown(),
         "",
-        "Gap: BLEU on the oracle's curve at the agent's AL, less the agent's.",
+        "Gap: BLEU of the oracle's curve at the agent's AL, minus that of the agent.",
     ]
     if any(row.bleu is not None and not row.is_at_equal_latency for row in rows):
-        lines += [f"{MARK}: that AL lies outside of the oracle's points, and the two points differ by this much."]
+        lines += [f"{MARK}: that AL is outside of the oracle's points; the difference of the two points."]
     return [*lines, ""]
 
 
@@ -292,25 +261,95 @@ def _times_section(times: Mapping[str, float]) -> str:
     rows = [*times.items(), ("together", sum(times.values()))]
     lines = ["", "## Time", "", "| stage | seconds |", "|---|---:|"]
     lines += [f"| {name} | {seconds:,.1f} |" for name, seconds in rows]
-    lines += ["", "From the binarised data to the end of each stage, validation and compiling counted."]
+    lines += ["", "From the binarised data to the end of each stage, with validation and compilation."]
     return "\n".join(lines) + "\n"
 
 
 def warning(results: Sequence[Result]) -> list[str]:
-    """Two recipes under one name, or a seed twice, make no curve: one would look for a figure, or believe it."""
+    """Points that occur twice make no curve, and neither do points of different recipes."""
+    mixed = {name: differing([one.settings for one in own]) for name, own in by_name(results).items()}
     lines = []
     if twice := ", ".join(repeated(results)):
-        lines += [f"Measured several times, so nothing is read off their curves: {twice}.", ""]
-    if mixed := ", ".join(_mixed(results)):
-        lines += [f"Points of one curve whose recipes differ in more than the point: {mixed}.", ""]
+        lines += [f"Measured several times, and therefore not compared: {twice}.", ""]
+    if shown := ", ".join(f"{name} ({', '.join(names)})" for name, names in mixed.items() if names):
+        lines += [f"Points of one curve whose recipes differ in more than the point: {shown}.", ""]
     return lines
 
 
-def _mixed(results: Sequence[Result]) -> list[str]:
-    """Curves that join points of different recipes, and in brackets the settings in which those differ."""
-    curves: dict[str, list[Family]] = {}
-    for result in results:
-        with contextlib.suppress(UserError):  # not one of our recipes: nothing is known of it
-            family, _, _ = describe(Filed(Path(result.records[0].trace), result.records[0]))
-            curves.setdefault(result.name, []).append(family)
-    return [f"{name} ({', '.join(names)})" for name, group in curves.items() if (names := differing(group))]
+def print_table(records: Sequence[Record]) -> None:
+    """Print the scores, on a narrow terminal only the most important; numbers are never cut."""
+    screen, results = _screen(), over_seeds(records)
+    for names in (NAMES, *NARROWER):
+        table = all_results(results, names, is_short=True).to_terminal()
+        if _fits(table, screen):
+            break
+    screen.print(table)
+
+
+def print_comparisons(records: Sequence[Record]) -> None:
+    """Print the comparisons at equal latency."""
+    screen, results = _screen(), over_seeds(records)
+    rows, differences = at_equal_latency(results), gaps(results)
+    if rows:
+        screen.print()
+        grid, title = equal_latency(rows), "At equal latency (the paper's points): BLEU"
+        wide = grid.to_terminal(title)
+        screen.print(wide if _fits(wide, screen) else grid.to_terminal(title, is_tight=True))
+    for line in filter(None, warning(results)):
+        notes.print(line)
+    if differences:
+        screen.print()
+        screen.print(agent_and_oracle(differences).to_terminal("Agent and oracle"))
+        if any(row.bleu is not None and not row.is_at_equal_latency for row in differences):
+            screen.print(f"{MARK} not at equal latency")
+
+
+def _fits(table: Table, screen: Console) -> bool:
+    return screen.measure(table, options=screen.options.update_width(1000)).maximum <= screen.width
+
+
+def _screen() -> Console:
+    """A pipe has no width."""
+    return console if console.is_terminal else Console(file=console.file, width=140, highlight=False)
+
+
+def print_scores(rescored: Rescored) -> None:
+    """Print the scores of a trace beside the recorded ones; an error if they differ."""
+    recorded = rescored.record.scores.to_table() if rescored.record else {}
+    table = Table("figure", "now", "recorded", box=box.SIMPLE)
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for name, value in rescored.scores.to_table().items():
+        then = recorded.get(name)
+        changed = name in rescored.differences
+        cells = [NONE if figure is None else f"{figure:.6g}" for figure in (value, then)]
+        table.add_row(name, *cells, style="bold red" if changed else None)
+    console.print(table)
+    for name, text in rescored.scores.signatures.items():
+        console.print(f"{name}: {text}", soft_wrap=True, markup=False)
+    early = f"{rescored.early} of {len(rescored.sentences)} sentences have their last before the source's"
+    length = "" if rescored.length is None else f"{rescored.length:.3f} of the reference's; "
+    empty = f", {rescored.scores.empty} have none" if rescored.scores.empty else ""
+    console.print(f"words: {length}{early}{empty}", soft_wrap=True)
+    for note in rescored.notes:
+        notes.print(note, soft_wrap=True, markup=False)
+    _require_as_recorded(rescored.differences)
+    if rescored.record is not None:
+        notes.print("as recorded")
+
+
+def print_archive(traces: Iterable[tuple[str, Rescored]]) -> None:
+    """Print a line of scores for each trace of an archive; an error if some differ from the recorded ones."""
+    differences: dict[str, object] = {}
+    for name, rescored in traces:
+        scores = rescored.scores.to_table()
+        cells = [f"{key} {scores[key]:.2f}" for key in NARROWER[0] if scores[key] is not None]
+        console.print(f"{name}: {', '.join(cells)}", soft_wrap=True, markup=False, highlight=False)
+        differences |= {f"{name} {score}": values for score, values in rescored.differences.items()}
+    _require_as_recorded(differences)
+    notes.print("as recorded")
+
+
+def _require_as_recorded(differences: Iterable[str]) -> None:
+    if names := ", ".join(differences):
+        raise UserError(f"not as recorded: {names}; the trace, the text or the scorer has changed")

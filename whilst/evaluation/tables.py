@@ -1,6 +1,6 @@
-"""The tables of a report as headings and cells, and the two ways to show them: Markdown and the terminal.
+"""The tables of a report as headings and cells, and their two forms: Markdown and the terminal.
 
-Decides how figures are written; what they are is seeds.py's and compare.py's business.
+Formats numbers, but computes none.
 """
 
 from collections.abc import Sequence
@@ -13,8 +13,7 @@ from rich.table import Table
 
 from whilst.evaluation import paper_numbers as paper
 from whilst.evaluation.compare import AtLatency, Comparison, Gap, compare, has_diagonal, paper_system
-from whilst.evaluation.identity import point_name
-from whilst.evaluation.seeds import Result
+from whilst.evaluation.curves import Result
 
 NONE = "—"
 MARK = "†"  # a gap between two points of different latency
@@ -45,7 +44,7 @@ SYSTEM = Column("system", is_text=True)
 
 @dataclass(frozen=True)
 class Grid:
-    """A table before it is known where it will be shown."""
+    """A table, for Markdown or the terminal."""
 
     columns: Sequence[Column]
     rows: Sequence[Sequence[str]]
@@ -56,14 +55,14 @@ class Grid:
         return [f"| {' | '.join(row)} |" for row in (headings, rules, *self.rows)]
 
     def to_terminal(self, title: str = "", is_tight: bool = False) -> Table:
-        """Only a system's name may be broken into lines; figures, policies and intervals stay whole."""
+        """Only a system's name may be wrapped; numbers, policies and intervals stay whole."""
         table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, int(not is_tight), 0, 0))
         table.title, table.title_justify = title or None, "left"
         for column in self.columns:
             justify: JustifyMethod = "left" if column.is_text else "right"
             if column is SYSTEM:
                 table.add_column(column.heading, justify=justify, style=column.style, overflow="fold")
-            else:  # where it must be cut after all it shows
+            else:
                 table.add_column(column.heading, justify=justify, style=column.style, no_wrap=True)
         for row in self.rows:
             table.add_row(*map(escape, row))
@@ -71,7 +70,7 @@ class Grid:
 
 
 def figure(value: float | None, digits: int = 2, deviation: float | None = None) -> str:
-    """A figure, with its deviation where it is a mean over seeds."""
+    """A number, with its deviation if it is a mean over seeds."""
     if value is None:
         return NONE
     return f"{value:.{digits}f}" + ("" if deviation is None else f" ± {deviation:.{digits}f}")
@@ -82,13 +81,13 @@ def signed(value: float | None) -> str:
 
 
 def all_results(results: Sequence[Result], names: Sequence[str], is_short: bool = False) -> Grid:
-    """One row a result, with the figures of these names; in short without the paper's best system."""
+    """One row a result, with the scores of these names; the short form has no column for the paper's BS-SiMT."""
     chosen = [column for column in COLUMNS if column[1] in names]
     has_seeds = any(len(result.records) > 1 for result in results)
     columns = [SYSTEM, Column("policy", is_text=True), *([Column("seeds")] if has_seeds else [])]
     columns += [Column(heading, style="bold" if name in ("al", "bleu") else "") for heading, name, _ in chosen]
     versus = ("paper (diff)",) if is_short else ("paper, same system", f"paper, {paper.BEST}")
-    has_paper = any(paper.systems(result.records[0].pair) for result in results)
+    has_paper = any(paper.systems(result.pair) for result in results)
     columns += [Column(heading, style="dim") for heading in versus if has_paper]
     rows = []
     for result in results:
@@ -129,10 +128,5 @@ def agent_and_oracle(rows: Sequence[Gap]) -> Grid:
         theirs = [figure(oracle.al), figure(oracle.bleu)] if oracle else [NONE] * 2
         mark = MARK if row.bleu is not None and not row.is_at_equal_latency else ""
         gap = signed(row.bleu) + mark
-        cells.append([agent.name, point_label(agent), figure(agent.al), figure(agent.bleu), *theirs, gap])
+        cells.append([agent.name, agent.shown_label, figure(agent.al), figure(agent.bleu), *theirs, gap])
     return Grid(columns, cells)
-
-
-def point_label(result: Result) -> str:
-    intervals = result.records[0].settings.get("search", {}).get("intervals", [])
-    return point_name(result.policy, intervals, result.weight)

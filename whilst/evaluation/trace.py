@@ -36,6 +36,30 @@ class Sentence:
     source: str | None = None
     reference: str | None = None
 
+    @classmethod
+    def of(
+        cls,
+        index: int,
+        text: tuple[str, str],
+        words: Sequence[tuple[str, int, float]],
+        reads: Sequence[int],
+        source_units: int,
+    ) -> "Sentence":
+        """`text`: source and reference. `words`: each with its delay and time. `reads` may count the end mark."""
+        source, reference = text
+        return cls(
+            index=index,
+            prediction=" ".join(word for word, _, _ in words),
+            delays=tuple(delay for _, delay, _ in words),
+            elapsed=tuple(ms for _, _, ms in words),
+            reads=tuple(min(count, source_units) for count in reads),
+            source_length=len(source.split()),
+            source_units=source_units,
+            reference_length=len(reference.split()),
+            source=source,
+            reference=reference,
+        )
+
     @property
     def words(self) -> list[str]:
         return self.prediction.split()

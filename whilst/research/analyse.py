@@ -27,10 +27,10 @@ from whilst.core.files import write_json
 from whilst.core.policy_spec import PolicySpec
 from whilst.data.batches import pad_batch, padded_chunks
 from whilst.data.dataset import Dataset, Split
-from whilst.evaluation.figure import STYLE, save
-from whilst.evaluation.identity import pair_name, system_name
-from whilst.evaluation.lines import COLOURS, MARKERS
+from whilst.evaluation.figure import COLOURS, MARKERS, STYLE, save
+from whilst.evaluation.identity import System, pair_name
 from whilst.model.checkpoint import load_run
+from whilst.model.run_folder import base_objective
 from whilst.model.transformer import Translator
 from whilst.search.binary_search import PathDecoder
 
@@ -111,9 +111,10 @@ def analyse_run(
     dataset = Dataset.open(Path(trained.recipe.data.dataset))
     dataset.require_units("data.dataset", run)
     found = analyse(trained.model, dataset.split(name), shares, length, trained.recipe.train.batch_tokens)
+    base = base_objective(trained.recipe, trained.path)
     about: dict[str, Any] = {
-        "system": system_name(trained.recipe, PolicySpec("full"), trained.path),
-        "pair": pair_name(trained.recipe),
+        "system": str(System.of(trained.recipe, PolicySpec("full"), base)),
+        "pair": pair_name(trained.recipe.data),
         "split": name,
         "sentences": found.sentences,
         "tokens": found.tokens,
@@ -161,7 +162,6 @@ def draw(found: Analysis, where: str, stem: Path) -> None:
             axes.set_title(title, loc="left", fontsize=11, fontweight="bold")
             axes.set_xlabel("share of the source read")
             axes.set_ylabel("probability of the reference token")
-            axes.grid(color="#ececec", linewidth=0.8)
             axes.set_axisbelow(True)
             axes.legend(frameon=False, fontsize=9.5)
         save(figure, stem)

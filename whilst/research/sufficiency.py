@@ -22,13 +22,14 @@ from whilst.data.text import cleaner, read_pairs
 from whilst.data.vocabulary import EOS
 from whilst.decoding.forced import forced_reads
 from whilst.decoding.policies import policy_for
-from whilst.evaluation.evaluate import find_asked, loader, with_precision
-from whilst.evaluation.figure import draw
-from whilst.evaluation.identity import pair_name, point_name, policy_name, system_name
-from whilst.evaluation.lines import Line
+from whilst.evaluation.curves import Point as CurvePoint
+from whilst.evaluation.evaluate import find_jobs, loader, with_precision
+from whilst.evaluation.figure import Line, draw
+from whilst.evaluation.identity import Decoding, System, pair_name, shown_label
 from whilst.evaluation.metrics import average_lagging
 from whilst.evaluation.tables import SYSTEM, Column, Grid
 from whilst.model.checkpoint import LoadedRun
+from whilst.model.run_folder import base_objective
 from whilst.research.alignment import encode, farthest, needs, read_alignment, sufficient
 
 FIXED = "wait-", "diagonal-"  # policies that do not depend on the model
@@ -142,13 +143,13 @@ class RunPolicy:
         shares = [part / whole for part, whole in zip(met, wanted, strict=True) if whole]
         # The other settings concern the choice of words, which are given here.
         deciding = Evaluate(threshold=self.settings.threshold, precision=self.settings.precision)
-        policy = policy_name(self.policy, deciding)
+        decoding = Decoding.of(self.policy, deciding)
         return Point(
-            system=system_name(recipe, self.policy, self.trained.path),
-            policy=policy,
-            label=point_name(policy, recipe.search.intervals, recipe.objective.latency_average),
+            system=str(System.of(recipe, self.policy, base_objective(recipe, self.trained.path))),
+            policy=str(decoding),
+            label=shown_label(decoding.policy, recipe),
             run=str(self.run),
-            pair=pair_name(recipe),
+            pair=pair_name(recipe.data),
             sufficiency=round(sum(met) / sum(wanted), 4),
             sentence_mean=round(fmean(shares), 4),
             al=round(fmean(lags), 4),
@@ -163,7 +164,7 @@ def run_policies(
 ) -> list[RunPolicy]:
     """Every policy of every run, with the model that it belongs to."""
     load = loader(overrides, device)
-    found = [(run, one) for run in runs for one in find_asked(run, policies, load)[1]]
+    found = [(run, one) for run in runs for one in find_jobs(run, policies, load)[1]]
     languages = {f"{one.trained.source.name} to {one.trained.target.name}": run for run, one in found}
     if len(languages) > 1:
         each = ", ".join(f"{run} translates {pair}" for pair, run in languages.items())
@@ -207,7 +208,7 @@ def sufficiency(
     }
     write_json(out / "sufficiency.json", table)
     title = f"Sufficiency by {links} links, {points[0].sentences} sentences"
-    draw(curves(points), [], title, "", out / "sufficiency", NAMES)
+    draw(curves(points), title, out / "sufficiency", NAMES)
     return points
 
 
@@ -234,10 +235,10 @@ def curves(points: Sequence[Point]) -> list[Line]:
         if not (point.policy.startswith("full") or (is_fixed and found in seen)):
             reading.append(point)
         seen.add(found)
-    groups: dict[str, list[tuple[str, float | None, float]]] = {}
+    groups: dict[str, list[CurvePoint]] = {}
     for name, point in zip(systems(reading), reading, strict=True):
         key = f"{name}, {point.variant}" if point.variant else name
-        groups.setdefault(key, []).append((point.label, point.al, 100 * point.sufficiency))
+        groups.setdefault(key, []).append(CurvePoint(point.label, point.al, 100 * point.sufficiency))
     return [Line(name, own) for name, own in groups.items()]
 
 

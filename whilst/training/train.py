@@ -14,10 +14,8 @@ from whilst.core.policy_spec import distinct
 from whilst.core.settings import Recipe, Role, names_with
 from whilst.core.stage_times import add_stage_time, read_stage_times
 from whilst.data.dataset import Dataset
-from whilst.evaluation.evaluate import check_evaluation, evaluate_run
-from whilst.evaluation.measured import measured_already
-from whilst.evaluation.report import report
-from whilst.evaluation.report_screen import print_table
+from whilst.evaluation.evaluate import check_evaluation, evaluate_run, find_evaluated
+from whilst.evaluation.report import print_table, report
 from whilst.model.checkpoint import copy_run, write_run
 from whilst.model.run_folder import AGENT, WEIGHTS, read_recipe
 from whilst.training.loop import Loop
@@ -98,7 +96,7 @@ def evaluate(recipe: Recipe, device: torch.device, restart: bool, with_text: boo
     """Evaluate those of the recipe's policies that have no record yet, and write the report."""
     run, began = Path(recipe.run), time.perf_counter()
     names = [str(policy) for policy in distinct(recipe.evaluate.policies, recipe.evaluate.threshold)]
-    found = {} if restart else measured_already(run, names, with_text, recipe.evaluate)
+    found = {} if restart else find_evaluated(run, names, with_text, recipe.evaluate)
     for name in found:
         notes.print(f"{name}: measured already")
     if left := [name for name in names if name not in found]:

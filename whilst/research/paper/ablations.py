@@ -7,12 +7,12 @@ curve at its AL. So it says something on other text than the paper's, too.
 from collections.abc import Sequence
 
 from whilst.evaluation import paper_numbers as paper
-from whilst.evaluation.families import Family
-from whilst.evaluation.paper_numbers import BEST, ORACLE, Point
+from whilst.evaluation.curves import Curve, Point, above
+from whilst.evaluation.paper_numbers import BEST, ORACLE
 from whilst.evaluation.tables import NONE, Column, Grid, signed
 from whilst.research.paper.document import Block, Table
 from whilst.research.paper.provenance import missing
-from whilst.research.paper.shelf import Shelf, beside, call, cells, difference, most_alike, over, printed
+from whilst.research.paper.shelf import Shelf, beside, call, cells, difference, most_alike, printed
 
 ABLATED = "iwslt14.de-en"  # where the paper's ablations are measured
 SHOWN = ("[3,7]", "[5,9]")  # the default's points in its ablation tables
@@ -53,7 +53,7 @@ def ablation(name: str, shelf: Shelf) -> list[Block]:
     return [Table(Grid([*texts, *map(Column, (*headings, *compared))], rows)), *after]
 
 
-def _defaults(changed: Sequence[Family], shelf: Shelf) -> list[Family]:
+def _defaults(changed: Sequence[Curve], shelf: Shelf) -> list[Curve]:
     """What the changed ones compare with; while there are none, all that the paper's default compares with."""
     if not changed:
         return shelf.of_task(ABLATED, BEST)
@@ -67,17 +67,17 @@ def _theirs(key: str) -> list[Point]:
     return [point for point in paper.curve(ABLATED, BEST) if point.label in SHOWN]
 
 
-def _rows(called: str, theirs: Sequence[Point], family: Family | None, normal: Family | None) -> list[list[str]]:
+def _rows(called: str, theirs: Sequence[Point], family: Curve | None, normal: Curve | None) -> list[list[str]]:
     default = paper.curve(ABLATED, BEST)
     is_default = all(point in default for point in theirs)
     rows = []
     for label, point in beside(theirs, family):
-        measured = family.point(label) if family else None
-        own = None if measured is None else Point(label, measured.result.al, measured.result.bleu or 0.0)
+        measured = family.result(label) if family else None
+        own = None if measured is None else Point(label, measured.al, measured.bleu or 0.0)
         same = family is not None and paper.task(family.pair) == ABLATED
         compared = [
-            None if is_default else over(point, default),
-            over(own, normal.curve) if normal else None,
+            None if is_default else above(point, default),
+            above(own, normal.points) if normal else None,
             difference(family, point, BEST)[1] if same else None,
         ]
         pair = family.pair if family else NONE
@@ -85,7 +85,7 @@ def _rows(called: str, theirs: Sequence[Point], family: Family | None, normal: F
     return rows
 
 
-def nearest_default(family: Family, shelf: Shelf) -> Family | None:
+def nearest_default(family: Curve, shelf: Shelf) -> Curve | None:
     """Of the systems with the paper's choices on the same text, the one whose other settings are most alike."""
     return most_alike(family, shelf.of_system(BEST))
 
@@ -112,21 +112,19 @@ def oracle_table(shelf: Shelf) -> list[Block]:
     return [Table(Grid([*texts, *map(Column, headings)], rows)), *after]
 
 
-def _oracle_rows(
-    pair: str, theirs: Sequence[Point], oracle: Family | None, agent: Family | None
-) -> list[list[str]]:
+def _oracle_rows(pair: str, theirs: Sequence[Point], oracle: Curve | None, agent: Curve | None) -> list[list[str]]:
     """A row an interval. The gap is the oracle's BLEU at the agent's AL, less the agent's."""
     learnt = {point.label: point for point in paper.curve(pair, BEST)} if theirs else {}
     rows = []
     for label, point in beside(theirs, oracle):
         row = [pair, label, *printed(learnt.get(label)), *printed(point), signed(_gap(learnt.get(label), theirs))]
-        own = agent.point(label) if agent else None
-        row += [*cells(own)[:2], *cells(oracle.point(label) if oracle else None)[:2]]
-        mine = None if own is None or own.result.bleu is None else Point(label, own.result.al, own.result.bleu)
-        rows.append([*row, signed(_gap(mine, oracle.curve if oracle else []))])
+        own = agent.result(label) if agent else None
+        row += [*cells(own)[:2], *cells(oracle.result(label) if oracle else None)[:2]]
+        mine = None if own is None or own.bleu is None else Point(label, own.al, own.bleu)
+        rows.append([*row, signed(_gap(mine, oracle.points if oracle else []))])
     return rows
 
 
 def _gap(agent: Point | None, oracle: Sequence[Point]) -> float | None:
-    above = over(agent, oracle)
-    return None if above is None else -above
+    gain = above(agent, oracle)
+    return None if gain is None else -gain

@@ -9,11 +9,12 @@ from pathlib import Path
 from whilst.core.errors import UserError
 from whilst.core.files import writing_text
 from whilst.evaluation import paper_numbers as paper
-from whilst.evaluation.families import Filed, families, read_filed
+from whilst.evaluation.curves import over_seeds, to_curves
+from whilst.evaluation.record import Record, records_in
 from whilst.research.paper.ablations import ABLATED, ABLATIONS, ablation, oracle_table
 from whilst.research.paper.document import Block, Heading, Items, Table, Text, to_html, to_markdown
 from whilst.research.paper.provenance import link, read_recipes
-from whilst.research.paper.shelf import TAUGHT, Shelf
+from whilst.research.paper.shelf import TAUGHT, TRIED, Shelf
 from whilst.research.paper.studies import agent, analysis, example, hyperparameters, read_studies, sufficiency
 from whilst.research.paper.tables import curves, main_table, others, summary
 
@@ -37,8 +38,10 @@ def write_paper(results: Path, recipes: Path, out: Path) -> list[Path]:
 
 def compose(results: Path, recipes: Path, out: Path) -> list[Block]:
     """The whole document."""
-    kept = [item for item in read_filed(results) if out not in item.path.parents]
-    found, twice = families(kept)
+    kept = {path: record for path, record in records_in(results).items() if out not in path.parents}
+    parts = [[record for path, record in kept.items() if (TRIED in path.parts) is side] for side in (False, True)]
+    both = [to_curves(over_seeds(part)) for part in parts]
+    found, twice = [curve for curves, _ in both for curve in curves], [one for _, more in both for one in more]
     shelf = Shelf(found, read_recipes(recipes), out)
     contents: dict[str, str] = paper.facts()["contents"]
     sections = {name: _section(name, results, shelf) for name in contents}
@@ -113,8 +116,8 @@ def _figure(shelf: Shelf) -> list[Block]:
     return blocks
 
 
-def _twice(twice: Sequence[Filed], out: Path) -> list[Block]:
+def _twice(twice: Sequence[Record], out: Path) -> list[Block]:
     if not twice:
         return []
-    items = [f"[{item.path.as_posix()}]({link(item.path, out)})" for item in twice]
+    items = [f"[{one.path.as_posix()}]({link(one.path, out)})" for one in twice if one.path]
     return [Text("Left out, since another record has the same recipe, policy and seeds:"), Items(items)]

@@ -11,16 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from whilst.core.config import build, flat, load_sweep, to_table
-from whilst.core.settings import Recipe
-from whilst.evaluation.families import (
-    POINT,
-    TRANSLATING,
-    Family,
-    describe,
-    relevant,
-)
-from whilst.evaluation.identity import pair_of
+from whilst.core.config import flat, load_sweep, to_table
+from whilst.core.settings import NEUTRAL, Recipe, names_with
+from whilst.evaluation.curves import POINTS, SEEDS, Curve, seeds_of, used_by
+from whilst.evaluation.identity import System, pair_name
 from whilst.evaluation.record import Record
 from whilst.research.paper.document import Block, Details, Items, Text
 from whilst.training.stages import stages
@@ -53,38 +47,43 @@ def read_recipes(folder: Path) -> list[Known]:
     return found
 
 
-def nearest(family: Family, known: Sequence[Known]) -> tuple[Known, list[str]] | None:
+def nearest(curve: Curve, known: Sequence[Known]) -> tuple[Known, list[str]] | None:
     """The recipe that differs least from what was measured, and how to make it the same; of equals the main one."""
-    ways = [(item, sets) for item in known if (sets := _from(item, family)) is not None]
+    ways = [(item, sets) for item in known if (sets := _from(item, curve)) is not None]
     near = [(item, sets) for item, sets in ways if len(sets) <= FAR]
     return min(near, key=lambda way: (len(way[1]), len(way[0].recipe.run)), default=None)
 
 
-def _from(item: Known, family: Family) -> list[str] | None:
+def _from(item: Known, curve: Curve) -> list[str] | None:
     """How to get from a recipe to what was measured; nothing if it is for something else."""
-    record = family.first
-    objective = record.settings["objective"]["name"]
-    if pair_of(item.recipe.data) != family.pair:
+    result = curve.first
+    recipe = result.first.recipe
+    if recipe is None or pair_name(item.recipe.data) != result.pair:
         return None
-    if objective == "search" and item.base != family.changes.get("base", "multi-path"):
+    if recipe.objective.name == "search" and item.base != result.changes.get("base", "multi-path"):
         return None
-    own = relevant(flat(to_table(build(Recipe, record.settings))), family.kind, family.system)
-    tables = [flat(to_table(stage)) for stage in (item.recipe, *stages(item.recipe))]
-    tables = [table for table in tables if table["objective.name"] == objective]
-    ways = [_sets(own, relevant(table, family.kind, family.system), family.system) for table in tables]
+    made = [stage for stage in (item.recipe, *stages(item.recipe)) if stage.objective.name == recipe.objective.name]
+    ways = [_sets(_used(recipe, curve), _used(stage, curve), result.system) for stage in made]
     return min(ways, key=len, default=None)
 
 
-def _sets(own: dict[str, Any], recipe: dict[str, Any], system: str) -> list[str]:
+def _used(recipe: Recipe, curve: Curve) -> dict[str, Any]:
+    """The settings of a recipe that decide such a curve."""
+    used = used_by(curve.first.system, curve.first.kind, recipe, flat(to_table(recipe)))
+    return {name: value for name, value in used.items() if name not in names_with(NEUTRAL) | {"start"}}
+
+
+def _sets(own: dict[str, Any], recipe: dict[str, Any], system: System) -> list[str]:
     """What to say on the command line to get these settings; seeds and what makes a point are left out."""
     found = []
     for name, value in own.items():
-        if name.startswith("evaluate.") or name.endswith("train.seed") or name in POINT.get(system, ()):
+        is_point = name in POINTS and system.name in ("wait-k", "mma")
+        if name.startswith("evaluate.") or name in SEEDS or is_point:
             continue
         # where a teacher lies is no setting
         if value == recipe.get(name) or (name == "teacher" and value and recipe[name]):
             continue
-        one_of_several = name == "search.intervals" and system != TRANSLATING and len(value) == 1
+        one_of_several = name == "search.intervals" and system.name != "translation-based" and len(value) == 1
         if one_of_several and value[0] in recipe[name]:
             found.append("--each-interval")
         else:
@@ -100,17 +99,16 @@ def _toml(value: Any) -> str:
     return "none" if value is None else str(value)
 
 
-def made(name: str, family: Family, known: Sequence[Known], folder: Path) -> Details:
+def made(name: str, curve: Curve, known: Sequence[Known], folder: Path) -> Details:
     """Everything that the records say, for a document in this folder."""
-    filed = [item for point in family.points for item in point.filed]
-    records = [item.record for item in filed]
-    near = nearest(family, known)
+    records = [record for result in curve.results for record in result.records]
+    near = nearest(curve, known)
     recipe = "recipe: none in this checkout is near; the records have every setting"
     if near is not None:
         with_ = f", with `{' '.join(near[1])}`" if near[1] else ""
         path = near[0].path
         recipe = f"recipe: [{path.as_posix()}]({link(path, folder)}){with_}"
-    seeds = sorted({"/".join(map(str, describe(item)[2])) for item in filed})
+    seeds = sorted({"/".join(map(str, seeds_of(record))) for record in records})
     machines = sorted({f"{r.device}, torch {r.versions.get('torch', '?')}" for r in records})
     first = records[0]
     lines = [
@@ -119,25 +117,25 @@ def made(name: str, family: Family, known: Sequence[Known], folder: Path) -> Det
         f" teacher: {_runs(records, 'teacher', 'none')}",
         f"seeds: {', '.join(seeds)}" + (" (a number for each stage)" if any("/" in seed for seed in seeds) else ""),
         f"machine: {'; '.join(machines)}",
-        f"text: {family.pair}, {first.split}, {first.scores.sentences:,} sentences; SHA-256 of the source"
+        f"text: {first.pair}, {first.split}, {first.scores.sentences:,} sentences; SHA-256 of the source"
         f" `{first.source_sha256[:12]}`, of the reference `{first.reference_sha256[:12]}`",
         f"weights: SHA-256 {', '.join(f'`{sha}`' for sha in sorted({r.model_sha256[:12] for r in records}))}",
         f"BLEU: `{first.scores.signatures.get('bleu', 'no signature')}`",
-        f"unknown words: {UNKNOWN[family.settings['evaluate.unknown']]}",
-        f"where the model says too early that all has been said: {ENDING[family.settings['evaluate.ending']]}",
-        *_searched(family),
+        f"unknown words: {UNKNOWN[curve.settings['evaluate.unknown']]}",
+        f"where the model says too early that all has been said: {ENDING[curve.settings['evaluate.ending']]}",
+        *_searched(curve),
         *(f"decoded with `{command}`" for command in sorted({record.command for record in records})),
-        "records: " + ", ".join(f"[{item.record.policy}]({link(item.path, folder)})" for item in filed),
+        "records: " + ", ".join(f"[{one.policy}]({link(one.path, folder)})" for one in records if one.path),
     ]
     return Details(f"How our {name} was made", [Items(lines)])
 
 
-def _searched(family: Family) -> list[str]:
+def _searched(curve: Curve) -> list[str]:
     """Of systems that obey searched reads, what was searched and what their agent sees."""
-    named = {name: family.settings.get(f"search.{name}") for name in ("target", "tolerance", "slope", "condition")}
+    named = {name: curve.settings.get(f"search.{name}") for name in ("target", "tolerance", "slope", "condition")}
     if named["target"] is None:
         return []
-    sees = f"; the agent sees: {family.settings['agent.inputs']}" if "agent.inputs" in family.settings else ""
+    sees = f"; the agent sees: {curve.settings['agent.inputs']}" if "agent.inputs" in curve.settings else ""
     return [f"search: {', '.join(f'{name} {value}' for name, value in named.items())}{sees}"]
 
 

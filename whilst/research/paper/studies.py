@@ -145,7 +145,7 @@ def agent(shelf: Shelf) -> list[Block]:
     rows = [["the paper", NONE, theirs["kind"].lower(), theirs["hidden"], theirs["inputs"], "translation"]]
     for family in shelf.of_system(BEST):
         own = [str(family.settings[f"agent.{name}"]) for name in ("kind", "hidden", "inputs", "reference")]
-        rows.append([f"{family.pair}, {family.system}", text_of(family), *own])
+        rows.append([f"{family.pair}, {family.first.system}", text_of(family), *own])
     texts = ("whose", "our training text", "kind", "width", "inputs", "words seen in training")
     return [
         Text("A diagram. What it shows is `whilst/agent.py`; its settings, from the records of our main systems:"),
@@ -160,7 +160,7 @@ def hyperparameters(shelf: Shelf) -> list[Block]:
     rows = [[name, *values] for name, values in theirs.items()]
     rows += [[name, NONE, NONE] for name in BESIDES]
     for family in shelf.of_system("multi-path"):
-        own = _own(build(Recipe, family.first.settings))
+        own = _own(build(Recipe, family.first.first.settings))
         column = 2 if "de" in family.pair.rpartition(".")[2].split("-") else 1
         columns.append(Column(f"ours, {family.pair}"))
         for row in rows:

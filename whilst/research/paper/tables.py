@@ -5,7 +5,6 @@ lines between our points at the AL that the paper prints, less the paper's.
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 
@@ -13,32 +12,33 @@ from whilst.core.errors import UserError
 from whilst.core.files import read_json
 from whilst.decoding.monotonic_heads import FAR, Head
 from whilst.evaluation import paper_numbers as paper
-from whilst.evaluation.families import DEFAULTS, DIAGONAL, TRANSLATING, Family
-from whilst.evaluation.figure import draw
-from whilst.evaluation.identity import NAMELESS
-from whilst.evaluation.lines import Line
-from whilst.evaluation.paper_numbers import FULL, ORACLE, Point
-from whilst.evaluation.report import PAPER, reference_lines
-from whilst.evaluation.seeds import joined
+from whilst.evaluation.curves import DEFAULTS, Curve, Point, above, joined
+from whilst.evaluation.figure import Line, draw, role_of
+from whilst.evaluation.identity import NO_LABEL
+from whilst.evaluation.paper_numbers import FULL, ORACLE
+from whilst.evaluation.report import reference_lines
 from whilst.evaluation.tables import NONE, Column, Grid, figure, signed
 from whilst.research.paper.document import Block, Items, Picture, Table, Text
 from whilst.research.paper.provenance import link, missing
 from whilst.research.paper.shelf import (
+    DIAGONAL,
     NOT_RUN,
     OURS,
+    TRIED,
     Shelf,
     apart,
     beside,
     call,
     cells,
     difference,
-    over,
+    is_tried,
     over_control,
     printed,
     text_of,
 )
 
 OVER = "over the diagonal"
+TRANSLATING = "translation-based"
 
 
 def _systems(task: str) -> list[str]:
@@ -68,7 +68,7 @@ def main_table(task: str, shelf: Shelf) -> list[Block]:
             rows += _rows(task, system, ours, None, {})
         notes += apart(group, called)
         wanted = theirs or ([] if group else paper.curve(task, "multi-path"))
-        absent = [point.label for point in wanted if not any(family.point(point.label) for family in group)]
+        absent = [point.label for point in wanted if not any(family.result(point.label) for family in group)]
         after += missing(task, ours, absent)
     texts = [Column(name, is_text=True) for name in ("system", "point", "our training text")]
     headings = ("our AL", "our BLEU", "seeds", "ours at the paper's AL", "difference", OVER)
@@ -79,21 +79,21 @@ def main_table(task: str, shelf: Shelf) -> list[Block]:
 
 
 def _rows(
-    task: str, system: str, name: str, family: Family | None, over_diagonal: Mapping[str, float]
+    task: str, system: str, name: str, family: Curve | None, over_diagonal: Mapping[str, float]
 ) -> list[list[str]]:
     rows = []
     for label, point in beside(_theirs(task, system), family):
-        at, above = difference(family, point, system)
+        at, gain = difference(family, point, system)
         text = text_of(family) if family else NONE
-        own = cells(family.point(label) if family else None)
-        matched = [NONE if system == FULL else figure(at), signed(above), signed(over_diagonal.get(label))]
+        own = cells(family.result(label) if family else None)
+        matched = [NONE if system == FULL else figure(at), signed(gain), signed(over_diagonal.get(label))]
         rows.append([name, label or NONE, text, *printed(point), *own, *matched])
     return rows
 
 
-def alone(task: str, family: Family, name: str, shelf: Shelf) -> list[Block]:
+def alone(task: str, family: Curve, name: str, shelf: Shelf) -> list[Block]:
     """The usual point of what may have no other: itself beside the paper's, and at its AL what all curves have."""
-    point = next((one for one in family.curve if one.label == NAMELESS), None)
+    point = next((one for one in family.points if one.label == NO_LABEL), None)
     if point is None:
         return []
     theirs = paper.curve(task, TRANSLATING)[0]
@@ -107,25 +107,25 @@ def alone(task: str, family: Family, name: str, shelf: Shelf) -> list[Block]:
     for system in _systems(task):
         group = [other for other in shelf.of_task(task, system) if other.pair == family.pair]
         both = zip(call(group, system), group, strict=True)
-        lines += [(f"our {one}", other.curve) for one, other in both if other is not family]
+        lines += [(f"our {one}", other.points) for one, other in both if other is not family]
     rows = []
     for one, curve in lines:
-        above = over(point, curve) if len(curve) > 1 else None
-        if above is not None:
-            rows.append([one, figure(point.bleu - above), signed(above)])
+        gain = above(point, curve) if len(curve) > 1 else None
+        if gain is not None:
+            rows.append([one, figure(point.bleu - gain), signed(gain)])
     columns = [Column("curve", is_text=True), Column("BLEU at this AL"), Column(f"our {name} over it")]
     if not rows:
         return [Text(f"{about} nothing, this AL lies outside of every curve.")]
     return [Text(about), Table(Grid(columns, rows))]
 
 
-def heads(family: Family, name: str, shelf: Shelf) -> list[Block]:
+def heads(family: Curve, name: str, shelf: Shelf) -> list[Block]:
     """Of MMA the heads that keep the others waiting, by the files beside the traces."""
     rows = []
-    for point in family.points:
-        for item in point.filed:
-            path = item.path.with_name(f"{item.path.stem}.heads.json")
-            if path.is_file():
+    for point in family.results:
+        for record in point.records:
+            path = record.path.with_name(f"{record.path.stem}.heads.json") if record.path else None
+            if path and path.is_file():
                 rows.append([point.label, *_latest(path), f"[{path.name}]({link(path, shelf.folder)})"])
     names = ("λ", "heads", "outliers", "latest head", "tokens behind the others", "waited for alone")
     texts = ("λ", "latest head", "file")
@@ -150,21 +150,16 @@ def curves(task: str, shelf: Shelf) -> Picture:
     """Figure 4 for one task: all our systems over the paper's."""
     lines: list[Line] = []
     texts = set()
-    for system in sorted(_systems(task), key=DIAGONAL.__eq__):  # our control last: the others are the paper's
+    for system in _systems(task):
         group = shelf.of_task(task, system)
-        own, variants = list[Line](), list[Line]()
+        usual = [family for family in group if not family.first.agreement] or group
         for family, name in zip(group, call(group, OURS.get(system, system)), strict=True):
-            points = [(point.label, None if system == FULL else point.al, point.bleu) for point in family.curve]
-            (variants if family.agreement else own).append(Line(family.agreement or name, points))
+            points = [Point("", None, point.bleu) if system == FULL else point for point in family.points]
+            lines.append(Line(name, points, role_of(family.first.system), is_variant=family is not usual[0]))
             texts.add(family.pair)
-        if own:  # variants have the colour of their system, as in reports
-            lines += [replace(own[0], variants=variants), *own[1:]]
-        else:
-            lines += [replace(line, name=joined(system, line.name)) for line in variants]
-    references = [line for line in reference_lines(task) if line.name != ORACLE]
     stem = shelf.folder / f"curve.{task}"
     title = f"{task} · test" + (" · ours on other training text" if texts - {task} else "")
-    draw(lines, references, title, PAPER, stem)
+    draw(lines + reference_lines(task), title, stem)
     return Picture(stem.with_name(f"{stem.name}.svg"), f"{stem.name}.svg", f"BLEU against average lagging, {task}")
 
 
@@ -179,9 +174,9 @@ def summary(shelf: Shelf) -> Grid:
             for family, name in zip(group, call(group, ours), strict=True):
                 found = [one for point in theirs if (one := difference(family, point, system)[1]) is not None]
                 figures = [fmean(found), min(found), max(found)] if found else [None, None, None]
-                counts = {len(point.filed) for point in family.points}
+                counts = {len(point.records) for point in family.results}
                 seeds = " to ".join(map(str, sorted({min(counts), max(counts)})))
-                is_alone = system == TRANSLATING and len(family.curve) < 2
+                is_alone = system == TRANSLATING and len(family.points) < 2
                 compared = "no curve" if is_alone else f"{len(found)} of {len(theirs)}"
                 rows.append([task, name, text_of(family), compared, *map(signed, figures), seeds])
     texts = [Column(name, is_text=True) for name in ("task", "system", "our training text")]
@@ -194,12 +189,14 @@ def others(shelf: Shelf) -> list[Block]:
     columns = [Column(name, is_text=True) for name in ("pair", "split", "system", "policy", "changes")]
     rows = []
     for family in shelf.left:
-        ablated = [f"{name} {value} (not {DEFAULTS[name]})" for name, value in family.changes.items()]
-        changed = joined(*ablated, family.agreement)
-        for point in family.points:
-            policy = f"[{point.result.policy}]({link(point.filed[0].path, shelf.folder)})"
-            place = [family.pair, family.first.split, family.system, policy, changed or NONE]
-            rows.append([*place, *cells(point), "tried" if family.is_tried else NONE])
+        result = family.first
+        ablated = [f"{name} {value} (not {DEFAULTS.get(name, NONE)})" for name, value in result.changes.items()]
+        changed = joined(*ablated, result.agreement)
+        for point in family.results:
+            path = point.first.path
+            policy = f"[{point.first.policy}]({link(path, shelf.folder)})" if path else point.first.policy
+            place = [point.pair, point.first.split, str(point.system), policy, changed or NONE]
+            rows.append([*place, *cells(point), TRIED if is_tried(family) else NONE])
     if not rows:
         return [Text("Nothing: every record stands in a table above.")]
     about = (

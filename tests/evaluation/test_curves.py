@@ -5,8 +5,8 @@ import dataclasses
 import pytest
 
 from tests.helpers.evaluations import make
+from whilst.evaluation.curves import Point, Result, interpolate, over_seeds
 from whilst.evaluation.record import Record
-from whilst.evaluation.seeds import Result, over_seeds
 
 
 def changed(record: Record, section: str, name: str, value: object) -> Record:
@@ -31,7 +31,7 @@ def test_only_seeds_and_folders_may_differ() -> None:
     one, two = (make("bs-simt", "agent-1", 3, 20, seed=seed) for seed in (1, 2))
     assert len(over_seeds([one, two])) == 1
     others = [
-        make("bs-simt (paper)", "agent-1", 3, 20, seed=2),
+        make("bs-simt (multi-path)", "agent-1", 3, 20, seed=2),
         make("bs-simt", "agent-3", 3, 20, seed=2),
         make("bs-simt", "agent-1.threshold-0.4", 3, 20, seed=2),
         make("bs-simt", "agent-1", 3, 20, seed=2, steps=7),
@@ -46,7 +46,7 @@ def test_only_seeds_and_folders_may_differ() -> None:
 
 def test_the_seed_of_a_later_stage_counts_too() -> None:
     one = make("bs-simt", "agent-1", 3, 20)
-    other = changed(one, "search", "train", {"seed": 5})
+    other = changed(one, "search", "train", {"steps": 100, "seed": 5})
     assert len(over_seeds([one, dataclasses.replace(other, model_sha256="other")])) == 1
     assert len(over_seeds([one, dataclasses.replace(other, agent_sha256="other")])) == 1
 
@@ -54,13 +54,17 @@ def test_the_seed_of_a_later_stage_counts_too() -> None:
 def test_the_same_weights_are_no_second_seed() -> None:
     """Such as a multi-path model whose agent was trained twice, under wait-k."""
     one = make("multi-path", "wait-1", 3, 20)
-    assert len(over_seeds([one, changed(one, "search", "train", {"seed": 5})])) == 2
+    assert len(over_seeds([one, changed(one, "search", "train", {"steps": 100, "seed": 5})])) == 2
 
 
-def test_how_a_run_was_watched_does_not_matter() -> None:
+def test_settings_that_change_no_result_do_not_matter() -> None:
     one, two = (make("bs-simt", "agent-1", 3, 20, seed=seed) for seed in (1, 2))
-    watched = changed(changed(two, "train", "save_every", 7), "evaluate", "batch", 3)
-    assert len(over_seeds([one, changed(watched, "train", "shortcuts", [])])) == 1
+    other = changed(changed(two, "train", "save_every", 7), "evaluate", "batch", 3)
+    other = changed(changed(other, "train", "shortcuts", []), "search", "train", two.settings["search"]["train"])
+    assert len(over_seeds([one, other])) == 1
+    wait = [make("multi-path", "wait-1", 3, 20, seed=seed) for seed in (1, 2)]
+    later = [wait[0], changed(wait[1], "search", "slope", "one")]
+    assert len(over_seeds(later)) == 1, "settings of a later stage"
 
 
 def test_the_same_seed_twice_is_no_second_seed() -> None:
@@ -89,15 +93,24 @@ def test_a_policys_name_says_what_it_is(policy: str, parts: tuple[str, str, str,
 
 
 def test_a_change_and_the_weight_of_latency_tell_rows_and_curves_apart() -> None:
-    bold = Result((make("bs-simt", "agent-1.threshold-0.4", 1, 2),), "agent gru")
+    gru = make("bs-simt", "agent-1.threshold-0.4", 1, 2)
+    bold = Result((dataclasses.replace(gru, settings=gru.settings | {"agent": {"kind": "gru"}}),))
     assert bold.cells == ("bs-simt, agent gru", "agent-1.threshold-0.4")
     assert (bold.variant, bold.name) == ("agent gru, threshold-0.4", "bs-simt, agent gru, threshold-0.4")
-    weak = dataclasses.replace(bold.records[0], system="mma", policy="mma", settings={"objective": {}})
+    weak = make("mma", "mma", 1, 2)
     heavy = changed(weak, "objective", "latency_average", 0.4)
-    assert [Result((record,)).cells for record in (weak, heavy)] == [("mma", "mma λ=?"), ("mma", "mma λ=0.4")]
+    assert [Result((record,)).cells for record in (weak, heavy)] == [("mma", "mma λ=0.1"), ("mma", "mma λ=0.4")]
 
 
 def test_a_record_from_before_a_setting_was_there_has_its_default() -> None:
     older, newer = make("bs-simt", "agent-1", 3, 28), make("bs-simt", "agent-1", 3, 29, seed=2)
     assert len(over_seeds([older, changed(newer, "evaluate", "precision", "single")])) == 1
     assert len(over_seeds([older, changed(newer, "evaluate", "precision", "half")])) == 2
+
+
+def test_interpolation_is_exact_at_points_straight_between_and_silent_outside() -> None:
+    points = [Point("a", 1.0, 10.0), Point("b", 3.0, 20.0), Point("c", 4.0, 18.0)]
+    assert [interpolate(points, al) for al in (1.0, 1.5, 3.0, 3.5, 4.0)] == [10, 12.5, 20, 19, 18]
+    assert interpolate(points, 0.9) is None
+    assert interpolate(points, 4.1) is None
+    assert interpolate(points[:1], 1.0) is None

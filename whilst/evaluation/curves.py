@@ -1,0 +1,337 @@
+"""Group evaluations: those that differ only by seed are one result; results of one system and recipe are one curve.
+
+Knows records, not what they are compared with.
+"""
+
+import itertools
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from statistics import fmean, stdev
+from typing import Any
+
+from whilst.core.policy_spec import AGENT_TRANSLATION
+from whilst.core.settings import Recipe, Role, names_with
+from whilst.evaluation.identity import System, point_label, shown_label
+from whilst.evaluation.record import Record
+
+SEEDS, POINTS = names_with(Role.SEED), names_with(Role.POINT)
+# Of the search, the settings that translation-based labels within an interval use.
+BOUNDS = "search.intervals", "search.slope"
+# The paper's own choices of what its ablations vary, and how another choice is shown.
+DEFAULTS = {
+    "length": "5",
+    "reference": "translation",
+    "condition": "concavity",
+    "base": "multi-path",
+    "agent": "lstm",
+}
+SHOWN = {"length": "intervals of {}", "k": "trained for k={}"}
+
+
+@dataclass(frozen=True)
+class Point:
+    """A point of a quality/latency curve."""
+
+    label: str  # k, lambda or search interval, as the paper writes it
+    al: float | None  # None: the paper does not give it for every full-sentence model
+    bleu: float
+
+
+def interpolate(points: Sequence[Point], al: float | None) -> float | None:
+    """BLEU at this AL on straight lines between the points, which are in order; None outside of them."""
+    known = [(point.al, point.bleu) for point in points if point.al is not None]
+    for (left, low), (right, high) in itertools.pairwise(known):
+        if al is not None and left <= al <= right:
+            return low + (high - low) * (al - left) / (right - left) if right > left else low
+    return None
+
+
+def above(point: Point | None, curve: Sequence[Point]) -> float | None:
+    """BLEU of a point minus that of a curve at the same AL."""
+    level = interpolate(curve, point.al) if point else None
+    return None if level is None or point is None else point.bleu - level
+
+
+def joined(*parts: str) -> str:
+    return ", ".join(filter(None, parts))
+
+
+@dataclass(frozen=True)
+class Result:
+    """One system under one policy: an evaluation, or several that differ only by seed."""
+
+    records: tuple[Record, ...]
+
+    @property
+    def first(self) -> Record:
+        return self.records[0]
+
+    @property
+    def pair(self) -> str:
+        return self.first.pair
+
+    @property
+    def system(self) -> System:
+        return self.first.system
+
+    @property
+    def kind(self) -> str:
+        """Of the policy, such as wait, agent, oracle or full."""
+        return self.first.decoding.policy.kind
+
+    @property
+    def argument(self) -> str:
+        """Of the policy: k, or the first read of a search interval."""
+        return self.first.decoding.policy.argument
+
+    @property
+    def label(self) -> str:
+        """Of the point on its curve, as the paper writes it; empty for full-sentence."""
+        return point_label(self.first.decoding.policy, self.first.recipe)
+
+    @property
+    def shown_label(self) -> str:
+        return shown_label(self.first.decoding.policy, self.first.recipe)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the whole source is read before the first word: a height, not a point of a curve."""
+        return self.kind == "full"
+
+    @cached_property
+    def settings(self) -> dict[str, Any]:
+        """The settings that decide this result, flat, without seeds and without what tells points apart."""
+        found = {name: value for name, value in used_settings(self.first).items() if name not in SEEDS}
+        if self.system.name in ("wait-k", "mma"):  # each point is a model
+            found = {name: value for name, value in found.items() if name not in POINTS}
+        if self.system.name == "translation-based":
+            found.pop("evaluate.threshold", None)  # the point, since it has no intervals
+        if self.agreement:
+            found.pop("search.intervals", None)  # part of the agreement
+        elif intervals := found.get("search.intervals"):
+            # Length of the intervals, and whether one model serves several.
+            found["search.intervals"] = [intervals[0][1] - intervals[0][0] + 1, len(intervals) > 1]
+        found["text"] = [self.first.source_sha256[:12], self.first.reference_sha256[:12], self.first.split]
+        found["signatures"] = dict(self.first.scores.signatures)
+        return found | {f"origin.{name}": value for name, value in self.first.origin.items()}
+
+    @cached_property
+    def changes(self) -> dict[str, str]:
+        """What differs from the paper's choices, of those that its ablations vary."""
+        recipe = self.first.recipe
+        if recipe is None:
+            return {}
+        base = self.system.base if self.system.fine_tuned else DEFAULTS["base"]
+        trained_for = str(recipe.objective.k)
+        other_k = self.system.name == "wait-k" and self.kind == "wait" and trained_for != self.label
+        return changes(self.settings, base) | ({"k": trained_for} if other_k else {})
+
+    @property
+    def agreement(self) -> str:
+        """Of the translation-based policy, such as "within [3,11]"; empty if it has no bounds."""
+        recipe = self.first.recipe
+        return agreement_of(recipe) if recipe and self.system.name == "translation-based" else ""
+
+    @property
+    def change(self) -> str:
+        """What makes this another curve than the usual one of the system, for display. Its base is in its name."""
+        shown = {name: value for name, value in self.changes.items() if name != "base"}
+        named = [SHOWN.get(name, f"{name} {{}}").format(value) for name, value in shown.items()]
+        return joined(*named, self.agreement)
+
+    @property
+    def options(self) -> str:
+        """How it was decoded, such as unknown-keep."""
+        return ".".join(self.first.decoding.options)
+
+    @property
+    def decoding(self) -> str:
+        """The same with the threshold, which belongs to the curve except where it is the point."""
+        threshold = self.first.decoding.policy.threshold
+        if threshold is None or self.first.decoding.policy.name == AGENT_TRANSLATION.name:
+            return self.options
+        return ".".join(filter(None, (f"threshold-{threshold}", self.options)))
+
+    @property
+    def variant(self) -> str:
+        """Such as "agent gru" or "threshold-0.4": what makes points of one policy belong to another curve."""
+        return joined(self.change, self.decoding)
+
+    @property
+    def name(self) -> str:
+        """Of the curve that it is a point of."""
+        return joined(str(self.system), self.variant)
+
+    @property
+    def cells(self) -> tuple[str, str]:
+        """System and policy as tables show them. They tell a row from all others."""
+        point = f"{self.first.policy} {self.shown_label}" if self.kind == "mma" else self.first.policy
+        return joined(str(self.system), self.change), point
+
+    @cached_property
+    def curve_key(self) -> str:
+        parts = self.pair, self.system, self.kind, self.changes, self.decoding, self.agreement
+        return f"{parts} {json.dumps(self.settings, sort_keys=True)}"
+
+    @property
+    def scores(self) -> dict[str, float | None]:
+        """Means over the seeds."""
+        return {name: fmean(values) if values else None for name, values in self._values.items()}
+
+    @property
+    def deviations(self) -> dict[str, float | None]:
+        """Standard deviations of a sample (n - 1); None for a single seed."""
+        return {name: stdev(values) if len(values) > 1 else None for name, values in self._values.items()}
+
+    @property
+    def al(self) -> float:
+        return fmean(record.scores.al for record in self.records)
+
+    @property
+    def bleu(self) -> float | None:
+        return self.scores["bleu"]
+
+    @cached_property
+    def _values(self) -> dict[str, list[float]]:
+        """Every score of every seed; no values for a score that a seed lacks."""
+        tables = [record.scores.to_table() for record in self.records]
+        known = {name: [table[name] for table in tables] for name in tables[0]}
+        return {name: [v for v in values if v is not None and None not in values] for name, values in known.items()}
+
+
+def used_settings(record: Record) -> dict[str, Any]:
+    """The settings that decide a result, flat."""
+    if record.recipe is None:
+        return record.deciding
+    return used_by(record.system, record.decoding.policy.kind, record.recipe, record.deciding)
+
+
+def seeds_of(record: Record) -> tuple[Any, ...]:
+    settings = used_settings(record)
+    return tuple(settings[name] for name in sorted(settings.keys() & SEEDS))
+
+
+def used_by(system: System, kind: str, recipe: Recipe, settings: dict[str, Any]) -> dict[str, Any]:
+    """Of flat settings those that this system uses: none of later stages, nor the tables that a stage copies."""
+    translation_based, dropped = system.name == "translation-based", []
+    if recipe.objective.name == "search":
+        dropped += ["train.", "objective."]  # copies of search.train and search.objective
+    elif translation_based and recipe.agent.bounded:
+        dropped += [name for name in settings if name.startswith("search.") and name not in BOUNDS]
+    elif translation_based or kind not in ("agent", "oracle"):
+        dropped += ["search."]
+    else:
+        dropped += ["search.train.", "search.objective."]
+    dropped += ["agent."] * (kind != "agent")
+    return {name: value for name, value in settings.items() if not name.startswith(tuple(dropped))}
+
+
+def changes(settings: dict[str, Any], base: str) -> dict[str, str]:
+    """What these flat settings of a curve change of the paper's choices."""
+    condition = settings.get("search.condition", "concavity")
+    own = {
+        "length": str(settings.get("search.intervals", [DEFAULTS["length"]])[0]),
+        "reference": settings.get("agent.reference", "translation"),
+        # the authors' code only adds to the condition
+        "condition": "concavity" if condition == "authors" else condition,
+        "base": base,
+        "agent": settings.get("agent.kind", "lstm"),
+    }
+    return {name: value for name, value in own.items() if value != DEFAULTS[name]}
+
+
+def agreement_of(recipe: Recipe) -> str:
+    """The bounds of translation-based labels, such as "within [3,11]"; empty without bounds."""
+    return f"within [{','.join(map(str, recipe.search.intervals[0]))}]" if recipe.agent.bounded else ""
+
+
+def over_seeds(records: Iterable[Record]) -> list[Result]:
+    """Group records that differ only by seed, in the order of the first of each.
+
+    A record with the same seed or the same weights as one of a group is no further seed: it starts another group.
+    """
+    groups: list[_Group] = []
+    alike: defaultdict[tuple[str, str, str], list[_Group]] = defaultdict(list)
+    for record in records:
+        one = Result((record,))
+        own = {("seeds", *seeds_of(record)), ("weights", record.model_sha256, record.agent_sha256)}
+        known = alike[one.curve_key, one.label, record.policy]
+        group = next((group for group in known if group.taken.isdisjoint(own)), None)
+        if group is None:
+            groups.append(group := _Group())
+            known.append(group)
+        group.records.append(record)
+        group.taken |= own
+    return [Result(tuple(group.records)) for group in groups]
+
+
+@dataclass
+class _Group:
+    """Records of one result, and their seeds and weights."""
+
+    records: list[Record] = field(default_factory=list)
+    taken: set[tuple[Any, ...]] = field(default_factory=set)
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One system trained by one recipe, by rising AL."""
+
+    results: tuple[Result, ...]
+    settings: dict[str, Any]
+
+    @property
+    def first(self) -> Result:
+        return self.results[0]
+
+    @property
+    def pair(self) -> str:
+        return self.first.pair
+
+    @property
+    def points(self) -> list[Point]:
+        return [Point(one.label, one.al, one.bleu) for one in self.results if one.bleu is not None]
+
+    def at(self, al: float | None) -> float | None:
+        return interpolate(self.points, al)
+
+    def result(self, label: str) -> Result | None:
+        return next((one for one in self.results if one.label == label), None)
+
+
+def to_curves(results: Iterable[Result]) -> tuple[list[Curve], list[Record]]:
+    """The curves, and duplicate records: the same point of the same weights a second time.
+
+    Other weights by the same recipe and seeds may have started from another run, of which a record only knows the
+    path. They make a curve of their own.
+    """
+    groups: dict[str, dict[str, Result]] = {}
+    starts: dict[str, dict[str, Any]] = {}
+    duplicates: list[Record] = []
+    for result in results:
+        points = groups.setdefault(result.curve_key, {})
+        known = points.setdefault(result.label, result)
+        if known is result:
+            continue
+        weights = {record.model_sha256 for record in known.records}
+        duplicates += [record for record in result.records if record.model_sha256 in weights]
+        others = tuple(record for record in result.records if record.model_sha256 not in weights)
+        if others:
+            start = others[0].settings.get("start") or others[0].settings.get("run")
+            key = f"{result.curve_key} {start}"
+            starts[key] = {"start": start}
+            groups.setdefault(key, {}).setdefault(result.label, Result(others))
+    curves = []
+    for key, points in groups.items():
+        ordered = tuple(sorted(points.values(), key=lambda one: one.al))
+        curves.append(Curve(ordered, ordered[0].settings | starts.get(key, {})))
+    return curves, duplicates
+
+
+def differing(settings: Sequence[dict[str, Any]]) -> list[str]:
+    """Names of the settings in which some of these differ."""
+    names = sorted({name for table in settings for name in table})
+    return [name for name in names if len({repr(table.get(name)) for table in settings}) > 1]
