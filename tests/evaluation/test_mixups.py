@@ -247,8 +247,8 @@ def test_files_of_the_wrong_shape_are_told(whole: Recipe, tmp_path: Path) -> Non
     assert read_stage_times(tmp_path) == {}
     (tmp_path / "summary.json").write_text("[]")
     assert origin(tmp_path, whole) == {}
-    with pytest.raises(UserError, match=r"--recipes .*nowhere: no such folder"):
-        paper(tmp_path, tmp_path / "nowhere", tmp_path / "out")
+    with pytest.raises(UserError, match=r"nowhere: no such folder"):
+        paper(tmp_path / "nowhere", tmp_path / "out")
 
 
 def test_merges_that_are_no_text_and_folders_at_home(

@@ -8,11 +8,10 @@ import pytest
 
 from whilst.core.config import flat, load_sweep, to_table
 from whilst.core.files import sha256
-from whilst.core.settings import Recipe
+from whilst.core.settings import NEUTRAL, Recipe, Role, names_with
 from whilst.evaluation.archive import TRACES, rescore_archive
-from whilst.evaluation.families import POINT, describe, read_filed, relevant
-from whilst.evaluation.record import read_archived
-from whilst.evaluation.seeds import Result
+from whilst.evaluation.curves import used_by
+from whilst.evaluation.record import Record, read_archived
 from whilst.live.loading import BUNDLED
 from whilst.model.run_folder import WEIGHTS, read_recipe
 from whilst.training.stages import stages
@@ -44,24 +43,20 @@ def test_the_results_are_small() -> None:
 @pytest.mark.parametrize("archive", ARCHIVES, ids=lambda path: path.parent.name)
 def test_records_have_the_settings_of_their_recipe(archive: Path) -> None:
     """Except for seeds, the point (k, lambda), and how it was evaluated."""
-    for item in read_filed(archive.parent):
-        record = item.record
-        describe(item)  # its settings are those of a recipe
-        kind, objective = Result((record,)).kind, record.settings["objective"]["name"]
-        made = [stage for run in load_sweep(ROOT / record.settings["file"], []) for stage in (run, *stages(run))]
+    for name, record in read_archived(archive.parent).items():
+        assert record.recipe is not None
+        made = [stage for run in load_sweep(ROOT / record.recipe.file, []) for stage in (run, *stages(run))]
+        same_objective = [stage for stage in made if stage.objective.name == record.recipe.objective.name]
+        assert decisive(record.recipe, record) in [decisive(stage, record) for stage in same_objective], name
 
-        def decisive(table: dict[str, Any], kind: str = kind, system: str = record.system) -> dict[str, Any]:
-            dropped = POINT.get(system, ())
-            return {
-                name: bool(value) if name == "teacher" else value
-                for name, value in relevant(flat(table), kind, system).items()
-                if not name.startswith("evaluate.") and not name.endswith("train.seed") and name not in dropped
-            }
 
-        from whilst.core.config import build
-
-        own = decisive(to_table(build(Recipe, record.settings)))
-        assert own in [decisive(to_table(stage)) for stage in made if stage.objective.name == objective], item.path
+def decisive(recipe: Recipe, record: Record) -> dict[str, Any]:
+    """The settings of a recipe that decide such a record."""
+    used = used_by(record.system, record.decoding.policy.kind, recipe, flat(to_table(recipe)))
+    dropped = names_with(NEUTRAL | Role.SEED) | {"start"}
+    dropped |= names_with(Role.POINT) if record.system.name in ("wait-k", "mma") else set()
+    kept = {name: value for name, value in used.items() if name not in dropped and not name.startswith("evaluate.")}
+    return kept | {"teacher": bool(kept["teacher"])}
 
 
 def test_the_models_card_has_the_recorded_figures() -> None:

@@ -8,7 +8,7 @@ from tests.helpers.evaluations import SIGNATURE
 from whilst.core.config import load_recipe, override, to_table
 from whilst.evaluation.metrics import Scores
 from whilst.evaluation.record import Record, record_path, write_record
-from whilst.research.paper.paper_doc import write_paper
+from whilst.research.paper.paper import write_paper
 from whilst.training.stages import stages
 
 ROOT = Path(__file__).parents[2]
@@ -69,5 +69,5 @@ def rows(text: str) -> list[list[str]]:
 
 def write(results: Path, out: Path) -> str:
     """The document of a results folder, in Markdown."""
-    write_paper(results, RECIPES, out)
+    write_paper(results, out)
     return (out / "paper.md").read_text(encoding="utf-8")

@@ -1,22 +1,14 @@
 """What the paper's document shows beside the paper's own rows: our control, a point without a curve, late heads."""
 
-import shutil
-from collections.abc import Sequence
 from operator import attrgetter
 from pathlib import Path
 
 import pytest
 
-from tests.helpers.kept_results import RECIPES, keep, rows, section, write
-from whilst.core.errors import UserError
-from whilst.decoding.monotonic_heads import Head, write_heads
-from whilst.evaluation.curves import over_seeds, to_curves
-from whilst.evaluation.figure import Line
-from whilst.evaluation.record import read_records, records_in
+from tests.helpers.kept_results import keep, rows, section, write
+from whilst.evaluation.curves import over_seeds
+from whilst.evaluation.record import read_records
 from whilst.evaluation.report import our_lines
-from whilst.research.paper import tables as paper_tables
-from whilst.research.paper.provenance import read_recipes
-from whilst.research.paper.shelf import Shelf
 
 TRANSLATING = "iwslt15.en-vi/translation-based"
 
@@ -50,32 +42,6 @@ def test_the_diagonal_stands_in_the_main_table_and_everything_is_over_it(results
     assert "\nNot run on iwslt15.vi-en: multi-path (diagonal) 3, 5, 7, 9.\n" in section(text, "Table 9")
 
 
-def test_the_diagonal_is_drawn(results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn: list[str] = []
-
-    def draw(lines: Sequence[Line], *_: object) -> None:
-        drawn.extend(line.name for line in lines if not line.is_reference)
-
-    monkeypatch.setattr(paper_tables, "draw", draw)
-    shelf = Shelf(to_curves(over_seeds(records_in(results).values()))[0], read_recipes(RECIPES), tmp_path)
-    paper_tables.curves("iwslt15.en-vi", shelf)
-    assert drawn == ["multi-path", "multi-path (diagonal)", "translation-based", "bs-simt, not fine-tuned"]
-
-
-def test_a_point_alone_compares_with_the_other_curves_at_its_latency(results: Path, tmp_path: Path) -> None:
-    text = write(results, tmp_path / "out")
-    table = section(text, "Table 8")
-    assert "ours 27.00 at AL 3.50, the paper's 21.92 at 0.61; +5.08 BLEU and +2.89 AL." in table
-    found = {row[0]: row[1:] for row in rows(table) if len(row) == 3}
-    assert found["our multi-path"] == ["26.50", "+0.50"]
-    assert found["our multi-path (diagonal)"] == ["27.50", "-0.50"]
-    assert found["our bs-simt, not fine-tuned"] == ["28.56", "-1.56"]
-    assert found["the paper's bs-simt"] == ["28.05", "-1.05"]  # 28.00 at 3.40, 29.05 at 5.39
-    assert "the paper's translation-based" not in found
-    wanted = ["iwslt15.en-vi", "translation-based", "the paper's + teacher", "no curve"]
-    assert wanted in [row[:4] for row in rows(text)]
-
-
 def test_thresholds_are_the_curve_of_what_has_no_intervals(results: Path, tmp_path: Path) -> None:
     for threshold, al, bleu in ((0.3, 0.5, 21.0), (0.4, 1.5, 25.0)):
         policy, sets = f"agent-translation.threshold-{threshold}", f"evaluate.threshold={threshold}"
@@ -87,8 +53,6 @@ def test_thresholds_are_the_curve_of_what_has_no_intervals(results: Path, tmp_pa
     assert found["0.3"][2:5] == ["0.50", "21.00", "1"]
     wanted = ["iwslt15.en-vi", "translation-based", "the paper's + teacher", "1 of 1", "-0.48"]
     assert wanted in [row[:5] for row in rows(text)]
-    assert "ours 27.00 at AL 3.50, the paper's 21.92 at 0.61" in text, "as before"
-    assert "our translation-based" not in {row[0] for row in rows(section(text, "Table 8"))}, "it is no other"
     (line,) = our_lines(over_seeds(read_records([results / "prefixes"])))
     assert [point.label for point in sorted(line.points, key=attrgetter("al"))] == ["0.3", "0.4", "n/a"]
     assert not line.is_variant
@@ -103,27 +67,6 @@ def test_what_must_agree_is_said_by_the_name_of_the_curve(results: Path, tmp_pat
     assert found["translation-based, within [3,11]"] == ["3.60", "28.00"]
 
 
-def test_what_must_agree_is_drawn_as_a_variant(
-    results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    within = "agent.agreement=within", "search.intervals=[[3, 11]]"
-    keep(results / "a", TRANSLATING, "translation-based", "agent-translation", 3.6, 28.0, *within)
-    drawn: list[Line] = []
-    monkeypatch.setattr(paper_tables, "draw", lambda lines, *_: drawn.extend(lines))
-    for _ in range(2):
-        found, _ = to_curves(over_seeds(records_in(results).values()))
-        paper_tables.curves("iwslt15.en-vi", Shelf(found, read_recipes(RECIPES), tmp_path))
-        shutil.rmtree(results / "prefixes", ignore_errors=True)
-    both = [line for line in drawn if line.name.startswith("translation-based")]
-    within_name = "translation-based, within [3,11]"
-    assert [(line.name, line.is_variant) for line in both] == [
-        (within_name, True),
-        ("translation-based", False),
-        (within_name, False),
-    ]
-    assert both[0].points == both[2].points
-
-
 def test_settings_that_only_one_has_are_told_by_their_table(results: Path, tmp_path: Path) -> None:
     """Fine-tuned and not: training has other settings altogether."""
     sets = 'start="runs/iwslt15.en-vi"', 'objective.name="search"', "agent.hidden=64"
@@ -134,20 +77,3 @@ def test_settings_that_only_one_has_are_told_by_their_table(results: Path, tmp_p
     assert "- `search.train`: bs-simt only" in told
     assert "- `train`: bs-simt, not fine-tuned only" in told
     assert not [line for line in told if line.startswith(("- `train.", "- `search.train."))]
-
-
-def test_heads_that_keep_mma_waiting_are_told(tmp_path: Path) -> None:
-    root = tmp_path / "results"
-    for weight, al in ((0.4, 2.7), (0.1, 4.6)):
-        sets = (f"objective.latency_average={weight}",)
-        keep(root / str(weight), "iwslt15.en-vi/mma", "mma", "mma", al, 28.0, *sets)
-    late = [Head(1, 1, 4.0, -1.0, 0.0, 0.0), Head(5, 2, 9.0, 3.4, 0.625, 0.1), Head(6, 1, 7.0, 2.5, 0.2, 0.1)]
-    file = root / "0.4" / "test.mma.heads.json"
-    write_heads(file, late)
-    table = section(write(root, tmp_path / "out"), "Table 8")
-    found = [row for row in rows(table) if row[-1].startswith("[test.mma.heads.json]")]
-    assert [row[:-1] for row in found] == [["0.4", "3", "2", "layer 5, head 2", "+3.40", "62%"]]
-    assert "the translator began with: `runs/iwslt15.en-vi`" in table
-    file.write_text('{"heads": [{"layer": 1}]}', encoding="utf-8")
-    with pytest.raises(UserError, match=r"test\.mma\.heads\.json: damaged"):
-        write(root, tmp_path / "again")

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from tests.helpers.commands import whilst
+from tests.helpers.kept_results import rows
 from tests.helpers.runs import CPU, elsewhere, short_recipe
 from whilst.core import console
 from whilst.core.errors import UserError
@@ -25,8 +26,7 @@ from whilst.policy import patient
 from whilst.policy.patient import Patient
 from whilst.research.explain import explain
 from whilst.research.paper import studies as paper_studies
-from whilst.research.paper.document import Table
-from whilst.research.paper.shelf import Shelf
+from whilst.research.paper.systems import Collection
 from whilst.research.sufficiency import (
     Aligned,
     Point,
@@ -227,10 +227,8 @@ def test_points_have_different_labels(run: Path, heads: list[Path], files: Files
         print_points(points)
     assert [name in shown.get() for name in ("λ=0.1", "λ=0.4", "[3,5]")] == [True] * 3
     # The document of `whilst paper` reads the same file.
-    _, studies = paper_studies.read_studies(tmp_path)
-    blocks = paper_studies.sufficiency(studies, Shelf([], [], tmp_path))
-    rows = [row for block in blocks if isinstance(block, Table) for row in block.grid.rows]
-    assert len(rows) == 2
+    parts = paper_studies.sufficiency(tmp_path, Collection([], tmp_path))
+    assert len([row for part in parts for row in rows(part)]) == 1 + len(table["points"])
 
 
 def test_runs_with_one_point_each_share_a_curve(run: Path, tuned: Path, heads: list[Path], files: Files) -> None:

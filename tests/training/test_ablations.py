@@ -17,7 +17,7 @@ from whilst.evaluation.evaluate import evaluate_run
 from whilst.evaluation.record import Record, read_records
 from whilst.model.checkpoint import load_run
 from whilst.model.run_folder import read_recipe
-from whilst.research.paper.paper_doc import write_paper
+from whilst.research.paper.paper import write_paper
 from whilst.training.stages import for_each_interval, in_order, stages
 from whilst.training.train import train_all
 
@@ -222,7 +222,7 @@ def test_an_agent_alone_is_evaluated_by_its_own_recipe(trained: dict[str, Recipe
 
 def test_the_document_has_the_ablations_in_its_tables(trained: dict[str, Recipe], tmp_path: Path) -> None:
     runs = Path(trained["default"].run).parent
-    write_paper(runs, runs, tmp_path)
+    write_paper(runs, tmp_path)
     text = (tmp_path / "paper.md").read_text(encoding="utf-8")
     for table, value, label, recipe in (
         ("Table 1", "7", "[1,7]", "wide"),

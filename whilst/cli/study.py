@@ -9,8 +9,6 @@ from whilst.cli.options import Device, Json, Latency, Model, Policies, Run, Set
 from whilst.core.errors import UserError
 from whilst.core.settings import DEFAULT_MODEL
 
-RECIPES = Path("recipes")
-
 
 def explain(
     run: Run,
@@ -122,13 +120,11 @@ def flicker(
 
 def paper(
     results: Annotated[Path, typer.Argument(help="Recorded evaluations.", metavar="RESULTS")] = Path("results"),
-    recipes: Annotated[Path, typer.Option(help="The recipes of these evaluations.")] = RECIPES,
     out: Annotated[Path | None, typer.Option(help="Folder for the document. Default: RESULTS/paper.")] = None,
 ) -> None:
     """Write the paper's tables and figures beside ours.
 
-    The document is Markdown, and HTML in one file. It says how each number was made, and which command would
-    make those that are missing.
+    The document is Markdown, and HTML in one file. It says how each number was made.
 
     \b
     Examples:
@@ -136,10 +132,8 @@ def paper(
         whilst paper results --out /tmp/paper
     """
     from whilst.core.console import notes
-    from whilst.research.paper.paper_doc import write_paper
+    from whilst.research.paper.paper import write_paper
 
-    if recipes != RECIPES and not recipes.is_dir():
-        raise UserError(f"--recipes {recipes}: no such folder")
     folder = out or results / "paper"
-    written = write_paper(results, recipes, folder)
+    written = write_paper(results, folder)
     notes.print(f"{folder}: {', '.join(path.name for path in written)}")

@@ -1,207 +1,226 @@
-"""The paper's main results with ours beside: a table and a figure for each task, and all of it in one table.
+"""The paper's tables with our figures beside.
 
-Every number comes from a record or from paper.json. A difference is at equal latency: BLEU read off the straight
-lines between our points at the AL that the paper prints, less the paper's.
+Every number comes from a record or from paper.json. A difference is at equal latency: BLEU on straight lines
+between our points at the AL that the paper prints, minus the paper's. An ablation is compared with the default on
+the same text, so it is of use on other text than the paper's too.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 
-from whilst.core.errors import UserError
-from whilst.core.files import read_json
-from whilst.decoding.monotonic_heads import FAR, Head
 from whilst.evaluation import paper_numbers as paper
 from whilst.evaluation.curves import DEFAULTS, Curve, Point, above, joined
-from whilst.evaluation.figure import Line, draw, role_of
-from whilst.evaluation.identity import NO_LABEL
-from whilst.evaluation.paper_numbers import FULL, ORACLE
-from whilst.evaluation.report import reference_lines
-from whilst.evaluation.tables import NONE, Column, Grid, figure, signed
-from whilst.research.paper.document import Block, Items, Picture, Table, Text
-from whilst.research.paper.provenance import link, missing
-from whilst.research.paper.shelf import (
+from whilst.evaluation.paper_numbers import BASE, BEST, FULL, ORACLE
+from whilst.evaluation.tables import NONE, figure, signed
+from whilst.research.paper.page import bullets, picture, table
+from whilst.research.paper.systems import (
     DIAGONAL,
     NOT_RUN,
     OURS,
-    TRIED,
-    Shelf,
-    apart,
-    beside,
-    call,
-    cells,
+    Collection,
+    all_labels,
     difference,
-    is_tried,
+    differences,
+    missing,
+    most_similar,
+    names_of,
+    our_cells,
     over_control,
-    printed,
-    text_of,
+    paper_cells,
+    record_link,
+    training_text,
 )
 
-OVER = "over the diagonal"
-TRANSLATING = "translation-based"
+ABLATED = "iwslt14.de-en"  # the task of the paper's ablations
+DEFAULT_LABELS = ("[3,7]", "[5,9]")  # the default's points in the ablation tables
+# By table: what is varied, and the name of each value in paper.json; "" for the paper's own choice.
+ABLATIONS = {
+    "Table 1": ("length", {"5": "", "3": "interval length 3", "7": "interval length 7"}),
+    "Table 2": ("reference", {"translation": "", "ground-truth": "agent trained on ground truth"}),
+    "Table 4": ("condition", {"concavity": "", "ground-truth": "search condition GT"}),
+    "Table 5": (
+        "base",
+        {"multi-path": "", "full-sentence": "base model full-sentence", "scratch": "base model none"},
+    ),
+    "Table 6": ("agent", {"lstm": "", "gru": "agent GRU", "linear": "agent Linear"}),
+}
 
 
-def _systems(task: str) -> list[str]:
-    """The paper's, less the oracle, which has a table of its own; after multi-path our control on it."""
-    names = [name for name in paper.systems(task) if name != ORACLE]
-    after = names.index("multi-path") + 1
-    return [*names[:after], DIAGONAL, *names[after:]]
-
-
-def _theirs(task: str, system: str) -> list[Point]:
-    return [] if system == DIAGONAL else paper.curve(task, system)
-
-
-def main_table(task: str, shelf: Shelf) -> list[Block]:
-    """All systems of one task, point by point."""
-    rows: list[list[str]] = []
-    notes: list[str] = []
-    after: list[Block] = []
-    for system in _systems(task):
-        theirs, group, ours = _theirs(task, system), shelf.of_task(task, system), OURS.get(system, system)
-        called = call(group, ours)
-        for family, name in zip(group, called, strict=True):
-            rows += _rows(task, system, name, family, over_control(family, shelf))
-            after += alone(task, family, name, shelf) if system == TRANSLATING else []
-            after += [*heads(family, name, shelf), shelf.show(family, name)]
-        if not group:
-            rows += _rows(task, system, ours, None, {})
-        notes += apart(group, called)
-        wanted = theirs or ([] if group else paper.curve(task, "multi-path"))
-        absent = [point.label for point in wanted if not any(family.result(point.label) for family in group)]
-        after += missing(task, ours, absent)
-    texts = [Column(name, is_text=True) for name in ("system", "point", "our training text")]
-    headings = ("our AL", "our BLEU", "seeds", "ours at the paper's AL", "difference", OVER)
-    blocks: list[Block] = [Table(Grid([*texts, *map(Column, ("paper AL", "paper BLEU", *headings))], rows))]
-    if notes:
-        blocks += [Text("Measured with several recipes, which differ in:"), Items(notes)]
-    return [*blocks, *after]
-
-
-def _rows(
-    task: str, system: str, name: str, family: Curve | None, over_diagonal: Mapping[str, float]
-) -> list[list[str]]:
-    rows = []
-    for label, point in beside(_theirs(task, system), family):
-        at, gain = difference(family, point, system)
-        text = text_of(family) if family else NONE
-        own = cells(family.result(label) if family else None)
-        matched = [NONE if system == FULL else figure(at), signed(gain), signed(over_diagonal.get(label))]
-        rows.append([name, label or NONE, text, *printed(point), *own, *matched])
-    return rows
-
-
-def alone(task: str, family: Curve, name: str, shelf: Shelf) -> list[Block]:
-    """The usual point of what may have no other: itself beside the paper's, and at its AL what all curves have."""
-    point = next((one for one in family.points if one.label == NO_LABEL), None)
-    if point is None:
-        return []
-    theirs = paper.curve(task, TRANSLATING)[0]
-    al, their_al = point.al or 0.0, theirs.al or 0.0
-    about = (
-        f"{name}, WRITE at 0.5: ours {point.bleu:.2f} at AL {al:.2f},"
-        f" the paper's {theirs.bleu:.2f} at {their_al:.2f};"
-        f" {signed(point.bleu - theirs.bleu)} BLEU and {signed(al - their_al)} AL. At AL {al:.2f} the others have:"
-    )
-    lines = [(f"the paper's {system}", paper.curve(task, system)) for system in paper.systems(task)]
-    for system in _systems(task):
-        group = [other for other in shelf.of_task(task, system) if other.pair == family.pair]
-        both = zip(call(group, system), group, strict=True)
-        lines += [(f"our {one}", other.points) for one, other in both if other is not family]
-    rows = []
-    for one, curve in lines:
-        gain = above(point, curve) if len(curve) > 1 else None
-        if gain is not None:
-            rows.append([one, figure(point.bleu - gain), signed(gain)])
-    columns = [Column("curve", is_text=True), Column("BLEU at this AL"), Column(f"our {name} over it")]
-    if not rows:
-        return [Text(f"{about} nothing, this AL lies outside of every curve.")]
-    return [Text(about), Table(Grid(columns, rows))]
-
-
-def heads(family: Curve, name: str, shelf: Shelf) -> list[Block]:
-    """Of MMA the heads that keep the others waiting, by the files beside the traces."""
-    rows = []
-    for point in family.results:
-        for record in point.records:
-            path = record.path.with_name(f"{record.path.stem}.heads.json") if record.path else None
-            if path and path.is_file():
-                rows.append([point.label, *_latest(path), f"[{path.name}]({link(path, shelf.folder)})"])
-    names = ("λ", "heads", "outliers", "latest head", "tokens behind the others", "waited for alone")
-    texts = ("λ", "latest head", "file")
-    columns = [Column(heading, is_text=heading in texts) for heading in (*names, "file")]
-    about = f"{name}, the heads that stop latest. An outlier is more than {FAR:g} source tokens behind the others."
-    return [Text(about), Table(Grid(columns, rows))] if rows else []
-
-
-def _latest(path: Path) -> list[str]:
-    """How many heads and outliers a file has, and the head that stops latest."""
-    try:
-        found = [Head(**row) for row in read_json(path)["heads"]]
-        last = max(found, key=lambda head: head.behind)
-    except (KeyError, TypeError, ValueError):
-        raise UserError(f"{path}: damaged; `whilst evaluate` under mma writes it again") from None
-    outliers = str(sum(head.is_outlier for head in found))
-    where = f"layer {last.layer}, head {last.head}"
-    return [str(len(found)), outliers, where, f"{last.behind:+.2f}", f"{last.last:.0%}"]
-
-
-def curves(task: str, shelf: Shelf) -> Picture:
-    """Figure 4 for one task: all our systems over the paper's."""
-    lines: list[Line] = []
-    texts = set()
-    for system in _systems(task):
-        group = shelf.of_task(task, system)
-        usual = [family for family in group if not family.first.agreement] or group
-        for family, name in zip(group, call(group, OURS.get(system, system)), strict=True):
-            points = [Point("", None, point.bleu) if system == FULL else point for point in family.points]
-            lines.append(Line(name, points, role_of(family.first.system), is_variant=family is not usual[0]))
-            texts.add(family.pair)
-    stem = shelf.folder / f"curve.{task}"
-    title = f"{task} · test" + (" · ours on other training text" if texts - {task} else "")
-    draw(lines + reference_lines(task), title, stem)
-    return Picture(stem.with_name(f"{stem.name}.svg"), f"{stem.name}.svg", f"BLEU against average lagging, {task}")
-
-
-def summary(shelf: Shelf) -> Grid:
-    """Every system of every task in a line: at how many points it compares, and how."""
+def summary(ours: Collection) -> str:
+    """A row for each system of each task: how it compares."""
     rows = []
     for task in paper.pairs():
         for system in paper.systems(task):
-            theirs, group, ours = paper.curve(task, system), shelf.of_task(task, system), OURS.get(system, system)
-            if not group:
-                rows.append([task, ours, NOT_RUN, *[NONE] * 5])
-            for family, name in zip(group, call(group, ours), strict=True):
-                found = [one for point in theirs if (one := difference(family, point, system)[1]) is not None]
+            theirs, curves, name = paper.curve(task, system), ours.of_task(task, system), OURS.get(system, system)
+            if not curves:
+                rows.append([task, name, NOT_RUN, *[NONE] * 5])
+            for curve, own in zip(curves, names_of(curves, name), strict=True):
+                found = [gain for point in theirs if (gain := difference(curve, point, system)[1]) is not None]
                 figures = [fmean(found), min(found), max(found)] if found else [None, None, None]
-                counts = {len(point.records) for point in family.results}
-                seeds = " to ".join(map(str, sorted({min(counts), max(counts)})))
-                is_alone = system == TRANSLATING and len(family.points) < 2
-                compared = "no curve" if is_alone else f"{len(found)} of {len(theirs)}"
-                rows.append([task, name, text_of(family), compared, *map(signed, figures), seeds])
-    texts = [Column(name, is_text=True) for name in ("task", "system", "our training text")]
-    names = ("points compared", "mean difference", "least", "most", "seeds")
-    return Grid([*texts, *map(Column, names)], rows)
+                seeds = sorted({len(result.records) for result in curve.results})
+                row = [task, own, training_text(curve), f"{len(found)} of {len(theirs)}", *map(signed, figures)]
+                rows.append([*row, " to ".join(map(str, dict.fromkeys((seeds[0], seeds[-1]))))])
+    texts = "task", "system", "our training text"
+    return table((*texts, "points compared", "mean difference", "least", "most", "seeds"), rows, texts)
 
 
-def others(shelf: Shelf) -> list[Block]:
-    """What was measured and stands in none of the paper's tables."""
-    columns = [Column(name, is_text=True) for name in ("pair", "split", "system", "policy", "changes")]
+def main_table(task: str, ours: Collection) -> list[str]:
+    """All systems of one task, point by point, but the oracle, which has a table of its own."""
+    rows: list[list[str]] = []
+    notes: list[str] = []
+    after: list[str] = []
+    names = [name for name in paper.systems(task) if name != ORACLE]
+    names.insert(names.index(BASE) + 1, DIAGONAL)
+    for system in names:
+        theirs = [] if system == DIAGONAL else paper.curve(task, system)
+        curves, name = ours.of_task(task, system), OURS.get(system, system)
+        own_names = names_of(curves, name)
+        for curve, own in zip(curves, own_names, strict=True):
+            rows += _rows(system, own, theirs, curve, over_control(curve, ours))
+            after.append(ours.made(curve, own))
+        if not curves:
+            rows += _rows(system, name, theirs, None, {})
+        notes += differences(curves, own_names)
+        wanted = theirs or ([] if curves else paper.curve(task, BASE))
+        absent = [point.label for point in wanted if not any(curve.result(point.label) for curve in curves)]
+        after += missing(task, name, absent)
+    texts = "system", "point", "our training text"
+    headings = ("paper AL", "paper BLEU", "our AL", "our BLEU", "seeds", "ours at the paper's AL", "difference")
+    parts = [table((*texts, *headings, "over the diagonal"), rows, texts)]
+    if notes:
+        parts += ["Measured with several recipes, which differ in:", bullets(notes)]
+    return [*parts, *after]
+
+
+def _rows(
+    system: str, name: str, theirs: Sequence[Point], curve: Curve | None, over_diagonal: Mapping[str, float]
+) -> list[list[str]]:
     rows = []
-    for family in shelf.left:
-        result = family.first
-        ablated = [f"{name} {value} (not {DEFAULTS.get(name, NONE)})" for name, value in result.changes.items()]
-        changed = joined(*ablated, result.agreement)
-        for point in family.results:
-            path = point.first.path
-            policy = f"[{point.first.policy}]({link(path, shelf.folder)})" if path else point.first.policy
-            place = [point.pair, point.first.split, str(point.system), policy, changed or NONE]
-            rows.append([*place, *cells(point), TRIED if is_tried(family) else NONE])
+    for label, point in all_labels(theirs, curve):
+        at, gain = difference(curve, point, system)
+        text = training_text(curve) if curve else NONE
+        own = our_cells(curve.result(label) if curve else None)
+        compared = [NONE if system == FULL else figure(at), signed(gain), signed(over_diagonal.get(label))]
+        rows.append([name, label or NONE, text, *paper_cells(point), *own, *compared])
+    return rows
+
+
+def curve_figure(task: str, ours: Collection, results: Path) -> list[str]:
+    """Figure 4 for one task: the figures of our reports on it."""
+    pairs = sorted({curve.pair for curve in ours.curves if paper.task(curve.pair) == task})
+    parts = []
+    for pair in pairs:
+        parts += picture(results / pair / "curve", f"BLEU against average lagging, {pair}", ours.folder)
+    return parts or [f"Not drawn: `whilst report {results.name}/{(pairs or [task])[0]}` does."]
+
+
+def ablation(name: str, ours: Collection) -> list[str]:
+    """One of the paper's ablation tables."""
+    feature, values = ABLATIONS[name]
+    rows: list[list[str]] = []
+    after: list[str] = []
+    changed = [curve for value, key in values.items() if key for curve in ours.of_system(BEST, {feature: value})]
+    defaults = [_default(curve, ours) for curve in changed] if changed else ours.of_task(ABLATED, BEST)
+    for value, key in values.items():
+        changes = {feature: value} if key else {}
+        theirs = paper.ablations()[key] if key else _default_points()
+        curves = [
+            curve for curve in ours.of_system(BEST, changes) if key or any(curve is default for default in defaults)
+        ]
+        for curve, own in zip(curves, names_of(curves, value), strict=True):
+            rows += _ablation_rows(own, theirs, curve, _default(curve, ours) if key else None)
+            if key:  # the default is in the main tables
+                after.append(ours.made(curve, f"{feature} {own} on {curve.pair}"))
+        if not curves:
+            rows += _ablation_rows(value, theirs, None, None)
+        if key and not any(paper.task(curve.pair) == ABLATED for curve in curves):
+            after += missing(ABLATED, BEST, [point.label for point in theirs], changes)
+    texts = feature, "interval", "our pair"
+    headings = ("paper AL", "paper BLEU", "our AL", "our BLEU", "seeds", "paper over default", "ours over default")
+    return [table((*texts, *headings, "difference to the paper"), rows, texts), *after]
+
+
+def _default(curve: Curve, ours: Collection) -> Curve | None:
+    """The curve on the same text with the paper's choices whose other settings differ least."""
+    return most_similar(curve, ours.of_system(BEST))
+
+
+def _default_points() -> list[Point]:
+    return [point for point in paper.curve(ABLATED, BEST) if point.label in DEFAULT_LABELS]
+
+
+def _ablation_rows(
+    name: str, theirs: Sequence[Point], curve: Curve | None, default: Curve | None
+) -> list[list[str]]:
+    rows = []
+    for label, point in all_labels(theirs, curve):
+        same_task = curve is not None and paper.task(curve.pair) == ABLATED
+        compared = [
+            None if theirs == _default_points() else above(point, paper.curve(ABLATED, BEST)),
+            above(_point(curve, label), default.points) if default else None,
+            difference(curve, point, BEST)[1] if same_task else None,
+        ]
+        own = our_cells(curve.result(label) if curve else None)
+        pair = curve.pair if curve else NONE
+        rows.append([name, label, pair, *paper_cells(point), *own, *map(signed, compared)])
+    return rows
+
+
+def oracle_table(ours: Collection) -> list[str]:
+    """Table 3, and the same for the other tasks where we have an oracle."""
+    rows: list[list[str]] = []
+    after: list[str] = []
+    for task in sorted(paper.pairs(), key=lambda task: task != ABLATED):
+        theirs = paper.curve(task, ORACLE) if ORACLE in paper.systems(task) else []
+        curves = ours.of_task(task, ORACLE)
+        for curve, name in zip(curves, names_of(curves, ORACLE), strict=True):
+            rows += _oracle_rows(curve.pair, theirs, curve, most_similar(curve, ours.of_system(BEST)))
+            after.append(ours.made(curve, f"{name} on {curve.pair}"))
+        if theirs and not curves:
+            rows += _oracle_rows(task, theirs, None, None)
+            after += missing(task, ORACLE, [point.label for point in theirs])
+    texts = "pair", "interval"
+    names = [f"{who} {what}" for who in ("agent", "oracle") for what in ("AL", "BLEU")] + ["gap"]
+    headings = [f"{whose} {name}" for whose in ("paper", "our") for name in names]
+    return [table((*texts, *headings), rows, texts), *after]
+
+
+def _oracle_rows(pair: str, theirs: Sequence[Point], oracle: Curve | None, agent: Curve | None) -> list[list[str]]:
+    """The gap is the oracle's BLEU at the agent's AL, minus the agent's."""
+    agents = {point.label: point for point in paper.curve(pair, BEST)} if theirs else {}
+    rows = []
+    for label, point in all_labels(theirs, oracle):
+        row = [pair, label, *paper_cells(agents.get(label)), *paper_cells(point)]
+        row.append(signed(_gap(agents.get(label), theirs)))
+        for curve in (agent, oracle):
+            row += our_cells(curve.result(label) if curve else None)[:2]
+        rows.append([*row, signed(_gap(_point(agent, label), oracle.points if oracle else []))])
+    return rows
+
+
+def _gap(agent: Point | None, oracle: Sequence[Point]) -> float | None:
+    gain = above(agent, oracle)
+    return None if gain is None else -gain
+
+
+def _point(curve: Curve | None, label: str) -> Point | None:
+    return next((point for point in curve.points if point.label == label), None) if curve else None
+
+
+def other_results(ours: Collection) -> str:
+    """What is in none of the paper's tables."""
+    rows = []
+    for curve in ours.left:
+        changed = [
+            f"{name} {value} (not {DEFAULTS.get(name, NONE)})" for name, value in curve.first.changes.items()
+        ]
+        changes = joined(*changed, curve.first.agreement) or NONE
+        for result in curve.results:
+            record = record_link(result.first, ours.folder)
+            rows.append([result.pair, result.first.split, str(result.system), record, changes, *our_cells(result)])
     if not rows:
-        return [Text("Nothing: every record stands in a table above.")]
-    about = (
-        "Changes: of what the paper's ablations vary. What was tried on the way may differ in anything else too"
-        " (steps, teacher, regularisers): its records hold every setting. bs-simt (multi-path): not fine-tuned."
-    )
-    figures = [*map(Column, ("AL", "BLEU", "seeds")), Column("standing", is_text=True)]
-    return [Text(about), Table(Grid([*columns, *figures], rows))]
+        return "Nothing: every record is in a table above."
+    texts = "pair", "split", "system", "record", "changes"
+    about = "Changes: of what the paper's ablations vary. bs-simt (multi-path): not fine-tuned."
+    return f"{about}\n\n{table((*texts, 'AL', 'BLEU', 'seeds'), rows, texts)}"

@@ -1,23 +1,26 @@
 """The document of the paper beside ours: complete, from the records alone, and the same in Markdown and HTML."""
 
+import base64
 import dataclasses
 import re
+import shutil
 from pathlib import Path
 
 import pytest
 
 from tests.helpers.evaluations import SIGNATURE
-from tests.helpers.kept_results import RECIPES, ROOT, keep, rows, section
+from tests.helpers.kept_results import ROOT, keep, rows, section
 from tests.helpers.pages import Reader
 from tests.helpers.runs import call
 from whilst.core.errors import UserError
 from whilst.core.files import write_json
 from whilst.evaluation import paper_numbers as paper
 from whilst.evaluation.curves import Curve, over_seeds, to_curves
-from whilst.evaluation.record import Record, read_record, records_in, write_record
-from whilst.research.paper.ablations import ABLATIONS
-from whilst.research.paper.paper_doc import write_paper
-from whilst.research.paper.studies import BESIDES
+from whilst.evaluation.record import Record, read_record, records_in, write_archived, write_record
+from whilst.research.paper.page import bullets, details, picture, to_html
+from whilst.research.paper.paper import write_paper
+from whilst.research.paper.studies import ADDITIONAL
+from whilst.research.paper.tables import ABLATIONS
 
 GERMAN = "iwslt14+europarl+tatoeba.de-en"
 
@@ -60,7 +63,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
         keep(root / "len", "german.de-en/ablations/interval-3", "bs-simt", f"agent-{first}", al, 28.0)
         both = ("agent.kind=gru", "search.condition=ground-truth")
         keep(root / "two", "german.de-en", "bs-simt", f"agent-{first}", al, 20.0, *both, stage=1)
-    keep(root / "tried" / "y", "german.de-en", "bs-simt", "agent-3", 3.0, 31.11, "search.slope=one", stage=1)
+    keep(root / "y", "german.de-en", "bs-simt", "agent-3", 3.0, 31.11, "evaluate.split=valid", stage=1)
     keep(root / "z", "german.de-en", "bs-simt", "agent-3.threshold-0.6", 3.9, 28.88, stage=1)
     _studies(root)
     return root
@@ -73,7 +76,9 @@ def _studies(root: Path) -> None:
     about = {"system": "multi-path", "pair": GERMAN, "split": "test", "sentences": 6750, "shares": shares}
     found = about | {"mean": shares, "quarters": quarters, "bucket": bucket, "command": "whilst analyse here"}
     write_json(root / "deep" / "some.json", found)
-    (root / "deep" / "some.svg").write_text("<svg xmlns='http://www.w3.org/2000/svg'/>", encoding="utf-8")
+    (root / GERMAN).mkdir()
+    for picture_file in (root / "deep" / "some.svg", root / GERMAN / "curve.svg"):
+        picture_file.write_text("<svg xmlns='http://www.w3.org/2000/svg'/>", encoding="utf-8")
     point = {"pair": GERMAN, "system": "bs-simt oracle", "policy": "oracle-3", "al": 3.1, "sufficiency": 0.761}
     point |= {"sentences": 508}
     lower = point | {"policy": "oracle-1", "al": 1.3, "sufficiency": 0.2}
@@ -84,9 +89,9 @@ def _studies(root: Path) -> None:
 @pytest.fixture(scope="module")
 def document(results: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     out = tmp_path_factory.mktemp("document")
-    written = write_paper(results, RECIPES, out)
+    written = write_paper(results, out)
     names = {path.name for path in written}
-    assert {"paper.md", "paper.html", *(f"curve.{task}.svg" for task in paper.pairs())} == names
+    assert names == {"paper.md", "paper.html"}
     return {path.suffix: path.read_text(encoding="utf-8") for path in written[:2]}
 
 
@@ -117,11 +122,11 @@ def test_every_number_that_the_paper_prints_is_there(document: dict[str, str]) -
         assert (point.label, f"{point.al:.2f}", f"{point.bleu:.2f}") in {(row[0], row[3], row[4]) for row in oracle}
     assert [row[:3] for row in rows(section(text, "Table 7"))[1:]] == [
         *([name, *values] for name, values in paper.facts()["hyperparameters"].items()),
-        *([name, "—", "—"] for name in BESIDES),
+        *([name, "—", "—"] for name in ADDITIONAL),
     ]
 
 
-def test_ours_stand_beside_with_seeds_and_the_difference_at_equal_latency(document: dict[str, str]) -> None:
+def test_our_results_have_seeds_and_the_difference_at_equal_latency(document: dict[str, str]) -> None:
     found = {(row[0], row[1]): row[2:] for row in rows(section(document[".md"], "Table 8"))}
     # Paper 27.99 at 4.69; ours rises from 29.25 at 4.6 to 29.75 at 6.5, so it is at 29.27 there.
     text = "the paper's + teacher"
@@ -133,12 +138,14 @@ def test_ours_stand_beside_with_seeds_and_the_difference_at_equal_latency(docume
     assert found["mma", "0.4"][3:5] == ["not run", "not run"]
 
 
-def test_other_training_text_is_told_wherever_it_stands(document: dict[str, str]) -> None:
+def test_other_training_text_is_named(document: dict[str, str]) -> None:
     text = document[".md"]
     ours = [row for row in rows(section(text, "Table 10")) if row[0] == "bs-simt"]
     assert {row[2] for row in ours} == {"**other**: iwslt14+europarl+tatoeba"}
     assert ours[0][1:] == ["[3,7]", ours[0][2], "3.26", "28.95", "3.20", "28.32", "1", "28.33", "-0.62", "—"]
     assert f"Ours on {GERMAN}: **not on the paper's training text**" in section(text, "Figure 4")
+    assert f"/{GERMAN}/curve.svg)" in section(text, "Figure 4")
+    assert "Not drawn: `whilst report results/iwslt15.en-vi` does." in section(text, "Figure 4")
     summary = [row for row in rows(text) if row[0] == "iwslt14.de-en" and row[1] == "bs-simt"]
     assert summary[0][2] == "**other**: iwslt14+europarl+tatoeba"
 
@@ -165,7 +172,7 @@ def test_agent_and_oracle(document: dict[str, str]) -> None:
     assert found[GERMAN, "[5,9]"][9] == "+0.61"
 
 
-def test_nothing_is_silently_left_out(results: Path, document: dict[str, str]) -> None:
+def test_every_record_is_linked(results: Path, document: dict[str, str]) -> None:
     """Every record is linked from somewhere, and what has no table says why."""
     text = document[".md"]
     for path in results.rglob("test.*.json"):
@@ -175,10 +182,10 @@ def test_nothing_is_silently_left_out(results: Path, document: dict[str, str]) -
     assert rest["bs-simt", "agent-5"][0] == "condition ground-truth (not concavity), agent gru (not lstm)"
     assert rest["bs-simt", "agent-3.threshold-0.6"][2] == "28.88"
     assert "31.11" in section(text, "Measured")
-    assert "31.11" not in section(text, "Table 10"), "what was only tried is no result"
+    assert "31.11" not in section(text, "Table 10"), "the development set is no result"
 
 
-def test_how_it_was_made(document: dict[str, str]) -> None:
+def test_details_say_how_a_result_was_made(document: dict[str, str]) -> None:
     made = section(document[".md"], "Table 8").split("<summary>How our ")[1:]
     told = {part.partition(" was made")[0]: part for part in made}
     assert set(told) == {"full-sentence", "wait-k", "multi-path"}
@@ -186,17 +193,11 @@ def test_how_it_was_made(document: dict[str, str]) -> None:
         "as it stands"
     )
     assert "seeds: 1, 2\n" in told["multi-path"]
-    wanted = (
-        "a machine, torch 2.0",
-        "`aaaaaaaaaaaa`",
-        "`111111111111`, `222222222222`",
-        SIGNATURE["bleu"],
-        "x2/test.wait-5.json",
-    )
+    wanted = ("a machine, torch 2.0", "`aaaaaaaaaaaa`", "`111111111111`", SIGNATURE["bleu"], "x2/test.wait-5.json")
     for what in wanted:
         assert what in told["multi-path"]
-    assert "the translator began with: random weights; teacher: `runs/iwslt15.en-vi.full`\n" in told["multi-path"]
-    assert "the translator began with: `runs/iwslt15.en-vi`; teacher: `runs/iwslt15.en-vi.full`\n" in told["wait-k"]
+    assert "started from: random weights; teacher: `runs/iwslt15.en-vi.full`\n" in told["multi-path"]
+    assert "started from: `runs/iwslt15.en-vi`; teacher: `runs/iwslt15.en-vi.full`\n" in told["wait-k"]
     assert re.findall(r"recipes/([\w./-]+)\.toml\]", told["wait-k"]) == ["iwslt15.en-vi/wait-k"]
     gru = section(document[".md"], "Table 6")
     assert re.search(r"recipe: \[\S*recipes/german\.de-en/ablations/agent-kind\.toml\]\(\S+\)\n", gru)
@@ -209,25 +210,21 @@ def test_a_changed_setting_is_named_and_makes_another_curve(tmp_path: Path) -> N
             sets = (f"search.slope={slope}", "search.multi_path=0.25")
             keep(kept / slope, "iwslt15.en-vi", "bs-simt", f"agent-{first}", al, 28.0, *sets, stage=1)
     again = keep(kept / "again", "iwslt15.en-vi", "bs-simt", "agent-3", 9.9, 28.0, *sets, stage=1)
-    each = ("search.intervals=[[3, 7]]",)
-    keep(kept / "v", "iwslt15.vi-en", "bs-simt", "agent-3", 3.4, 20.0, *each, stage=1)
-    write_paper(kept, RECIPES, tmp_path / "out")
+    write_paper(kept, tmp_path / "out")
     text = (tmp_path / "out" / "paper.md").read_text(encoding="utf-8")
     table = section(text, "Table 8")
     assert {row[0] for row in rows(table)} >= {"bs-simt A", "bs-simt B"}
     assert "- `search.slope`: bs-simt A: one; bs-simt B: ratio" in table
-    assert "with `--set search.slope=one --set search.multi_path=0.25`" in table
-    assert "with `--each-interval`" in section(text, "Table 9")
     twice = section(text, "Measured").partition("Left out, since another record has the same")[2]
     assert "one/test.agent-3.json" in twice, "the first by its path is kept"
     assert f"[agent-3](results/{again.parent.name}/{again.name})" in table.replace("../", "")
 
 
-def test_an_agent_on_a_model_that_was_not_fine_tuned_stands_beside_the_others(tmp_path: Path) -> None:
+def test_an_agent_without_fine_tuning_is_a_curve_of_its_own(tmp_path: Path) -> None:
     kept = tmp_path / "results"
     keep(kept / "a", "iwslt15.en-vi", "bs-simt (multi-path)", "agent-3", 3.4, 29.0)
     keep(kept / "b", "iwslt15.en-vi/no-teacher", "bs-simt", "agent-3", 3.4, 28.0, stage=2)
-    write_paper(kept, RECIPES, tmp_path / "out")
+    write_paper(kept, tmp_path / "out")
     table = section((tmp_path / "out" / "paper.md").read_text(encoding="utf-8"), "Table 8")
     found = {row[0]: row[6] for row in rows(table) if row[0].startswith("bs-simt") and row[1] == "[3,7]"}
     assert found == {"bs-simt, not fine-tuned": "29.00", "bs-simt": "28.00"}
@@ -237,7 +234,7 @@ def curves_in(folder: Path) -> tuple[list[Curve], list[Record]]:
     return to_curves(over_seeds(records_in(folder).values()))
 
 
-def test_other_weights_by_the_same_recipe_and_seeds_are_no_second_seed(tmp_path: Path) -> None:
+def test_other_weights_with_the_same_recipe_and_seeds_are_another_curve(tmp_path: Path) -> None:
     for name, sha in (("a", "1"), ("b", "2"), ("c", "3")):
         sets = f"start=runs/{name}"
         path = keep(tmp_path / name, "iwslt15.en-vi", "bs-simt", "agent-3", 3.4, 28.0, sets, stage=1)
@@ -251,7 +248,7 @@ def test_other_weights_by_the_same_recipe_and_seeds_are_no_second_seed(tmp_path:
     assert [record.path for record in curves_in(tmp_path)[1]] == [again]
 
 
-def test_another_seed_of_the_teacher_or_the_start_is_no_other_recipe(tmp_path: Path) -> None:
+def test_teachers_and_starts_may_differ_between_seeds(tmp_path: Path) -> None:
     for seed in (1, 2):
         sets = f"teacher=runs/teacher-{seed}", f"start=runs/start-{seed}"
         keep(
@@ -282,21 +279,21 @@ def test_another_seed_of_the_teacher_or_the_start_is_no_other_recipe(tmp_path: P
     assert len(curves_in(tmp_path)[0]) == 3, "none at all is another one"
 
 
-def test_markdown_and_html_agree_and_the_page_needs_nothing_else(document: dict[str, str]) -> None:
+def test_html_equals_markdown_and_is_self_contained(document: dict[str, str]) -> None:
     reader = Reader()
     reader.feed(document[".html"])
     assert reader.open == []
     in_tables = [cell for line in re.split(r"\n\n", document[".md"]) for row in rows(line)[1:] for cell in row]
     assert reader.found["td"] == [re.sub(r"\*\*|\[([^\]]+)\]\([^)]+\)", r"\1", cell) for cell in in_tables]
     assert reader.found["h2"] == re.findall(r"^## (.*)", document[".md"], flags=re.MULTILINE)
-    assert reader.found["pre"] == re.findall(r"```sh\n(.*?)\n```", document[".md"], flags=re.DOTALL)
+    assert reader.found["pre"] == re.findall(r"```sh\n(.*?\n)```", document[".md"], flags=re.DOTALL)
     assert len(reader.found["li"]) == len(re.findall(r"^- ", document[".md"], flags=re.MULTILINE))
-    assert len(reader.fetched) == document[".md"].count("![") == len(paper.pairs()) + 1
+    assert len(reader.fetched) == document[".md"].count("![") == 2, "the curve of a report, and an analysis"
     assert all(source.startswith("data:image/svg+xml;base64,") for source in reader.fetched)
     assert "http" not in re.sub(r"data:[^\"]+", "", document[".html"])
 
 
-def test_studies_are_found_by_what_is_in_them(document: dict[str, str]) -> None:
+def test_studies_are_found_by_their_content(document: dict[str, str]) -> None:
     first, fifth = section(document[".md"], "Figure 1"), section(document[".md"], "Figure 5")
     assert "295 targets" in first
     assert ["last quarter", "0.100", "0.200", "0.300", "0.456"] in rows(first)
@@ -304,29 +301,57 @@ def test_studies_are_found_by_what_is_in_them(document: dict[str, str]) -> None:
     assert "made with `whilst analyse here`" in first
     assert "The oracle at [3,7], the paper's lowest latency: 76.1% at AL 3.10 (+1.1 percentage points)." in fifth
     assert "20.0%" not in fifth, "the paper has no [1,5] there"
-    assert "the tokens before the one that is looked at follow wait-k; here every token" in first
+    assert "the tokens before the one in question follow wait-k. Here every token" in first
     assert "Not run" not in first + fifth
 
 
-def test_nothing_run_at_all_is_a_document_too(tmp_path: Path) -> None:
+def test_an_archive_gives_the_same_figures(results: Path, document: dict[str, str], tmp_path: Path) -> None:
+    """Archived records are linked as a file."""
+    kept = tmp_path / "results"
+    shutil.copytree(results, kept)
+    records = records_in(kept)
+    write_archived(kept, {path.relative_to(kept).with_suffix("").as_posix(): one for path, one in records.items()})
+    for path in records:
+        path.unlink()
+    write_paper(kept, tmp_path / "out")
+    text = (tmp_path / "out" / "paper.md").read_text(encoding="utf-8")
+    assert "[x2/test.wait-5](../results/records.jsonl)" in text
+    shown = [[cell for cell in row if "](" not in cell] for row in rows(text)]
+    assert shown == [[cell for cell in row if "](" not in cell] for row in rows(document[".md"])]
+
+
+def test_pieces_of_a_page(tmp_path: Path) -> None:
+    (tmp_path / "a.png").write_bytes(b"\x89PNG")
+    text = "\n\n".join(["## What's [3,7], really?", "a `b<c` & **d**", *picture(tmp_path / "a", "shown", tmp_path)])
+    page = to_html("t", text + "\n\n" + details("a < b", bullets(["one", "two"])), tmp_path)
+    assert '<h2 id="whats-37-really">' in page
+    assert "<p>a <code>b&lt;c</code> &amp; <strong>d</strong></p>" in page
+    data = base64.b64encode((tmp_path / "a.png").read_bytes()).decode()
+    assert f'<img src="data:image/png;base64,{data}" alt="shown">' in page
+    assert "<summary>a &lt; b</summary>" in page
+    assert "<li>two</li>" in page
+    assert picture(tmp_path / "absent", "no file", tmp_path) == []
+
+
+def test_a_document_without_records(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    write_paper(tmp_path / "empty", tmp_path / "none", tmp_path / "out")
+    write_paper(tmp_path / "empty", tmp_path / "out")
     text = (tmp_path / "out" / "paper.md").read_text(encoding="utf-8")
     assert "\nNot run on iwslt15.en-vi: full-sentence.\n" in text
-    assert "Nothing: every record stands in a table above." in text
+    assert "Nothing: every record is in a table above." in text
     with pytest.raises(UserError, match="no such folder"):
-        write_paper(tmp_path / "absent", RECIPES, tmp_path / "out")
+        write_paper(tmp_path / "absent", tmp_path / "out")
 
 
 def test_the_same_results_give_the_same_bytes(results: Path, document: dict[str, str], tmp_path: Path) -> None:
-    write_paper(results, RECIPES, tmp_path)
+    write_paper(results, tmp_path)
     folder = re.compile(r"\((\.\./)+[^)]*?(results|recipes)/")
     again = (tmp_path / "paper.md").read_text(encoding="utf-8")
     assert folder.sub("(", again) == folder.sub("(", document[".md"])
 
 
-def test_the_command_writes_beside_the_results_unless_told(results: Path, tmp_path: Path) -> None:
-    done = call("paper", results, "--recipes", RECIPES, "--out", tmp_path / "here")
+def test_the_command_writes_into_the_given_folder(results: Path, tmp_path: Path) -> None:
+    done = call("paper", results, "--out", tmp_path / "here")
     assert done.returncode == 0, done.stderr
     assert "paper.md, paper.html" in done.stderr
     assert not (results / "paper").exists()
@@ -337,7 +362,7 @@ def test_the_committed_document_is_up_to_date(tmp_path: Path, monkeypatch: pytes
     if not kept.is_file():
         pytest.skip("no document is committed yet")
     monkeypatch.chdir(ROOT)
-    written = write_paper(Path("results"), Path("recipes"), tmp_path / "paper")
+    written = write_paper(Path("results"), tmp_path / "paper")
     fresh = written[0].read_text(encoding="utf-8")
     plain = re.compile(r"\]\([^)]*?([^/)]+)\)")  # links differ by where the document lies
     assert plain.sub(r"](\1)", fresh) == plain.sub(r"](\1)", kept.read_text(encoding="utf-8")), "run `whilst paper`"

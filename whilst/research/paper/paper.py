@@ -1,0 +1,110 @@
+"""The `paper` command: all tables and figures of the BS-SiMT paper in its order, its numbers beside ours."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from whilst.core.errors import UserError
+from whilst.core.files import writing_text
+from whilst.evaluation import paper_numbers as paper
+from whilst.evaluation.curves import over_seeds, to_curves
+from whilst.evaluation.record import Record, records_in
+from whilst.research.paper import studies, tables
+from whilst.research.paper.page import anchor, bullets, to_html
+from whilst.research.paper.systems import TEACHER, Collection, record_link
+
+TITLE = "BS-SiMT: the paper's tables and figures, and ours"
+TASKS = dict(zip(("Table 8", "Table 9", "Table 10", "Table 11"), paper.pairs(), strict=True))
+OTHER_TEXT = "**not on the paper's training text**"
+NOTES = (
+    "AL: model units, rate by the hypothesis's length. BLEU: tokenised, lower-cased, greedy. Both are the paper's"
+    " conventions.",
+    "Unknown words: the paper writes `<unk>`. Ours are replaced by names of the source where their details say so;"
+    " the rows `unknown-keep` at the end show the effect.",
+    f"Our training text, {TEACHER}: each source twice, with its reference and with the translation of a"
+    " full-sentence model. The paper has no teacher.",
+    "Difference: at equal AL. Our BLEU is read off straight lines between our points at the AL that the paper"
+    " prints; — where that AL lies outside of them. Full-sentence models are compared without regard to AL.",
+    "Over the diagonal: our point above our control at equal AL. The control, which the paper does not have, is our"
+    " multi-path model under diagonal-k: its reads rise by J/I for each token.",
+    "Several seeds: mean ± standard deviation (n - 1). One seed has no ±.",
+    f"Where our training text is **other**, the test set is the paper's but the result is {OTHER_TEXT}.",
+)
+
+
+def write_paper(results: Path, out: Path) -> list[Path]:
+    """Write the document as Markdown and HTML into `out`; returns the files."""
+    if not results.is_dir():
+        raise UserError(f"{results}: no such folder; name the one with the evaluations")
+    out.mkdir(parents=True, exist_ok=True)
+    text = compose(results, out)
+    written = {out / "paper.md": text, out / "paper.html": to_html(TITLE, text, out)}
+    for path, content in written.items():
+        with writing_text(path) as file:
+            file.write(content)
+    return list(written)
+
+
+def compose(results: Path, out: Path) -> str:
+    records = records_in(results).values()
+    curves, duplicates = to_curves(over_seeds(records))
+    ours = Collection(curves, out)
+    contents: dict[str, str] = paper.facts()["contents"]
+    sections = {f"{name}: {title}": _section(name, results, ours) for name, title in contents.items()}
+    sections["Measured, and in no table of the paper"] = [tables.other_results(ours), *_duplicates(duplicates, out)]
+    tasks = [task for task in paper.pairs() if any(paper.task(curve.pair) == task for curve in curves)]
+    parts = [
+        f"# {TITLE}",
+        f"Made by `whilst paper` from {len(records)} records; {len(tasks)} of the paper's {len(paper.pairs())}"
+        " tasks have some. Every number of ours is that of a record, whose trace `whilst score` scores again.",
+        bullets(NOTES),
+        tables.summary(ours),
+        bullets([f"[{heading}](#{anchor(heading)})" for heading in sections]),
+    ]
+    for heading, section in sections.items():
+        parts += [f"## {heading}", *section]
+    return "\n\n".join(parts) + "\n"
+
+
+def _section(name: str, results: Path, ours: Collection) -> Sequence[str]:
+    """One table or figure of the paper."""
+    if name in TASKS:
+        return tables.main_table(TASKS[name], ours)
+    if name in tables.ABLATIONS:
+        about = "a model for each interval. Over default: at equal AL, on the same text."
+        return [f"The paper: {tables.ABLATED}, {about}", *tables.ablation(name, ours)]
+    match name:
+        case "Table 3":
+            gap = "Gap: BLEU on the oracle's curve at the agent's AL, minus the agent's."
+            return [gap, *tables.oracle_table(ours)]
+        case "Table 7":
+            return studies.hyperparameters(ours)
+        case "Figure 1":
+            return studies.analysis(results, ours)
+        case "Figure 2":
+            return [
+                "A drawing of the search for one sentence, without numbers. Any sentence can be drawn:",
+                '```sh\nwhilst explain RUN "a source sentence" "its translation"\n```',
+            ]
+        case "Figure 3":
+            return studies.agent(ours)
+        case "Figure 4":
+            return _figure(results, ours)
+        case "Figure 5":
+            return studies.sufficiency(results, ours)
+    raise ValueError(name)
+
+
+def _figure(results: Path, ours: Collection) -> list[str]:
+    parts = []
+    for name, task in TASKS.items():
+        parts += [f"### {task}", *tables.curve_figure(task, ours, results), f"Numbers: {name}."]
+        if texts := sorted({curve.pair for curve in ours.curves if paper.task(curve.pair) == task} - {task}):
+            parts.append(f"Ours on {', '.join(texts)}: {OTHER_TEXT}.")
+    return parts
+
+
+def _duplicates(records: Sequence[Record], out: Path) -> list[str]:
+    if not records:
+        return []
+    about = "Left out, since another record has the same recipe, policy and seeds:"
+    return [about, bullets([record_link(record, out) for record in records])]

@@ -1,0 +1,190 @@
+"""The paper's systems among our curves: which curve is one of them, what it is called, and how a point is shown."""
+
+import string
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from whilst.evaluation import paper_numbers as paper
+from whilst.evaluation.compare import MULTI_PATH
+from whilst.evaluation.curves import Curve, Point, Result, above, differing, joined, seeds_of
+from whilst.evaluation.identity import System
+from whilst.evaluation.paper_numbers import FULL
+from whilst.evaluation.record import ARCHIVED, Record
+from whilst.evaluation.tables import NONE, figure
+from whilst.research.paper.page import bullets, details, link
+
+NOT_RUN = "not run"
+TEACHER = "+ teacher"
+DIAGONAL = str(replace(MULTI_PATH, policy="diagonal"))  # our control: reads rise by J/I, without an agent
+OURS = {FULL: "full-sentence"}  # our names of the paper's systems, where they differ
+KINDS = paper.KINDS | {DIAGONAL: "diagonal"}  # of policies
+UNKNOWN = {"keep": "`<unk>`", "copy": "names of the source in their place"}
+ENDING = {"free": "the translation ends", "patient": "READ"}
+
+
+@dataclass(frozen=True)
+class Collection:
+    """Our curves, for a document in `folder`."""
+
+    curves: Sequence[Curve]
+    folder: Path
+    shown: list[Curve] = field(default_factory=list)
+
+    def of_system(self, system: str, changes: dict[str, str] | None = None) -> list[Curve]:
+        """Curves of one of the paper's systems on any text, with exactly these changes of the paper's choices."""
+        wanted = OURS.get(system, system), KINDS[system], changes or {}
+        return [curve for curve in self.curves if _is_main(curve) and _kind_of(curve) == wanted]
+
+    def of_task(self, task: str, system: str) -> list[Curve]:
+        """The same on the test set of one of the paper's tasks, without changes."""
+        return [curve for curve in self.of_system(system) if paper.task(curve.pair) == task]
+
+    def control(self, curve: Curve) -> Curve | None:
+        """The diagonal on the same text."""
+        return most_similar(curve, self.of_system(DIAGONAL))
+
+    def made(self, curve: Curve, name: str) -> str:
+        """How a curve was made, by its records. From now on it counts as shown."""
+        self.shown.append(curve)
+        return details(f"How our {name} was made", bullets(_origin(curve, self.folder)))
+
+    @property
+    def left(self) -> list[Curve]:
+        return [curve for curve in self.curves if not any(curve is one for one in self.shown)]
+
+
+def _is_main(curve: Curve) -> bool:
+    return curve.first.first.split == "test" and not curve.first.decoding
+
+
+def _kind_of(curve: Curve) -> tuple[str, str, dict[str, str]]:
+    """Without what fine-tuning started from: that is among the changes."""
+    system = curve.first.system
+    return str(System(system.name, policy=system.policy)), curve.first.kind, curve.first.changes
+
+
+def most_similar(curve: Curve, others: Sequence[Curve]) -> Curve | None:
+    """Of the curves on the same text, the one whose settings differ least."""
+    group = [other for other in others if other.pair == curve.pair]
+    return min(group, key=lambda other: len(differing([other.settings, curve.settings])), default=None)
+
+
+def names_of(curves: Sequence[Curve], system: str) -> list[str]:
+    """A name for each curve of a system: A, B, … where several recipes made it."""
+    names = [_name(curve, system) for curve in curves]
+    letters = iter(string.ascii_uppercase)
+    return [name if names.count(name) == 1 else f"{name} {next(letters)}" for name in names]
+
+
+def _name(curve: Curve, system: str) -> str:
+    is_tuned = curve.first.system.fine_tuned or not curve.first.system.base
+    return joined(system, "" if is_tuned else "not fine-tuned", curve.first.agreement)
+
+
+def training_text(curve: Curve) -> str:
+    is_own = curve.pair == paper.task(curve.pair)
+    text = "the paper's" if is_own else f"**other**: {curve.pair.rpartition('.')[0]}"
+    return f"{text} {TEACHER}" if curve.settings["teacher"] else text
+
+
+def differences(curves: Sequence[Curve], names: Sequence[str]) -> list[str]:
+    """The settings in which curves of one system differ. A table that some do not use is named as a whole."""
+    both = list(zip(names, curves, strict=True))
+    settings = differing([curve.settings for curve in curves])
+    users = {setting: [name for name, curve in both if setting in curve.settings] for setting in settings}
+    unused = [setting.rpartition(".")[0] for setting in settings if len(users[setting]) < len(curves)]
+    lines = {}
+    for setting in settings:
+        section = setting.rpartition(".")[0]
+        if unused.count(section) > 1 and len(users[setting]) < len(curves):
+            lines[section] = f"`{section}`: {'; '.join(users[setting])} only"
+        else:
+            values = [f"{name}: {curve.settings.get(setting, NONE)}" for name, curve in both]
+            lines[setting] = f"`{setting}`: {'; '.join(values)}"
+    return list(lines.values())
+
+
+def our_cells(result: Result | None) -> list[str]:
+    """Our AL, BLEU and number of seeds."""
+    if result is None:
+        return [NOT_RUN, NOT_RUN, NONE]
+    shown = [figure(result.scores[name], 2, result.deviations[name]) for name in ("al", "bleu")]
+    return [*shown, str(len(result.records))]
+
+
+def paper_cells(point: Point | None) -> list[str]:
+    """The paper's AL and BLEU."""
+    return [figure(point.al), figure(point.bleu)] if point else [NONE, NONE]
+
+
+def all_labels(theirs: Sequence[Point], curve: Curve | None) -> list[tuple[str, Point | None]]:
+    """The paper's points, then the labels of ours that it does not have."""
+    known = {point.label for point in theirs}
+    more = [result.label for result in curve.results if result.label not in known] if curve else []
+    return [*((point.label, point) for point in theirs), *((label, None) for label in more)]
+
+
+def difference(curve: Curve | None, point: Point | None, system: str) -> tuple[float | None, float | None]:
+    """Our BLEU at the AL of the paper's point, minus the paper's; of full-sentence models without regard to AL."""
+    if curve is None or point is None:
+        return None, None
+    ours = curve.first.bleu if system == FULL else curve.at(point.al)
+    return ours, None if ours is None else ours - point.bleu
+
+
+def over_control(curve: Curve, ours: Collection) -> dict[str, float]:
+    """By label, how far our points are above the diagonal at equal AL."""
+    control = ours.control(curve)
+    if control is None or curve.first.kind in ("full", "diagonal"):
+        return {}
+    found = {point.label: above(point, control.points) for point in curve.points}
+    return {label: gain for label, gain in found.items() if gain is not None}
+
+
+def missing(task: str, system: str, labels: Sequence[str], changes: dict[str, str] | None = None) -> list[str]:
+    """A line on points without a record, if there are any."""
+    named = " ".join([system, *(f"with {name} {value}" for name, value in (changes or {}).items())])
+    return [f"Not run on {task}: {named} {', '.join(labels)}".rstrip() + "."] if labels else []
+
+
+def _origin(curve: Curve, folder: Path) -> list[str]:
+    records = [record for result in curve.results for record in result.records]
+    first, settings = records[0], curve.settings
+    recipes = sorted({record.settings.get("file", "") for record in records} - {""})
+    seeds = sorted({"/".join(map(str, seeds_of(record))) for record in records})
+    machines = sorted({f"{one.device}, torch {one.versions.get('torch', '?')}" for one in records})
+    lines = [
+        "recipe: " + (", ".join(link(recipe, Path(recipe), folder) for recipe in recipes) or "in the records"),
+        f"started from: {_runs(records, 'start', 'random weights')}; teacher: {_runs(records, 'teacher', 'none')}",
+        f"seeds: {', '.join(seeds)}" + (" (one for each stage)" if any("/" in seed for seed in seeds) else ""),
+        f"machine: {'; '.join(machines)}",
+        f"text: {first.pair}, {first.split}, {first.scores.sentences:,} sentences; SHA-256 of the source"
+        f" `{first.source_sha256[:12]}`, of the reference `{first.reference_sha256[:12]}`",
+        f"weights: SHA-256 {', '.join(f'`{sha}`' for sha in sorted({one.model_sha256[:12] for one in records}))}",
+        f"BLEU: `{first.scores.signatures.get('bleu', 'no signature')}`",
+        f"unknown words: {UNKNOWN[settings['evaluate.unknown']]}",
+        f"end mark before the whole source is read: {ENDING[settings['evaluate.ending']]}",
+    ]
+    if "search.target" in settings:
+        search = [f"{name} {settings[f'search.{name}']}" for name in ("target", "tolerance", "slope", "condition")]
+        inputs = f"; agent input: {settings['agent.inputs']}" if "agent.inputs" in settings else ""
+        lines.append(f"search: {', '.join(search)}{inputs}")
+    lines += [f"decoded with `{command}`" for command in sorted({record.command for record in records})]
+    return [*lines, "records: " + ", ".join(record_link(record, folder) for record in records)]
+
+
+def _runs(records: Sequence[Record], name: str, none: str) -> str:
+    """The run folders that records name as start or teacher."""
+    found = sorted({record.settings.get(name, "") for record in records})
+    return ", ".join(f"`{run}`" if run else none for run in found)
+
+
+def record_link(record: Record, folder: Path) -> str:
+    """To the record's file, or to that of the archive which it is in."""
+    if record.path is None:
+        return record.policy
+    if record.path.is_file():
+        return link(record.policy, record.path, folder)
+    archive = next(above / ARCHIVED for above in record.path.parents if (above / ARCHIVED).is_file())
+    return link(record.path.relative_to(archive.parent).with_suffix("").as_posix(), archive, folder)
