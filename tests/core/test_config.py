@@ -127,16 +127,16 @@ def test_a_mistake_in_the_file_is_named(recipe_file: Any, text: str, message: st
 @pytest.mark.parametrize(
     ("item", "message"),
     [
-        ("train.stpes=1", "--set train.stpes=1: unknown setting 'train.stpes'; did you mean 'train.steps'?"),
-        ("tarin.steps=1", "--set tarin.steps=1: unknown setting 'tarin'; did you mean 'train'?"),
-        ("steps=1", "--set steps=1: unknown setting 'steps'"),
+        ("train.stpes=1", "unknown setting 'train.stpes'; did you mean 'train.steps'?"),
+        ("tarin.steps=1", "unknown setting 'tarin'; did you mean 'train'?"),
+        ("steps=1", "unknown setting 'steps'"),
         ("train.steps", "--set train.steps: write it as section.key=value"),
-        ("train.steps.x=1", "--set train.steps.x=1: 'train.steps' is no section"),
-        ("run.x=1", "--set run.x=1: 'run' is no section"),
+        ("train.steps.x=1", "train.steps: must be a whole number, not {'x': 1}"),
+        ("run.x=1", "run: must be text in quotes, not {'x': 1}"),
         ("train=1", "train: is a section"),
         ("train.steps=ten", "train.steps: must be a whole number, not 'ten'"),
         ("objective.name=multipath", "objective.name: must be one of full, wait-k, multi-path, search, mma, not"),
-        ("=1", "--set =1: unknown setting ''"),
+        ("=1", "unknown setting ''"),
     ],
 )
 def test_a_mistake_in_set_is_named(recipe_file: Any, item: str, message: str) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from tests.helpers.evaluations import make
 from whilst.evaluation.compare import (
+    AtLatency,
     agents,
     at_equal_latency,
     compare,
@@ -62,28 +63,39 @@ def test_the_papers_name_of_our_system(system: str, policy: str, expected: str |
     assert paper_system(one(system, policy, 4.0, 20.0)) == expected
 
 
+def take(row: AtLatency, *names: str) -> tuple[float | None, ...]:
+    return tuple(row.figures[name] for name in names)
+
+
 def test_equal_latency_reads_every_curve_at_the_papers_points() -> None:
     rows = at_equal_latency(over_seeds(AGENT + ORACLE + WAIT))
-    assert [(row.label, row.al, row.paper) for row in rows[:2]] == [("[1,5]", 2.0, 28.13), ("[3,7]", 3.4, 28.0)]
+    assert [(row.label, row.figures["al"], row.figures["paper"]) for row in rows[:2]] == [
+        ("[1,5]", 2.0, 28.13),
+        ("[3,7]", 3.4, 28.0),
+    ]
     first, second, third, fourth, last = rows
-    assert (second.ours, second.multi_path, second.oracle) == pytest.approx((28.2, 25.2, 29.7))
-    assert second.over_paper == pytest.approx(0.2)
-    assert second.over_multi_path == pytest.approx(3.0)
-    assert second.paper_over_multi_path == pytest.approx(28 - (25.82 + 2.17 * 0.24 / 1.53))
-    assert third.ours == pytest.approx(28 + 2 * 2.39 / 4)
+    assert take(second, "ours", "multi_path", "oracle") == pytest.approx((28.2, 25.2, 29.7))
+    assert second.figures["over_paper"] == pytest.approx(0.2)
+    assert second.figures["over_multi_path"] == pytest.approx(3.0)
+    assert second.figures["paper_over_its_multi_path"] == pytest.approx(28 - (25.82 + 2.17 * 0.24 / 1.53))
+    assert third.figures["ours"] == pytest.approx(28 + 2 * 2.39 / 4)
     # 2.0 is the oracle's first point; all else begins later. 7.29 and 9.07 lie beyond the agent and the oracle.
-    assert (first.ours, first.multi_path, first.oracle, first.over_paper) == (None, None, 29.0, None)
-    assert first.paper_over_multi_path is None
-    assert (fourth.ours, fourth.over_multi_path, fourth.oracle) == (None, None, None)
-    assert fourth.multi_path == pytest.approx(25 + 3 * 4.29 / 6)
-    assert (last.ours, last.multi_path) == (None, None)
+    assert take(first, "ours", "multi_path", "oracle", "over_paper") == (None, None, 29.0, None)
+    assert first.figures["paper_over_its_multi_path"] is None
+    assert take(fourth, "ours", "over_multi_path", "oracle") == (
+        None,
+        None,
+        None,
+    )
+    assert fourth.figures["multi_path"] == pytest.approx(25 + 3 * 4.29 / 6)
+    assert take(last, "ours", "multi_path") == (None, None)
 
 
 def test_equal_latency_uses_means_over_seeds() -> None:
     more = [make("bs-simt", "agent-1", 3.2, 27, seed=2), make("bs-simt", "agent-5", 7, 32, seed=2)]
     row = at_equal_latency(over_seeds(AGENT + more))[1]
-    assert row.ours == pytest.approx(27.5 + (31 - 27.5) * (3.4 - 3.1) / (7 - 3.1))
-    assert (row.multi_path, row.oracle) == (None, None)
+    assert row.figures["ours"] == pytest.approx(27.5 + (31 - 27.5) * (3.4 - 3.1) / (7 - 3.1))
+    assert take(row, "multi_path", "oracle") == (None, None)
 
 
 @pytest.mark.parametrize("records", [WAIT, ORACLE, [make("bs-simt (wait-k)", "wait-1", 3, 20)]])
@@ -111,15 +123,15 @@ def test_systems_stand_apart_with_their_own_oracle() -> None:
     assert [(own[0].system, own[0].variant) for own in agents(results)] == [(system, "") for system in systems]
     rows = [row for row in at_equal_latency(results) if row.label == "[3,7]"]
     assert [row.system for row in rows] == ["bs-simt", "bs-simt (multi-path)"]
-    assert [row.ours for row in rows] == pytest.approx([28.2, 20.2])
-    assert [row.oracle for row in rows] == pytest.approx([29.7, 21.7])
-    assert [row.multi_path for row in rows] == pytest.approx([25.2, 25.2])
+    assert [row.figures["ours"] for row in rows] == pytest.approx([28.2, 20.2])
+    assert [row.figures["oracle"] for row in rows] == pytest.approx([29.7, 21.7])
+    assert [row.figures["multi_path"] for row in rows] == pytest.approx([25.2, 25.2])
 
 
 def test_another_threshold_is_another_curve() -> None:
     bolder = [make("bs-simt", f"agent-{n}.threshold-0.4", al, 20) for n, al in ((1, 2.5), (5, 6.0))]
     rows = at_equal_latency(over_seeds(AGENT + bolder))
-    at = {row.system: row.ours for row in rows if row.label == "[3,7]"}
+    at = {row.system: row.figures["ours"] for row in rows if row.label == "[3,7]"}
     assert at == pytest.approx({"bs-simt": 28.2, "bs-simt, threshold-0.4": 20.0})
 
 
@@ -141,7 +153,7 @@ def test_of_a_variant_only_what_can_be_compared_is_kept() -> None:
 
 def test_the_same_policy_of_two_recipes_is_no_curve() -> None:
     other = make("bs-simt", "agent-1", 3.1, 25, steps=7)
-    assert all(row.ours is None for row in at_equal_latency(over_seeds([*AGENT, other, *WAIT])))
+    assert all(row.figures["ours"] is None for row in at_equal_latency(over_seeds([*AGENT, other, *WAIT])))
     twice = make("bs-simt oracle", "oracle-1", 2.5, 27, steps=7)
     assert [gap.bleu for gap in gaps(over_seeds([*AGENT, *ORACLE, twice]))] == [None, 1.0]
 
@@ -175,8 +187,8 @@ def test_what_changes_a_choice_stands_beside_its_system_and_not_in_its_curve() -
     assert [row for row in rows if row.system == "bs-simt"] == at_equal_latency(usual)
     own = next(row for row in rows if row.system == "bs-simt, intervals of 3")
     assert own.label == "[3,7]"
-    assert (own.ours, own.multi_path) == pytest.approx((20 + 4 * 0.9 / 3.5, 25.2))
-    assert own.oracle is None, "the oracle is another system's"
+    assert take(own, "ours", "multi_path") == pytest.approx((20 + 4 * 0.9 / 3.5, 25.2))
+    assert own.figures["oracle"] is None, "the oracle is another system's"
     assert gaps(results) == gaps(usual)
     results += changed(ORACLE, THREE)
     assert gaps(results)[:2] == gaps(usual)
@@ -223,12 +235,14 @@ def test_the_diagonal_is_of_the_same_system_or_else_of_multi_path() -> None:
     for more, expected in ((base, 22.4), (base + own, 26.4)):
         results = over_seeds(AGENT + WAIT + more)
         rows = at_equal_latency(results)
-        assert rows[1].diagonal == pytest.approx(expected)
-        assert rows[1].over_diagonal == pytest.approx(28.2 - expected)
-        assert rows[1].multi_path == pytest.approx(25.2), "it is no part of multi-path's curve"
-        assert rows[0].diagonal == pytest.approx(expected - 1.4)
-        assert rows[0].over_diagonal is None, "ours begins later"
+        assert rows[1].figures["diagonal"] == pytest.approx(expected)
+        assert rows[1].figures["over_diagonal"] == pytest.approx(28.2 - expected)
+        assert rows[1].figures["multi_path"] == pytest.approx(25.2), "it is no part of multi-path's curve"
+        assert rows[0].figures["diagonal"] == pytest.approx(expected - 1.4)
+        assert rows[0].figures["over_diagonal"] is None, "ours begins later"
         results += changed([make("bs-simt", "agent-1", 3, 20), make("bs-simt", "agent-5", 7, 24)], THREE)
-        assert at_equal_latency(results)[-2].diagonal == pytest.approx(expected), "its translator is the same"
+        assert at_equal_latency(results)[-2].figures["diagonal"] == pytest.approx(expected), (
+            "its translator is the same"
+        )
     results += changed([make("bs-simt (diagonal)", f"diagonal-{k}", 1 + k, 14 + k) for k in (1, 5)], THREE)
-    assert at_equal_latency(results)[-2].diagonal == pytest.approx(15 + 3.4 - 2)
+    assert at_equal_latency(results)[-2].figures["diagonal"] == pytest.approx(15 + 3.4 - 2)

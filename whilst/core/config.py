@@ -90,24 +90,16 @@ def _merged(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
 
 def override(recipe: T, overrides: list[str]) -> T:
     """Apply `a.b=c`. The value is TOML; strings need no quotes."""
-    table = to_table(recipe)
+    table: dict[str, Any] = {}
     for item in overrides:
         key, equals, text = item.partition("=")
         if not equals:
             raise UserError(f"--set {item}: write it as section.key=value")
-        *sections, name = key.strip().split(".")
-        place = table
-        for depth, section in enumerate(sections):
-            where = ".".join(sections[: depth + 1])
-            if section not in place:
-                raise UserError(f"--set {item}: {_unknown(where, place, section)}")
-            if not isinstance(place[section], dict):
-                raise UserError(f"--set {item}: {where!r} is no section but a setting; write {where}=value")
-            place = place[section]
-        if name not in place:
-            raise UserError(f"--set {item}: {_unknown(key.strip(), place, name)}")
-        place[name] = _parse_value(text.strip())
-    return build(type(recipe), table)
+        value = _parse_value(text.strip())
+        for name in reversed(key.strip().split(".")):
+            value = {name: value}
+        table = _merged(table, value)
+    return _change(recipe, table, "")
 
 
 def _parse_value(text: str) -> Any:

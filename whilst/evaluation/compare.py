@@ -84,29 +84,7 @@ class AtLatency:
 
     system: str  # ours, with its variant
     label: str  # the paper's interval
-    al: float
-    paper: float
-    ours: float | None
-    multi_path: float | None
-    diagonal: float | None
-    oracle: float | None
-    paper_multi_path: float | None
-
-    @property
-    def over_paper(self) -> float | None:
-        return _minus(self.ours, self.paper)
-
-    @property
-    def over_multi_path(self) -> float | None:
-        return _minus(self.ours, self.multi_path)
-
-    @property
-    def over_diagonal(self) -> float | None:
-        return _minus(self.ours, self.diagonal)
-
-    @property
-    def paper_over_multi_path(self) -> float | None:
-        return _minus(self.paper, self.paper_multi_path)
+    figures: dict[str, float | None]  # AL, BLEU of each system, and differences of BLEU ("over_…")
 
 
 def at_equal_latency(results: Sequence[Result]) -> list[AtLatency]:
@@ -124,16 +102,26 @@ def at_equal_latency(results: Sequence[Result]) -> list[AtLatency]:
         others = base, _diagonal(results, first), _oracle(results, first)
         curves = [*map(curve, (agent, *others)), paper.curve(pair, paper.BASE)]
         for point in paper.curve(pair, paper.BEST):
-            if (al := point.al) is None:
-                continue
-            values = [interpolate(points, al) for points in curves]
-            if values[0] is not None or not first.variant:
-                rows.append(AtLatency(first.name, point.label, al, point.bleu, *values))
+            ours, multi_path, diagonal, oracle, their_base = (interpolate(points, point.al) for points in curves)
+            figures = {
+                "al": point.al,
+                "paper": point.bleu,
+                "ours": ours,
+                "over_paper": _minus(ours, point.bleu),
+                "multi_path": multi_path,
+                "over_multi_path": _minus(ours, multi_path),
+                "diagonal": diagonal,
+                "over_diagonal": _minus(ours, diagonal),
+                "paper_over_its_multi_path": _minus(point.bleu, their_base),
+                "oracle": oracle,
+            }
+            if ours is not None or not first.variant:
+                rows.append(AtLatency(first.name, point.label, figures))
     return rows
 
 
 def has_diagonal(rows: Sequence[AtLatency]) -> bool:
-    return any(row.diagonal is not None for row in rows)
+    return any(row.figures["diagonal"] is not None for row in rows)
 
 
 def _diagonal(results: Sequence[Result], agent: Result) -> list[Result]:

@@ -1,7 +1,6 @@
-"""Latency and quality of translated sentences, each figure by a stated convention (docs/metrics.md).
+"""Latency and quality of translated sentences. Conventions: docs/metrics.md. Knows no model and no files.
 
-The formulas work on g, the reads of each target position, and two lengths. They know no model and no files.
-Two conventions stand side by side:
+The latency formulas take the reads g of each target position and two lengths. There are two conventions:
 - the paper's: over model units, with the hypothesis's length (`al`, `cw`; BLEU tokenised and lower-cased);
 - SimulEval's and sacreBLEU's: over words, with the reference's length (`al_word`, `laal`, `ap`, `dal`).
 """
@@ -12,64 +11,64 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from whilst.core.errors import UserError
 from whilst.data.text import unescape
 from whilst.evaluation.trace import Sentence
 
+if TYPE_CHECKING:
+    from sacrebleu.metrics.bleu import BLEU
+    from sacrebleu.metrics.chrf import CHRF
+
 
 def average_lagging(reads: Sequence[int], source_length: int, target_length: int) -> float:
-    """AL: how far, in source tokens, the translation runs behind a translator who keeps an even pace.
+    """AL: how many source tokens the translation lags behind one at a constant rate.
 
-    Stops at the first target token that saw the whole source: what follows has nothing left to wait for.
+    Averaged up to the first target token with the whole source.
     """
-    pace = source_length / target_length
+    rate = source_length / target_length
     total = 0.0
     for i, g in enumerate(reads):
-        total += g - i * pace
+        total += g - i * rate
         if g >= source_length:
             return total / (i + 1)
     return total / len(reads)
 
 
 def length_adaptive_average_lagging(reads: Sequence[int], source_length: int, reference_length: int) -> float:
-    """LAAL: AL with the longer of hypothesis and reference, so that saying too much does not pay."""
+    """LAAL: AL with the longer of hypothesis and reference, so that a longer hypothesis has no advantage."""
     return average_lagging(reads, source_length, max(len(reads), reference_length))
 
 
 def average_proportion(reads: Sequence[int], source_length: int, reference_length: int) -> float:
-    """AP: the share of the source that had been read, averaged over the reference's length."""
+    """AP: the share of the source that is read, averaged over the reference length."""
     return sum(reads) / (source_length * reference_length)
 
 
 def differentiable_average_lagging(reads: Sequence[int], source_length: int) -> float:
-    """DAL: AL over all target tokens, where each takes at least its even share of the source's time.
-
-    Uses the hypothesis's length, also in SimulEval.
-    """
-    pace = source_length / len(reads)
-    total = 0.0
-    free_from = 0.0  # when the even-paced translator can say the next token
+    """DAL: AL over all target tokens, each of which costs at least 1 / rate. Uses the hypothesis length."""
+    rate = source_length / len(reads)
+    total = earliest = 0.0  # the earliest time of the next token
     for i, g in enumerate(reads):
-        start = max(float(g), free_from)
-        total += start - i * pace
-        free_from = start + pace
+        start = max(float(g), earliest)
+        total += start - i * rate
+        earliest = start + rate
     return total / len(reads)
 
 
 def consecutive_wait(reads: Sequence[int]) -> float:
-    """CW: mean length of the runs of READs before a WRITE; what is read after the last WRITE is no wait."""
+    """CW: mean number of consecutive READs before a WRITE; READs after the last WRITE do not count."""
     runs = [after - before for before, after in itertools.pairwise((0, *reads)) if after > before]
     return fmean(runs) if runs else 0.0
 
 
 @dataclass(frozen=True)
 class Scores:
-    """Corpus figures. Latency: mean over sentences that have an output; quality: None without references."""
+    """Scores of a corpus. Latency: mean over sentences with an output; quality: None without references."""
 
     sentences: int
-    empty: int  # without an output (or without a source): no latency, but they count for quality
+    empty: int  # without an output or a source: they count for quality only
     al: float  # paper convention: units, hypothesis length
     cw: float  # units
     al_word: float  # SimulEval's convention: words, reference length
@@ -82,7 +81,7 @@ class Scores:
     signatures: Mapping[str, str] = field(default_factory=dict)
 
     def to_table(self) -> dict[str, float | None]:
-        """The figures as plain data; the signatures are apart. Four digits, so that files compare well."""
+        """The scores without the signatures, rounded to four digits so that files are comparable."""
         names = [item.name for item in dataclasses.fields(self) if item.name != "signatures"]
         values = ((name, getattr(self, name)) for name in names)
         return {name: round(value, 4) if isinstance(value, float) else value for name, value in values}
@@ -138,12 +137,12 @@ def score(sentences: Sequence[Sentence], references: Sequence[str] | None) -> Sc
 
 
 def is_measured(sentence: Sentence) -> bool:
-    """Whether latency is defined: something was written and there was something to read."""
+    """Whether latency is defined: there is an output and a source."""
     return bool(sentence.delays and sentence.reads and sentence.source_length and sentence.source_units)
 
 
 def counted_reference(sentence: Sentence) -> int:
-    """SimulEval counts an empty reference as one word; so does this, and nothing divides by zero."""
+    """An empty reference counts as one word, as in SimulEval."""
     return max(sentence.reference_length, 1)
 
 
@@ -156,33 +155,32 @@ class Quality:
 
 
 def paper_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Quality:
-    """BLEU on the tokens as they stand, lower-cased: the paper's convention."""
+    """BLEU on the tokens as they are, lower-cased: the paper's convention."""
     from sacrebleu.metrics.bleu import BLEU
 
-    metric = BLEU(lowercase=True, tokenize="none", force=True)  # force: tokenised text is meant here
-    return Quality(metric.corpus_score(hypotheses, [references]).score, str(metric.get_signature()))
+    return _quality(BLEU(lowercase=True, tokenize="none", force=True), hypotheses, references)
 
 
 def sacre_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Quality:
-    """sacreBLEU's default (13a, cased) after &apos; and its like have become characters."""
+    """sacreBLEU's default (13a, cased) on text with entities unescaped."""
     from sacrebleu.metrics.bleu import BLEU
 
-    metric = BLEU(force=True)
-    result = metric.corpus_score(_plain(hypotheses), [_plain(references)])
-    return Quality(result.score, str(metric.get_signature()))
+    return _quality(BLEU(force=True), *_unescaped(hypotheses, references))  # force: no warning of tokenised text
 
 
 def chr_f(hypotheses: Sequence[str], references: Sequence[str]) -> Quality:
-    """chrF2 on the same unescaped text."""
+    """chrF2 on text with entities unescaped."""
     from sacrebleu.metrics.chrf import CHRF
 
-    metric = CHRF()
-    result = metric.corpus_score(_plain(hypotheses), [_plain(references)])
-    return Quality(result.score, str(metric.get_signature()))
+    return _quality(CHRF(), *_unescaped(hypotheses, references))
 
 
-def _plain(lines: Sequence[str]) -> list[str]:
-    return [unescape(line) for line in lines]
+def _quality(metric: "BLEU | CHRF", hypotheses: Sequence[str], references: Sequence[str]) -> Quality:
+    return Quality(metric.corpus_score(hypotheses, [references]).score, str(metric.get_signature()))
+
+
+def _unescaped(*texts: Sequence[str]) -> list[list[str]]:
+    return [list(map(unescape, lines)) for lines in texts]
 
 
 QUALITIES = {"bleu": paper_bleu, "sacrebleu": sacre_bleu, "chrf": chr_f}

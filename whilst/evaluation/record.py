@@ -315,13 +315,14 @@ def rescore_sentences(
     notes = []
     if record is None:
         notes.append(f"no record {path.name} beside the trace: text is checked by its word counts only")
-    data = _data(record, path)
+    try:  # without a record, only Unicode and spaces are normalised
+        data = build(Data, record.settings.get("data", {}), "data.") if record else Data()
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
     if source is not None:
-        lines = _lines(source, data, data.source, sentences, record.source_sha256 if record else None)
-        sentences = _join(sentences, "source", lines, source)
+        sentences = _join(sentences, "source", source, data, record)
     if reference is not None:
-        lines = _lines(reference, data, data.target, sentences, record.reference_sha256 if record else None)
-        sentences = _join(sentences, "reference", lines, reference)
+        sentences = _join(sentences, "reference", reference, data, record)
     texts = [item.reference for item in sorted(sentences, key=lambda item: item.index)]
     references = [text for text in texts if text is not None]
     if len(references) < len(sentences):
@@ -330,20 +331,15 @@ def rescore_sentences(
     return Rescored(score(sentences, references if has_all else None), sentences, record, notes)
 
 
-def _data(record: Record | None, path: Path) -> Data:
-    """How the text was cleaned. Without a record, only Unicode and spaces are normalised."""
-    if record is None:
-        return Data()
-    try:
-        return build(Data, record.settings.get("data", {}), "data.")
-    except UserError as error:
-        raise UserError(f"{path}: {error}") from None
-
-
-def _lines(file: Path, data: Data, language: str, sentences: list[Sentence], expected: str | None) -> list[str]:
+def _join(
+    sentences: list[Sentence], side: Literal["source", "reference"], file: Path, data: Data, record: Record | None
+) -> list[Sentence]:
+    """The sentences with the text of a file, which is checked against the record."""
     raw = read_lines(file)
     if len(raw) != len(sentences):
         raise UserError(f"{file}: has {len(raw)} lines, the trace has {len(sentences)} sentences")
+    language = data.source if side == "source" else data.target
+    expected = getattr(record, f"{side}_sha256", None)
     lines = list(map(cleaner(replace(data, moses=data.moses and not data.tokenised), language, True), raw))
     if data.moses and data.tokenised and sha256_lines(lines) != expected:  # the file is raw
         lines = list(map(cleaner(data, language, True), raw))
@@ -353,20 +349,13 @@ def _lines(file: Path, data: Data, language: str, sentences: list[Sentence], exp
             f"{file}: not the evaluated text (checksum {actual[:12]}, the record says {expected[:12]}); "
             "give the file that was evaluated"
         )
-    return lines
-
-
-def _join(
-    sentences: list[Sentence], side: Literal["source", "reference"], lines: list[str], file: Path
-) -> list[Sentence]:
     joined = []
     for sentence in sentences:
         if sentence.index >= len(lines):
             raise UserError(f"{file}: has no line {sentence.index + 1}, which the trace translates")
         text = lines[sentence.index]
         with_text = replace(sentence, source=text) if side == "source" else replace(sentence, reference=text)
-        problem = find_problem(with_text)
-        if problem:
+        if problem := find_problem(with_text):
             raise UserError(f"{file}:{sentence.index + 1}: {problem}; give the file that was evaluated")
         joined.append(with_text)
     return joined

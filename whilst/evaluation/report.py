@@ -152,20 +152,8 @@ def _comparison(item: Comparison | None) -> dict[str, Any] | None:
 
 
 def _at_latency(row: AtLatency, with_diagonal: bool) -> dict[str, Any]:
-    diagonal = {"diagonal": _rounded(row.diagonal), "over_diagonal": _rounded(row.over_diagonal)}
-    return {
-        "system": row.system,
-        "interval": row.label,
-        "al": row.al,
-        "paper": row.paper,
-        "ours": _rounded(row.ours),
-        "over_paper": _rounded(row.over_paper),
-        "multi_path": _rounded(row.multi_path),
-        "over_multi_path": _rounded(row.over_multi_path),
-        "paper_over_its_multi_path": _rounded(row.paper_over_multi_path),
-        "oracle": _rounded(row.oracle),
-        **(diagonal if with_diagonal else {}),
-    }
+    shown = {name: value for name, value in row.figures.items() if with_diagonal or "diagonal" not in name}
+    return {"system": row.system, "interval": row.label} | {name: _rounded(v) for name, v in shown.items()}
 
 
 def _gap(row: Gap) -> dict[str, Any]:

@@ -30,6 +30,17 @@ COLUMNS = (
     ("chrF", "chrf", 2),
 )
 NAMES = tuple(name for _, name, _ in COLUMNS)
+AT_LATENCY = {
+    "al": "AL",
+    "paper": "paper",
+    "ours": "ours",
+    "over_paper": "over\npaper",
+    "multi_path": "multi-\npath",
+    "over_multi_path": "over\nit",
+    "over_diagonal": "over\ndiagonal",
+    "paper_over_its_multi_path": "paper\nover\nits",
+    "oracle": "oracle",
+}
 
 
 @dataclass(frozen=True)
@@ -104,18 +115,14 @@ def _versus(comparison: Comparison | None) -> str:
 
 
 def equal_latency(rows: Sequence[AtLatency]) -> Grid:
-    diagonal = ["over\ndiagonal"] if has_diagonal(rows) else []
-    headings = ["AL", "paper", "ours", "over\npaper", "multi-\npath", "over\nit", *diagonal]
-    headings += ["paper\nover\nits", "oracle"]
-    bold = ("over\npaper", "over\nit")
+    shown = {name: heading for name, heading in AT_LATENCY.items() if name != "over_diagonal" or has_diagonal(rows)}
     columns = [SYSTEM, Column("interval", is_text=True)]
-    columns += [Column(heading, style="bold" if heading in bold else "") for heading in headings]
+    bold = ("over_paper", "over_multi_path")
+    columns += [Column(heading, style="bold" if name in bold else "") for name, heading in shown.items()]
     cells = []
     for row in rows:
-        ours = [figure(row.ours), signed(row.over_paper)]
-        base = [figure(row.multi_path), signed(row.over_multi_path)]
-        base += [signed(row.over_diagonal)] * len(diagonal) + [signed(row.paper_over_multi_path)]
-        cells.append([row.system, row.label, figure(row.al), figure(row.paper), *ours, *base, figure(row.oracle)])
+        figures = [(signed if "over" in name else figure)(row.figures[name]) for name in shown]
+        cells.append([row.system, row.label, *figures])
     return Grid(columns, cells)
 
 

@@ -1,4 +1,4 @@
-"""The `translate` command: lines in, translations out, or every READ and WRITE of them."""
+"""The `translate` command: translations of lines, or their READs and WRITEs."""
 
 import sys
 from pathlib import Path
@@ -29,20 +29,20 @@ def translate_text(
     filled = [number for number, line in enumerate(lines) if line]
     outputs = translate_lines(trained, [lines[number] for number in filled], chosen, recipe.evaluate)
     done = dict(zip(filled, outputs, strict=True))
-    for number, line in enumerate(lines):  # an empty line stays one, so that files stay aligned
+    for number, line in enumerate(lines):  # empty lines stay, so that files stay aligned
         if not show:
             print(text_of(trained, line, done[number]) if number in done else "")
         elif number in done:
             width = console.width if console.is_terminal else 100
-            console.print(walk(trained, line, done[number], width), soft_wrap=True)
+            console.print(actions_of(trained, line, done[number], width), soft_wrap=True)
 
 
 def text_of(trained: LoadedRun, line: str, output: Output) -> str:
     return " ".join(word for word, _, _ in words_with_times(line.split(), output, trained))
 
 
-def walk(trained: LoadedRun, line: str, output: Output, width: int) -> Text:
-    """One sentence as it happened: under each source word, what was written before the next was read."""
+def actions_of(trained: LoadedRun, line: str, output: Output, width: int) -> Text:
+    """The READs and WRITEs of a sentence: below each source word, the words written before the next READ."""
     words = line.split()
     _, word_of_unit = trained.source.encode(words)
     columns: list[list[str]] = [[] for _ in words]
