@@ -134,6 +134,15 @@ def test_a_terminal_has_room_for_all_of_it(terminal_width: int, capsys: pytest.C
     assert ("bs-simt, agent gru " in printed) == (terminal_width == 140), "in a narrow one in two lines"
 
 
+def test_a_policy_of_another_kind_is_a_system_of_its_own(tmp_path: Path) -> None:
+    waits = [make("multi-path", f"wait-{k}", k, 24.0 + k) for k in (1, 3)]
+    own = [replace(record, policy=record.policy.replace("wait", "align")) for record in waits]
+    lines = our_lines(over_seeds(select([*waits, *own], None)))
+    assert [(line.name, len(line.points)) for line in lines] == [("multi-path", 2), ("align (multi-path)", 2)]
+    (row, _) = (line for line in to_lines([*waits, *own], tmp_path) if line.startswith("| align"))
+    assert row.startswith("| align (multi-path) | align-1 |")
+
+
 def test_models_that_were_measured_twice_have_lines_of_their_own() -> None:
     ways = [(k, later) for k in (1, 3) for later in (False, True)]
     both = [make("multi-path", f"wait-{k}", k + 0.5 * later, 25.0 + k, steps=9 + later) for k, later in ways]
