@@ -8,7 +8,7 @@ EXTRAS = {
     "train": ("torch", "sacrebleu", "tensorboard", "tokenizers"),
     "plot": ("matplotlib",),
     "export": ("onnx",),
-    "serve": ("starlette", "uvicorn", "websockets"),
+    "serve": ("starlette", "uvicorn", "websockets", "sse_starlette", "prometheus_client"),
     "ray": ("ray",),
     "moses": ("sacremoses",),
 }
