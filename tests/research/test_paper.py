@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.evaluations import SIGNATURE
-from tests.helpers.kept_results import ROOT, keep, rows, section
 from tests.helpers.pages import Reader
+from tests.helpers.paper_results import ROOT, add_record, rows, section
 from tests.helpers.runs import call
 from whilst.core.errors import UserError
 from whilst.core.files import write_json
@@ -31,14 +31,14 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("kept") / "results"
     for seed, more in ((1, 0.0), (2, 0.5)):
         for k, al, bleu in ((1, 3.0, 27.0), (3, 4.6, 29.0), (5, 6.5, 29.5)):
-            keep(root / f"x{seed}", "iwslt15.en-vi", "multi-path", f"wait-{k}", al, bleu + more, seed=seed)
+            add_record(root / f"x{seed}", "iwslt15.en-vi", "multi-path", f"wait-{k}", al, bleu + more, seed=seed)
     for k in (3, 5):
         sets = f"objective.k={k}", f"train.validate_k={k}"
-        keep(root / f"w{k}", "iwslt15.en-vi/wait-k", "wait-k", f"wait-{k}", k + 1.5, 26.0 + k / 10, *sets)
-    keep(root / "f", "iwslt15.en-vi/full", "full-sentence", "full", 22.0, 30.0)
+        add_record(root / f"w{k}", "iwslt15.en-vi/wait-k", "wait-k", f"wait-{k}", k + 1.5, 26.0 + k / 10, *sets)
+    add_record(root / "f", "iwslt15.en-vi/full", "full-sentence", "full", 22.0, 30.0)
     for first, al in ((3, 3.2), (5, 5.4), (7, 7.1)):
-        keep(root / "g", "german.de-en", "bs-simt", f"agent-{first}", al, 28.0 + al / 10, stage=1)
-        keep(
+        add_record(root / "g", "german.de-en", "bs-simt", f"agent-{first}", al, 28.0 + al / 10, stage=1)
+        add_record(
             root / "g",
             "german.de-en",
             "bs-simt oracle",
@@ -48,7 +48,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
             stage=1,
         )
     for first, al in ((3, 3.3), (5, 5.5)):
-        keep(
+        add_record(
             root / "gru",
             "german.de-en/ablations/agent-kind",
             "bs-simt",
@@ -57,14 +57,14 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
             27.5 + al / 10,
             "agent.kind=gru",
         )
-        keep(
+        add_record(
             root / "none", "german.de-en/ablations/base-none", "bs-simt (from scratch)", f"agent-{first}", al, 26.0
         )
-        keep(root / "len", "german.de-en/ablations/interval-3", "bs-simt", f"agent-{first}", al, 28.0)
+        add_record(root / "len", "german.de-en/ablations/interval-3", "bs-simt", f"agent-{first}", al, 28.0)
         both = ("agent.kind=gru", "search.condition=ground-truth")
-        keep(root / "two", "german.de-en", "bs-simt", f"agent-{first}", al, 20.0, *both, stage=1)
-    keep(root / "y", "german.de-en", "bs-simt", "agent-3", 3.0, 31.11, "evaluate.split=valid", stage=1)
-    keep(root / "z", "german.de-en", "bs-simt", "agent-3.threshold-0.6", 3.9, 28.88, stage=1)
+        add_record(root / "two", "german.de-en", "bs-simt", f"agent-{first}", al, 20.0, *both, stage=1)
+    add_record(root / "y", "german.de-en", "bs-simt", "agent-3", 3.0, 31.11, "evaluate.split=valid", stage=1)
+    add_record(root / "z", "german.de-en", "bs-simt", "agent-3.threshold-0.6", 3.9, 28.88, stage=1)
     _studies(root)
     return root
 
@@ -208,8 +208,8 @@ def test_a_changed_setting_is_named_and_makes_another_curve(tmp_path: Path) -> N
     for slope in ("ratio", "one"):
         for first, al in ((3, 3.4), (5, 5.4)):
             sets = (f"search.slope={slope}", "search.multi_path=0.25")
-            keep(kept / slope, "iwslt15.en-vi", "bs-simt", f"agent-{first}", al, 28.0, *sets, stage=1)
-    again = keep(kept / "again", "iwslt15.en-vi", "bs-simt", "agent-3", 9.9, 28.0, *sets, stage=1)
+            add_record(kept / slope, "iwslt15.en-vi", "bs-simt", f"agent-{first}", al, 28.0, *sets, stage=1)
+    again = add_record(kept / "again", "iwslt15.en-vi", "bs-simt", "agent-3", 9.9, 28.0, *sets, stage=1)
     write_paper(kept, tmp_path / "out")
     text = (tmp_path / "out" / "paper.md").read_text(encoding="utf-8")
     table = section(text, "Table 8")
@@ -222,8 +222,8 @@ def test_a_changed_setting_is_named_and_makes_another_curve(tmp_path: Path) -> N
 
 def test_an_agent_without_fine_tuning_is_a_curve_of_its_own(tmp_path: Path) -> None:
     kept = tmp_path / "results"
-    keep(kept / "a", "iwslt15.en-vi", "bs-simt (multi-path)", "agent-3", 3.4, 29.0)
-    keep(kept / "b", "iwslt15.en-vi/no-teacher", "bs-simt", "agent-3", 3.4, 28.0, stage=2)
+    add_record(kept / "a", "iwslt15.en-vi", "bs-simt (multi-path)", "agent-3", 3.4, 29.0)
+    add_record(kept / "b", "iwslt15.en-vi/no-teacher", "bs-simt", "agent-3", 3.4, 28.0, stage=2)
     write_paper(kept, tmp_path / "out")
     table = section((tmp_path / "out" / "paper.md").read_text(encoding="utf-8"), "Table 8")
     found = {row[0]: row[6] for row in rows(table) if row[0].startswith("bs-simt") and row[1] == "[3,7]"}
@@ -237,13 +237,13 @@ def curves_in(folder: Path) -> tuple[list[Curve], list[Record]]:
 def test_other_weights_with_the_same_recipe_and_seeds_are_another_curve(tmp_path: Path) -> None:
     for name, sha in (("a", "1"), ("b", "2"), ("c", "3")):
         sets = f"start=runs/{name}"
-        path = keep(tmp_path / name, "iwslt15.en-vi", "bs-simt", "agent-3", 3.4, 28.0, sets, stage=1)
+        path = add_record(tmp_path / name, "iwslt15.en-vi", "bs-simt", "agent-3", 3.4, 28.0, sets, stage=1)
         write_record(path, dataclasses.replace(read_record(path), model_sha256=sha * 64))
     found, twice = curves_in(tmp_path)
     assert [curve.settings.get("start") for curve in found] == [True, "runs/b", "runs/c"]
     assert [[len(point.records) for point in curve.results] for curve in found] == [[1]] * 3
     assert twice == []
-    again = keep(tmp_path / "d", "iwslt15.en-vi", "bs-simt", "agent-3", 3.4, 28.0, "start=runs/a", stage=1)
+    again = add_record(tmp_path / "d", "iwslt15.en-vi", "bs-simt", "agent-3", 3.4, 28.0, "start=runs/a", stage=1)
     write_record(again, dataclasses.replace(read_record(again), model_sha256="1" * 64))
     assert [record.path for record in curves_in(tmp_path)[1]] == [again]
 
@@ -251,7 +251,7 @@ def test_other_weights_with_the_same_recipe_and_seeds_are_another_curve(tmp_path
 def test_teachers_and_starts_may_differ_between_seeds(tmp_path: Path) -> None:
     for seed in (1, 2):
         sets = f"teacher=runs/teacher-{seed}", f"start=runs/start-{seed}"
-        keep(
+        add_record(
             tmp_path / str(seed),
             "iwslt15.en-vi",
             "multi-path",
@@ -264,7 +264,7 @@ def test_teachers_and_starts_may_differ_between_seeds(tmp_path: Path) -> None:
     [curve], twice = curves_in(tmp_path)
     assert [len(point.records) for point in curve.results] == [2]
     assert twice == []
-    keep(
+    add_record(
         tmp_path / "none",
         "iwslt15.en-vi",
         "multi-path",
@@ -275,7 +275,7 @@ def test_teachers_and_starts_may_differ_between_seeds(tmp_path: Path) -> None:
         "start=runs/x",
         seed=3,
     )
-    keep(tmp_path / "random", "iwslt15.en-vi", "multi-path", "wait-3", 4.6, 27.0, "start=", seed=4)
+    add_record(tmp_path / "random", "iwslt15.en-vi", "multi-path", "wait-3", 4.6, 27.0, "start=", seed=4)
     assert len(curves_in(tmp_path)[0]) == 3, "none at all is another one"
 
 
@@ -322,7 +322,7 @@ def test_an_archive_gives_the_same_figures(results: Path, document: dict[str, st
 
 def test_pieces_of_a_page(tmp_path: Path) -> None:
     (tmp_path / "a.png").write_bytes(b"\x89PNG")
-    text = "\n\n".join(["## What's [3,7], really?", "a `b<c` & **d**", *picture(tmp_path / "a", "shown", tmp_path)])
+    text = "\n\n".join(["## What's [3,7], really?", "a `b<c` & **d**", picture(tmp_path / "a", "shown", tmp_path)])
     page = to_html("t", text + "\n\n" + details("a < b", bullets(["one", "two"])), tmp_path)
     assert '<h2 id="whats-37-really">' in page
     assert "<p>a <code>b&lt;c</code> &amp; <strong>d</strong></p>" in page
@@ -330,7 +330,7 @@ def test_pieces_of_a_page(tmp_path: Path) -> None:
     assert f'<img src="data:image/png;base64,{data}" alt="shown">' in page
     assert "<summary>a &lt; b</summary>" in page
     assert "<li>two</li>" in page
-    assert picture(tmp_path / "absent", "no file", tmp_path) == []
+    assert picture(tmp_path / "absent", "no file", tmp_path) == ""
 
 
 def test_a_document_without_records(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.kept_results import keep, rows, section, write
+from tests.helpers.paper_results import add_record, rows, section, write
 from whilst.evaluation.curves import over_seeds
 from whilst.evaluation.record import read_records
 from whilst.evaluation.report import our_lines
@@ -18,11 +18,11 @@ def results(tmp_path: Path) -> Path:
     """The diagonal and what is above and below it."""
     root = tmp_path / "results"
     for k, al, bleu in ((1, 2.0, 26.0), (3, 4.0, 28.0), (5, 6.0, 29.0)):
-        keep(root / "diagonal", "iwslt15.en-vi", "multi-path (diagonal)", f"diagonal-{k}", al, bleu)
-        keep(root / "multi-path", "iwslt15.en-vi", "multi-path", f"wait-{k}", al + 1, bleu)
+        add_record(root / "diagonal", "iwslt15.en-vi", "multi-path (diagonal)", f"diagonal-{k}", al, bleu)
+        add_record(root / "multi-path", "iwslt15.en-vi", "multi-path", f"wait-{k}", al + 1, bleu)
     for first, al, bleu in ((1, 3.0, 28.5), (3, 7.0, 29.0)):
-        keep(root / "agent", "iwslt15.en-vi", "bs-simt (multi-path)", f"agent-{first}", al, bleu)
-    keep(root / "prefixes", TRANSLATING, "translation-based", "agent-translation", 3.5, 27.0)
+        add_record(root / "agent", "iwslt15.en-vi", "bs-simt (multi-path)", f"agent-{first}", al, bleu)
+    add_record(root / "prefixes", TRANSLATING, "translation-based", "agent-translation", 3.5, 27.0)
     return root
 
 
@@ -45,7 +45,7 @@ def test_the_diagonal_stands_in_the_main_table_and_everything_is_over_it(results
 def test_thresholds_are_the_curve_of_what_has_no_intervals(results: Path, tmp_path: Path) -> None:
     for threshold, al, bleu in ((0.3, 0.5, 21.0), (0.4, 1.5, 25.0)):
         policy, sets = f"agent-translation.threshold-{threshold}", f"evaluate.threshold={threshold}"
-        keep(results / "prefixes", TRANSLATING, "translation-based", policy, al, bleu, sets)
+        add_record(results / "prefixes", TRANSLATING, "translation-based", policy, al, bleu, sets)
     text = write(results, tmp_path / "out")
     found = {row[1]: row[3:] for row in rows(section(text, "Table 8")) if row[0] == "translation-based"}
     # On the line from 21 at 0.5 to 25 at 1.5 there is 21.44 at the paper's AL.
@@ -60,7 +60,7 @@ def test_thresholds_are_the_curve_of_what_has_no_intervals(results: Path, tmp_pa
 
 def test_what_must_agree_is_said_by_the_name_of_the_curve(results: Path, tmp_path: Path) -> None:
     within = "agent.agreement=within", "search.intervals=[[3, 11]]"
-    keep(results / "within", TRANSLATING, "translation-based", "agent-translation", 3.6, 28.0, *within)
+    add_record(results / "within", TRANSLATING, "translation-based", "agent-translation", 3.6, 28.0, *within)
     text = write(results, tmp_path / "out")
     found = {row[0]: row[5:7] for row in rows(section(text, "Table 8")) if row[1] == "n/a"}
     assert found["translation-based"] == ["3.50", "27.00"]
@@ -70,7 +70,7 @@ def test_what_must_agree_is_said_by_the_name_of_the_curve(results: Path, tmp_pat
 def test_settings_that_only_one_has_are_told_by_their_table(results: Path, tmp_path: Path) -> None:
     """Fine-tuned and not: training has other settings altogether."""
     sets = 'start="runs/iwslt15.en-vi"', 'objective.name="search"', "agent.hidden=64"
-    keep(results / "tuned", "iwslt15.en-vi", "bs-simt", "agent-1", 3.0, 28.0, *sets)
+    add_record(results / "tuned", "iwslt15.en-vi", "bs-simt", "agent-1", 3.0, 28.0, *sets)
     _, _, notes = section(write(results, tmp_path / "out"), "Table 8").partition("which differ in:\n\n")
     told = notes.partition("\n\n")[0].splitlines()
     assert "- `agent.hidden`: bs-simt, not fine-tuned: 512; bs-simt: 64" in told

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.helpers.commands import whilst
-from tests.helpers.kept_results import rows
+from tests.helpers.paper_results import rows
 from tests.helpers.runs import CPU, elsewhere, short_recipe
 from whilst.core import console
 from whilst.core.errors import UserError

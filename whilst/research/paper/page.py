@@ -16,13 +16,9 @@ _TYPES = {".svg": "image/svg+xml", ".png": "image/png"}
 STYLE = """
 :root { color-scheme: light dark; }
 body { margin: 0 auto; max-width: 76rem; padding: 1.5rem 1rem 4rem; font: 16px/1.55 system-ui, sans-serif; }
-h2 { margin-top: 3rem; padding-top: .8rem; border-top: 1px solid #8886; }
 table { display: block; overflow-x: auto; border-collapse: collapse; font-size: .875rem; }
 th, td { padding: .3rem .6rem; border-bottom: 1px solid #8884; white-space: nowrap; }
-th { vertical-align: bottom; white-space: normal; }
-pre { overflow-x: auto; }
 img { max-width: 100%; height: auto; background: #fff; }
-details { padding-left: .8rem; border-left: 3px solid #8886; overflow-wrap: break-word; }
 """
 
 
@@ -45,10 +41,10 @@ def link(text: str, path: Path, folder: Path) -> str:
     return f"[{text}]({Path(os.path.relpath(path, folder)).as_posix()})"
 
 
-def picture(stem: Path, text: str, folder: Path) -> list[str]:
-    """The .svg or .png of this name, if there is one."""
+def picture(stem: Path, text: str, folder: Path) -> str:
+    """The .svg or .png of this name, or nothing."""
     files = [stem.with_name(stem.name + suffix) for suffix in _TYPES]
-    return next(([f"!{link(text, file, folder)}"] for file in files if file.is_file()), [])
+    return next((f"!{link(text, file, folder)}" for file in files if file.is_file()), "")
 
 
 def anchor(heading: str) -> str:

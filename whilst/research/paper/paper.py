@@ -7,9 +7,9 @@ from whilst.core.errors import UserError
 from whilst.core.files import writing_text
 from whilst.evaluation import paper_numbers as paper
 from whilst.evaluation.curves import over_seeds, to_curves
-from whilst.evaluation.record import Record, records_in
+from whilst.evaluation.record import records_in
 from whilst.research.paper import studies, tables
-from whilst.research.paper.page import anchor, bullets, to_html
+from whilst.research.paper.page import anchor, bullets, picture, to_html
 from whilst.research.paper.systems import TEACHER, Collection, record_link
 
 TITLE = "BS-SiMT: the paper's tables and figures, and ours"
@@ -50,12 +50,15 @@ def compose(results: Path, out: Path) -> str:
     ours = Collection(curves, out)
     contents: dict[str, str] = paper.facts()["contents"]
     sections = {f"{name}: {title}": _section(name, results, ours) for name, title in contents.items()}
-    sections["Measured, and in no table of the paper"] = [tables.other_results(ours), *_duplicates(duplicates, out)]
-    tasks = [task for task in paper.pairs() if any(paper.task(curve.pair) == task for curve in curves)]
+    others = [tables.other_results(ours)]
+    if duplicates:
+        others.append("Left out, since another record has the same recipe, policy and seeds:")
+        others.append(bullets([record_link(record, out) for record in duplicates]))
+    sections["Measured, and in no table of the paper"] = others
     parts = [
         f"# {TITLE}",
-        f"Made by `whilst paper` from {len(records)} records; {len(tasks)} of the paper's {len(paper.pairs())}"
-        " tasks have some. Every number of ours is that of a record, whose trace `whilst score` scores again.",
+        f"Made by `whilst paper` from {len(records)} records. Every number of ours is that of a record, whose trace"
+        " `whilst score` scores again.",
         bullets(NOTES),
         tables.summary(ours),
         bullets([f"[{heading}](#{anchor(heading)})" for heading in sections]),
@@ -95,16 +98,14 @@ def _section(name: str, results: Path, ours: Collection) -> Sequence[str]:
 
 
 def _figure(results: Path, ours: Collection) -> list[str]:
+    """Figure 4: the figures of our reports."""
     parts = []
     for name, task in TASKS.items():
-        parts += [f"### {task}", *tables.curve_figure(task, ours, results), f"Numbers: {name}."]
-        if texts := sorted({curve.pair for curve in ours.curves if paper.task(curve.pair) == task} - {task}):
-            parts.append(f"Ours on {', '.join(texts)}: {OTHER_TEXT}.")
+        pairs = sorted({curve.pair for curve in ours.curves if paper.task(curve.pair) == task})
+        drawn = [picture(results / pair / "curve", f"BLEU against AL, {pair}", ours.folder) for pair in pairs]
+        parts += [f"### {task}", *filter(None, drawn)]
+        if not any(drawn):
+            parts.append(f"Not drawn: `whilst report {results.name}/{(pairs or [task])[0]}` does.")
+        parts.append(f"Numbers: {name}.")
+        parts += [f"Ours on {pair}: {OTHER_TEXT}." for pair in pairs if pair != task]
     return parts
-
-
-def _duplicates(records: Sequence[Record], out: Path) -> list[str]:
-    if not records:
-        return []
-    about = "Left out, since another record has the same recipe, policy and seeds:"
-    return [about, bullets([record_link(record, out) for record in records])]

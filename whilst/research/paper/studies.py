@@ -4,7 +4,6 @@ Studies are the JSON files of `whilst analyse` and `whilst sufficiency` anywhere
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,16 +22,10 @@ LABELS = "pair", "system", "policy", "point"  # of sufficiency's points
 ADDITIONAL = ("updates", "norm", "moving average of weights", "R-Drop", "longest path", "whole sources", "teacher")
 
 
-@dataclass(frozen=True)
-class Study:
-    path: Path
-    found: dict[str, Any]
-
-
-def _read(results: Path, keys: set[str]) -> list[Study]:
+def _read(results: Path, keys: set[str]) -> dict[Path, dict[str, Any]]:
     """The JSON files that have these keys."""
-    tables = [(path, read_json(path)) for path in sorted(results.rglob("*.json"))]
-    return [Study(path, table) for path, table in tables if isinstance(table, dict) and keys <= table.keys()]
+    found = {path: read_json(path) for path in sorted(results.rglob("*.json"))}
+    return {path: table for path, table in found.items() if isinstance(table, dict) and keys <= table.keys()}
 
 
 def analysis(results: Path, ours: Collection) -> list[str]:
@@ -43,21 +36,16 @@ def analysis(results: Path, ours: Collection) -> list[str]:
         "In the paper, the tokens before the one in question follow wait-k. Here every token of a sentence is given"
         " the same share of the source, ceil(qJ) of its J tokens.",
     ]
-    if not any(paper.task(study.found["pair"]) == facts["task"] for study in studies):
+    if not any(paper.task(found["pair"]) == facts["task"] for found in studies.values()):
         parts.append(f"Not run on {facts['task']}. `whilst analyse RUN` makes it.")
-    for study in studies:
-        found, bucket = study.found, study.found["bucket"]
+    for path, found in studies.items():
+        bucket = found["bucket"]
         about = f"Ours, {found['pair']} {found['split']}, {found['system']}: {found['sentences']:,} sentences; "
         about += f"the bucket has {bucket['sentences']:,} targets of {bucket['target_length']} units."
         rows = [[name, *_at_shares(found, values)] for name, values in found["quarters"].items()]
         rows.append(["all", *_at_shares(found, found["mean"])])
         shown = table(("target", *(f"{share:.0%} read" for share in SHARES)), rows, ("target",))
-        parts += [
-            about,
-            *picture(study.path.with_suffix(""), about, ours.folder),
-            shown,
-            _origin(study, ours.folder),
-        ]
+        parts += _shown(path, found, about, shown, ours.folder)
     return parts
 
 
@@ -70,18 +58,19 @@ def sufficiency(results: Path, ours: Collection) -> list[str]:
     """Figure 5: the paper's text has one number of it."""
     facts = paper.facts()["sufficiency"]
     # Sure links, which the paper counts, before those with possible ones.
-    studies = sorted(_read(results, {"links", "points", "files"}), key=lambda study: len(study.found["links"]))
+    found = _read(results, {"links", "points", "files"})
+    studies = {path: found[path] for path in sorted(found, key=lambda path: len(found[path]["links"]))}
     share, lowest = facts["oracle at low latency"], paper.curve(facts["task"], ORACLE)[0].label
     policy = f"oracle-{lowest.strip('[').partition(',')[0]}"
     parts = [
         f"The paper ({facts['task']}, RWTH alignments): the oracle covers {share:.0%} of the aligned source at low"
         " latency, and is above wait-k and MMA. Its other figures are drawn, not printed."
     ]
-    if facts["task"] not in {paper.task(point["pair"]) for study in studies for point in study.found["points"]}:
+    if facts["task"] not in {paper.task(point["pair"]) for study in studies.values() for point in study["points"]}:
         parts.append(f"Not run on {facts['task']}. `whilst sufficiency RUN…` makes it.")
-    for study in studies:
-        points = sorted(study.found["points"], key=lambda point: (point["system"], point["al"]))
-        about = f"Ours, by {study.found['links']} links, {points[0]['sentences']:,} sentences."
+    for path, study in studies.items():
+        points = sorted(study["points"], key=lambda point: (point["system"], point["al"]))
+        about = f"Ours, by {study['links']} links, {points[0]['sentences']:,} sentences."
         for point in points:
             if paper.task(point["pair"]) == facts["task"] and point["policy"] == policy:
                 part = point["sufficiency"]
@@ -95,25 +84,21 @@ def sufficiency(results: Path, ours: Collection) -> list[str]:
             for point in points
         ]
         shown = table((*LABELS, "AL along the reference", "sufficiency"), rows, LABELS)
-        parts += [
-            about,
-            *picture(study.path.with_suffix(""), about, ours.folder),
-            shown,
-            _origin(study, ours.folder),
-        ]
+        parts += _shown(path, study, about, shown, ours.folder)
     return parts
 
 
-def _origin(study: Study, folder: Path) -> str:
-    found = study.found
+def _shown(path: Path, found: dict[str, Any], about: str, table_: str, folder: Path) -> list[str]:
+    """A study with its figure and origin."""
     models = [item["model_sha256"] for item in (found, *found.get("points", [])) if "model_sha256" in item]
-    lines = [f"figures: {link(study.path.name, study.path, folder)}"]
+    lines = [f"figures: {link(path.name, path, folder)}"]
     lines += [f"made with `{found['command']}`"] if "command" in found else []
     lines += [f"machine: {found['device']}"] if "device" in found else []
     lines += [f"weights: SHA-256 {', '.join(f'`{sha[:12]}`' for sha in dict.fromkeys(models))}"] if models else []
     lines += [f"{name}: SHA-256 `{sha[:12]}`" for name, sha in found.get("files", {}).items()]
     lines += [f"torch {found['versions'].get('torch', '?')}"] if "versions" in found else []
-    return details("How it was made", bullets(lines))
+    parts = about, picture(path.with_suffix(""), about, folder), table_, details("How it was made", bullets(lines))
+    return list(filter(None, parts))
 
 
 def agent(ours: Collection) -> list[str]:

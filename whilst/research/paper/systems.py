@@ -20,7 +20,6 @@ DIAGONAL = str(replace(MULTI_PATH, policy="diagonal"))  # our control: reads ris
 OURS = {FULL: "full-sentence"}  # our names of the paper's systems, where they differ
 KINDS = paper.KINDS | {DIAGONAL: "diagonal"}  # of policies
 UNKNOWN = {"keep": "`<unk>`", "copy": "names of the source in their place"}
-ENDING = {"free": "the translation ends", "patient": "READ"}
 
 
 @dataclass(frozen=True)
@@ -33,16 +32,20 @@ class Collection:
 
     def of_system(self, system: str, changes: dict[str, str] | None = None) -> list[Curve]:
         """Curves of one of the paper's systems on any text, with exactly these changes of the paper's choices."""
-        wanted = OURS.get(system, system), KINDS[system], changes or {}
-        return [curve for curve in self.curves if _is_main(curve) and _kind_of(curve) == wanted]
+        wanted = OURS.get(system, system), KINDS[system], changes or {}, "test", ""
+        found = []
+        for curve in self.curves:
+            first = curve.first
+            name = str(
+                System(first.system.name, policy=first.system.policy)
+            )  # what fine-tuning starts from is a change
+            if (name, first.kind, first.changes, first.first.split, first.decoding) == wanted:
+                found.append(curve)
+        return found
 
     def of_task(self, task: str, system: str) -> list[Curve]:
         """The same on the test set of one of the paper's tasks, without changes."""
         return [curve for curve in self.of_system(system) if paper.task(curve.pair) == task]
-
-    def control(self, curve: Curve) -> Curve | None:
-        """The diagonal on the same text."""
-        return most_similar(curve, self.of_system(DIAGONAL))
 
     def made(self, curve: Curve, name: str) -> str:
         """How a curve was made, by its records. From now on it counts as shown."""
@@ -54,16 +57,6 @@ class Collection:
         return [curve for curve in self.curves if not any(curve is one for one in self.shown)]
 
 
-def _is_main(curve: Curve) -> bool:
-    return curve.first.first.split == "test" and not curve.first.decoding
-
-
-def _kind_of(curve: Curve) -> tuple[str, str, dict[str, str]]:
-    """Without what fine-tuning started from: that is among the changes."""
-    system = curve.first.system
-    return str(System(system.name, policy=system.policy)), curve.first.kind, curve.first.changes
-
-
 def most_similar(curve: Curve, others: Sequence[Curve]) -> Curve | None:
     """Of the curves on the same text, the one whose settings differ least."""
     group = [other for other in others if other.pair == curve.pair]
@@ -72,14 +65,12 @@ def most_similar(curve: Curve, others: Sequence[Curve]) -> Curve | None:
 
 def names_of(curves: Sequence[Curve], system: str) -> list[str]:
     """A name for each curve of a system: A, B, … where several recipes made it."""
-    names = [_name(curve, system) for curve in curves]
+    names = []
+    for first in [curve.first for curve in curves]:
+        is_tuned = first.system.fine_tuned or not first.system.base
+        names.append(joined(system, "" if is_tuned else "not fine-tuned", first.agreement))
     letters = iter(string.ascii_uppercase)
     return [name if names.count(name) == 1 else f"{name} {next(letters)}" for name in names]
-
-
-def _name(curve: Curve, system: str) -> str:
-    is_tuned = curve.first.system.fine_tuned or not curve.first.system.base
-    return joined(system, "" if is_tuned else "not fine-tuned", curve.first.agreement)
 
 
 def training_text(curve: Curve) -> str:
@@ -135,7 +126,7 @@ def difference(curve: Curve | None, point: Point | None, system: str) -> tuple[f
 
 def over_control(curve: Curve, ours: Collection) -> dict[str, float]:
     """By label, how far our points are above the diagonal at equal AL."""
-    control = ours.control(curve)
+    control = most_similar(curve, ours.of_system(DIAGONAL))
     if control is None or curve.first.kind in ("full", "diagonal"):
         return {}
     found = {point.label: above(point, control.points) for point in curve.points}
@@ -164,7 +155,7 @@ def _origin(curve: Curve, folder: Path) -> list[str]:
         f"weights: SHA-256 {', '.join(f'`{sha}`' for sha in sorted({one.model_sha256[:12] for one in records}))}",
         f"BLEU: `{first.scores.signatures.get('bleu', 'no signature')}`",
         f"unknown words: {UNKNOWN[settings['evaluate.unknown']]}",
-        f"end mark before the whole source is read: {ENDING[settings['evaluate.ending']]}",
+        f"end mark before the whole source is read: {settings['evaluate.ending']}",
     ]
     if "search.target" in settings:
         search = [f"{name} {settings[f'search.{name}']}" for name in ("target", "tolerance", "slope", "condition")]

@@ -6,14 +6,13 @@ the same text, so it is of use on other text than the paper's too.
 """
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from statistics import fmean
 
 from whilst.evaluation import paper_numbers as paper
 from whilst.evaluation.curves import DEFAULTS, Curve, Point, above, joined
 from whilst.evaluation.paper_numbers import BASE, BEST, FULL, ORACLE
 from whilst.evaluation.tables import NONE, figure, signed
-from whilst.research.paper.page import bullets, picture, table
+from whilst.research.paper.page import bullets, table
 from whilst.research.paper.systems import (
     DIAGONAL,
     NOT_RUN,
@@ -104,15 +103,6 @@ def _rows(
         compared = [NONE if system == FULL else figure(at), signed(gain), signed(over_diagonal.get(label))]
         rows.append([name, label or NONE, text, *paper_cells(point), *own, *compared])
     return rows
-
-
-def curve_figure(task: str, ours: Collection, results: Path) -> list[str]:
-    """Figure 4 for one task: the figures of our reports on it."""
-    pairs = sorted({curve.pair for curve in ours.curves if paper.task(curve.pair) == task})
-    parts = []
-    for pair in pairs:
-        parts += picture(results / pair / "curve", f"BLEU against average lagging, {pair}", ours.folder)
-    return parts or [f"Not drawn: `whilst report {results.name}/{(pairs or [task])[0]}` does."]
 
 
 def ablation(name: str, ours: Collection) -> list[str]:

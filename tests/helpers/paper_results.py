@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 RECIPES = ROOT / "recipes"
 
 
-def keep(
+def add_record(
     folder: Path,
     recipe: str,
     system: str,
