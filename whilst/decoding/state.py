@@ -33,14 +33,23 @@ class DecodingState:
         self.cache = model.start(rows, source_capacity, target_capacity, lazy, lookaheads)
         device = self.cache.read.device
         self.source = torch.full((rows, source_capacity), PAD, device=device)
-        self.last = torch.full((rows,), BOS, device=device)  # last token written
+        self.last = torch.full((rows,), BOS, device=device)  # last token written, also of the rows outside a subset
         self.lookahead: Tensor | None = None  # (rows, width), valid until the next action
 
     def restart(self) -> None:
         """Begin new sentences in all rows."""
         self.cache.restart()
-        self.last = torch.full_like(self.last, BOS)
+        self._set_last(torch.full_like(self.cache.read, BOS))
         self.lookahead = None
+
+    def _last(self) -> Tensor:
+        return self.last if self.cache.rows is None else self.last[self.cache.rows]
+
+    def _set_last(self, tokens: Tensor) -> None:
+        if self.cache.rows is None:
+            self.last = tokens
+        else:
+            self.last[self.cache.rows] = tokens
 
     def load(self, source: Tensor, lengths: Tensor) -> None:
         """Encode whole sources (rows, longest). The first READ is done: there is nothing to write before it."""
@@ -63,37 +72,31 @@ class DecodingState:
     def look_ahead(self) -> Tensor:
         """(rows, width) decoder states that would write the next tokens now."""
         if self.lookahead is None:
-            self.lookahead = self.model.lookahead(self.cache, self.last, self.cache.read)
+            self.lookahead = self.model.lookahead(self.cache, self._last(), self.cache.read)
         return self.lookahead
 
     def view(self, with_lookahead: bool) -> View:
         """What policies decide from."""
-        return View.of(self.cache, self.source, self.last, self.look_ahead() if with_lookahead else None)
+        return View.of(self.cache, self.source, self._last(), self.look_ahead() if with_lookahead else None)
 
     def write(self, writing: Tensor | None = None, tokens: Tensor | None = None) -> Tensor:
-        """WRITE in these rows (booleans), or all: the most likely tokens, or given ones. Returns `last` (rows)."""
+        """WRITE in these rows (booleans), or all: the most likely tokens, or given ones. Returns them (rows)."""
         states = self.look_ahead()
         tokens = most_likely(self.logits(states)) if tokens is None else tokens
         if writing is None:
-            self.cache.commit(states, torch.ones_like(tokens, dtype=torch.bool))
-            self.last = tokens
+            writing = torch.ones_like(tokens, dtype=torch.bool)
         else:
-            self.cache.commit(states, writing)
-            self.last = torch.where(writing, tokens, self.last)
+            tokens = torch.where(writing, tokens, self._last())
+        self.cache.commit(states, writing)
+        self._set_last(tokens)
         self.lookahead = None
-        return self.last
+        return tokens
 
     def subset(self, rows: Tensor, read_end: int, written_end: int) -> "DecodingState":
-        """Some rows, with bounds of their counts; `update` brings the results of actions back."""
+        """Some rows, with bounds of their counts. `Cache.update` brings the results of actions back."""
         subset = copy.copy(self)
-        subset.cache = self.cache.subset(rows, read_end, written_end)
-        subset.last, subset.lookahead = self.last[rows], None
+        subset.cache, subset.lookahead = self.cache.subset(rows, read_end, written_end), None
         return subset
-
-    def update(self, subset: "DecodingState") -> None:
-        if subset is not self and subset.cache.rows is not None:
-            self.cache.update(subset.cache)
-            self.last[subset.cache.rows] = subset.last
 
     def select(self, rows: Tensor) -> None:
         """Keep these rows, in this order."""

@@ -84,8 +84,6 @@ class Cache:
         )
 
     def update(self, subset: "Cache") -> None:
-        if subset is self:
-            return
         assert subset.rows is not None
         self.decoded[subset.rows] = subset.decoded
         self.read[subset.rows], self.written[subset.rows] = subset.read, subset.written

@@ -78,7 +78,7 @@ class BatchPool(Pool):
     def _begin(self, slots: list[int]) -> None:
         subset = self._subset(slots, self._tensor(slots))
         subset.restart()
-        self.state.update(subset)
+        self.state.cache.update(subset.cache)
         for slot in slots:
             self._read[slot] = self._written[slot] = 0
             self._has_lookahead[slot] = False
@@ -94,7 +94,7 @@ class BatchPool(Pool):
     def _read_units(self, slots: list[int], units: list[int]) -> None:
         subset = self._subset(slots, self._tensor(slots))
         subset.read(self._tensor(units))
-        self.state.update(subset)
+        self.state.cache.update(subset.cache)
         for slot in slots:
             self._read[slot] += 1
             self._has_lookahead[slot] = False
@@ -105,7 +105,7 @@ class BatchPool(Pool):
             rows = self._tensor(slots)
             subset = self._subset(slots, rows)
             self._lookahead[rows] = subset.look_ahead()
-            self.state.update(subset)  # where monotone heads stopped
+            self.state.cache.update(subset.cache)  # where monotone heads stopped
             for slot in slots:
                 self._has_lookahead[slot] = True
 
@@ -131,7 +131,7 @@ class BatchPool(Pool):
         subset = self._subset(slots, rows)
         subset.lookahead = self._lookahead[rows]
         units = subset.write()
-        self.state.update(subset)
+        self.state.cache.update(subset.cache)
         for slot in slots:
             self._written[slot] += 1
             self._has_lookahead[slot] = False
