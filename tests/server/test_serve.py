@@ -243,7 +243,7 @@ def test_every_engine_translates_like_a_session(
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_packed_layers_are_the_same(run: Path, precision: str) -> None:
-    """And each row does not depend on the others, to the bit."""
+    """And rows depend on the number of rows by rounding only, which is all that holds on every CPU."""
     model = load_run(run, CPU).model
     assert can_pack(model, precision)
     near = 2e-3 if precision == "fp16" else 1e-5
@@ -256,7 +256,7 @@ def test_packed_layers_are_the_same(run: Path, precision: str) -> None:
         found = other(states)
         torch.testing.assert_close(one(states), found, rtol=near, atol=near)
         for some in (slice(0, 1), slice(7, 9), slice(3, 33)):
-            assert torch.equal(other(states[some]), found[some])
+            torch.testing.assert_close(other(states[some]), found[some], rtol=0, atol=2e-5)
 
 
 CALLS = {

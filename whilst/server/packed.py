@@ -1,11 +1,14 @@
-"""Linear layers whose weights are laid out once for the CPU; PyTorch's own are laid out anew at every call.
+"""Linear layers whose weights are reordered once for the CPU; PyTorch reorders them in every call.
 
-With few rows in a call, time goes into fetching weights: in 16 bits they are half as many bytes. Inputs, sums and
-outputs keep 32 bits, and each row comes out the same whatever the others are. (8-bit layers would scale inputs
-by the largest value of the whole batch, and no session may change another's words.)
+With few rows in a call, time goes into loading weights: fp16 halves their size. Inputs, sums and outputs are fp32.
 
-The calls are not part of PyTorch's promises. Each is tried first (`can_pack`); where one is missing or wrong, fp32
-goes on with PyTorch's own layers, and fp16 is refused.
+Rows are computed independently, but not bit for bit: depending on the CPU, kernels for other numbers of rows add in
+another order, as attention does for other lengths. So a session's states vary by about 1e-6 with the others in its
+batch, and its words only where two units are that close. Dynamic int8 is not offered: it scales the inputs by the
+largest value of the batch.
+
+The calls are not public API of PyTorch, so each is tried first (`can_pack`). If one is missing or wrong, fp32 keeps
+PyTorch's own layers and fp16 is refused.
 """
 
 from collections.abc import Callable
@@ -13,14 +16,14 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-ROWS = 16  # that the layout of fp32 is made for; others use it as well
+ROWS = 16  # that the fp32 layout is optimised for; it works for any number
 State = tuple[Tensor, Tensor]
 
 Layer = Callable[[Tensor, Tensor | None], nn.Module]  # of weight and bias
 
 
 class Packed32(nn.Module):
-    """oneDNN's; these are the calls that torch.compile makes of linear layers."""
+    """By oneDNN, with the calls that torch.compile makes for linear layers."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__()
@@ -33,7 +36,7 @@ class Packed32(nn.Module):
 
 
 class Packed16(nn.Module):
-    """FBGEMM's: weights in fp16."""
+    """By FBGEMM, with weights in fp16."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__()
@@ -64,15 +67,13 @@ class PackedLSTM(nn.Module):
 PRECISIONS: dict[str, Layer] = {"fp32": Packed32, "fp16": Packed16}
 
 
-def can_pack(model: nn.Module, precision: str) -> bool:
-    first = next(model.parameters())
-    return first.device.type == "cpu" and first.dtype == torch.float32 and works(PRECISIONS[precision])
-
-
 @torch.inference_mode()
-def works(layer: Layer) -> bool:
-    """Whether this machine and this PyTorch have the calls that such a layer makes, and they multiply."""
-    # Whole numbers and halves, so that 16 bits and any order of adding give the same.
+def can_pack(model: nn.Module, precision: str) -> bool:
+    """Whether such layers work for this model, on this machine and with this PyTorch."""
+    first, layer = next(model.parameters()), PRECISIONS[precision]
+    if first.device.type != "cpu" or first.dtype != torch.float32:
+        return False
+    # Integers and halves: exact in fp16 and in any order of addition.
     weight = torch.arange(32 * 64).remainder(7).view(32, 64) / 2 - 1
     bias, inputs = torch.arange(32.0), torch.arange(3 * 64).remainder(5).view(3, 1, 64) - 2.0
     try:
@@ -80,12 +81,12 @@ def works(layer: Layer) -> bool:
             torch.equal(layer(weight, added)(inputs), nn.functional.linear(inputs, weight, added))
             for added in (None, bias)
         )
-    except (AttributeError, RuntimeError, TypeError):  # no such call, none on this CPU, or with other arguments
+    except (AttributeError, RuntimeError, TypeError):  # no such call, not on this CPU, or other arguments
         return False
 
 
 def pack(module: nn.Module, layer: Layer) -> None:
-    """Replace all linear layers inside, but for those that give a single number: an agent's odds."""
+    """Replace all linear layers and LSTMs inside, except layers with a single output: an agent's log-odds."""
     for name, child in list(module.named_children()):
         if isinstance(child, nn.Linear) and child.out_features > 1:
             setattr(module, name, layer(child.weight, child.bias))
