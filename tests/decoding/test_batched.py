@@ -39,7 +39,7 @@ def many(seed: int, count: int = 40) -> list[list[int]]:
 @pytest.mark.parametrize("name", POLICIES)
 @given(rows=sources)
 @limit(max_examples=8)
-def test_all_ways_write_the_same(model: Translator, name: str, rows: list[list[int]]) -> None:
+def test_all_decoders_agree(model: Translator, name: str, rows: list[list[int]]) -> None:
     chosen = policy(name)
     slow = written([translate_recomputed(model, row, chosen, LIMITS) for row in rows])
     assert written(translate_batch(model, rows, chosen, LIMITS)) == slow
@@ -52,7 +52,7 @@ def test_all_ways_write_the_same(model: Translator, name: str, rows: list[list[i
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
-def test_all_ways_of_a_bidirectional_model_too(
+def test_all_decoders_agree_for_bidirectional_models(
     tiny: Model, translator: Callable[..., Translator], norm: str
 ) -> None:
     model = translator(replace(tiny, encoder="bidirectional", norm="pre" if norm == "pre" else "post"))
@@ -61,7 +61,7 @@ def test_all_ways_of_a_bidirectional_model_too(
     assert written(translate_batch(model, rows, full, LIMITS)) == slow
 
 
-def test_the_tests_would_notice(model: Translator) -> None:
+def test_translations_vary_enough_for_these_tests(model: Translator) -> None:
     """The tiny model's words depend on source and policy, some end by themselves and some do not."""
     rows = many(0)
     one, full = (translate_batch(model, rows, policy(name), LIMITS) for name in ("wait-1", "full"))
@@ -81,7 +81,7 @@ def test_reads_are_those_of_wait_k(model: Translator, k: int) -> None:
         assert not {PAD, BOS, EOS} & set(output.units)
 
 
-def test_limits_cut_and_change_nothing_before(model: Translator) -> None:
+def test_limits_cut_without_changing_what_comes_before(model: Translator) -> None:
     rows, chosen = many(2), policy("wait-3")
     long = translate_batch(model, rows, chosen, Limits(3, 10))
     for limits in (Limits(0, 1), Limits(0.5, 1), Limits(1, 0)):
@@ -99,7 +99,7 @@ def test_a_limit_is_at_least_one_unit(limits: Limits, length: int, most: int) ->
 
 
 @pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
-def test_rows_that_leave_do_not_matter_to_the_others(
+def test_dropping_finished_rows_does_not_change_others(
     model: Translator, monkeypatch: pytest.MonkeyPatch, share: float
 ) -> None:
     """Whether they never leave, leave in groups, or at once."""
@@ -121,14 +121,14 @@ class Eager(StatelessPolicy):
 
 
 @pytest.mark.parametrize("batch", [1, 7, 100])
-def test_a_corpus_keeps_its_order_and_its_numbers(model: Translator, batch: int) -> None:
+def test_a_corpus_keeps_its_order_and_indices(model: Translator, batch: int) -> None:
     rows = many(5)
     outputs = translate(model, rows, BySentence(), LIMITS, batch)
     alone = [translate_batch(model, [row], policy(f"wait-{i % 4 + 1}"), LIMITS)[0] for i, row in enumerate(rows)]
     assert written(outputs) == written(alone)
 
 
-def test_rows_of_one_batch_read_at_their_own_pace(model: Translator) -> None:
+def test_rows_of_a_batch_read_independently(model: Translator) -> None:
     rows = many(7, 12)
     alone = [translate_batch(model, [row], policy(f"wait-{i % 4 + 1}"), LIMITS)[0] for i, row in enumerate(rows)]
     assert written(translate_batch(model, rows, BySentence(), LIMITS)) == written(alone)

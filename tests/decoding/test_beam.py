@@ -8,12 +8,12 @@ from statistics import fmean
 import pytest
 import torch
 
+from tests.helpers.decoding import recomputed_logits
 from whilst.core.settings import Limits, Model
 from whilst.data.vocabulary import EOS
 from whilst.decoding.batched import translate_batch
 from whilst.decoding.beam import beam_search
 from whilst.decoding.output import Output
-from whilst.decoding.reference import masked_logits
 from whilst.model.transformer import Translator
 from whilst.policy.full import Full
 
@@ -31,7 +31,7 @@ def score(model: Translator, source: list[int], path: list[int]) -> float:
     """The log-probability of a path of units, eos included where it has one."""
     total = 0.0
     for i, unit in enumerate(path):
-        logits = masked_logits(model, source, path[:i], [len(source)] * (i + 1))
+        logits = recomputed_logits(model, source, path[:i], [len(source)] * (i + 1))
         total += float(logits.log_softmax(-1)[unit])
     return total
 
@@ -55,7 +55,7 @@ def test_a_beam_of_one_is_greedy(
         assert [(o.units, o.reads) for o in beam] == [(o.units, o.reads) for o in greedy]
 
 
-def test_batched_is_one_by_one(model: Translator) -> None:
+def test_batches_equal_single_sentences(model: Translator) -> None:
     rows = many(1, 12)
     alone = [beam_search(model, [row], 4, LIMITS)[0] for row in rows]
     together = beam_search(model, rows, 4, LIMITS)
@@ -69,7 +69,7 @@ def obvious(model: Translator, source: list[int], beam: int, length_penalty: flo
     for step in range(1, most + 1):
         candidates = []
         for total, units in paths:
-            logs = masked_logits(model, source, units, [len(source)] * step).log_softmax(-1).tolist()
+            logs = recomputed_logits(model, source, units, [len(source)] * step).log_softmax(-1).tolist()
             candidates += [(total + logs[unit], [*units, unit]) for unit in range(EOS, len(logs))]
         candidates.sort(reverse=True)
         ended = [(total / step**length_penalty, units) for total, units in candidates[:beam] if units[-1] == EOS]
@@ -82,7 +82,7 @@ def obvious(model: Translator, source: list[int], beam: int, length_penalty: flo
 
 @pytest.mark.parametrize("length_penalty", [0.0, 1.0])
 @pytest.mark.parametrize("beam", [2, 5])
-def test_it_is_the_obvious_search(model: Translator, beam: int, length_penalty: float) -> None:
+def test_it_equals_a_naive_search(model: Translator, beam: int, length_penalty: float) -> None:
     rows = many(5, 10)
     found = beam_search(model, rows, beam, LIMITS, length_penalty)
     assert [path(output) for output in found] == [obvious(model, row, beam, length_penalty) for row in rows]
@@ -103,7 +103,7 @@ def test_a_wide_beam_finds_the_best_of_all(tiny: Model, translator: Callable[...
             assert max(scores) >= score(model, row, path(first)) - 1e-9
 
 
-def test_a_beam_is_worth_its_cost(model: Translator) -> None:
+def test_a_beam_improves_the_score(model: Translator) -> None:
     """No theorem for one sentence, as a beam may drop the path that greedy follows; but so it is on the whole."""
     rows = many(2, 60)
     greedy = translate_batch(model, rows, Full(), LIMITS)
@@ -123,7 +123,7 @@ def test_a_length_penalty_makes_translations_longer(model: Translator) -> None:
     assert fmean(len(o.units) for o in long) > fmean(len(o.units) for o in short)
 
 
-def test_a_limit_cuts_what_does_not_end(model: Translator) -> None:
+def test_the_limit_cuts_translations(model: Translator) -> None:
     rows = many(4, 30)
     outputs = beam_search(model, rows, 2, Limits(0, 2))
     assert max(len(output.reads) for output in outputs) == 2

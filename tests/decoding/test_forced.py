@@ -1,4 +1,4 @@
-"""Walking along a given target: together as alone, and along one's own translation as in decoding."""
+"""Forced decoding: batches equal single sentences, and forcing its own translation equals decoding."""
 
 from collections.abc import Callable
 
@@ -35,7 +35,7 @@ def texts(random_split: Callable[..., Split]) -> Texts:
 
 
 @pytest.mark.parametrize("name", POLICIES)
-def test_together_as_alone(model: Translator, texts: Texts, name: str) -> None:
+def test_batches_equal_single_sentences(model: Translator, texts: Texts, name: str) -> None:
     policy = made(name, model)
     together = forced_reads(model, *texts, policy)
     alone = [forced_reads(model, [s], [t], policy)[0] for s, t in zip(*texts, strict=True)]
@@ -47,21 +47,21 @@ def test_together_as_alone(model: Translator, texts: Texts, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", POLICIES)
-def test_along_its_own_translation_it_is_decoding(model: Translator, texts: Texts, name: str) -> None:
+def test_forcing_its_own_translation_equals_decoding(model: Translator, texts: Texts, name: str) -> None:
     policy, sources = made(name, model), texts[0]
     outputs = translate(model, sources, policy, Limits(1.5, 4), 6)
     targets = [[*output.units, EOS][: len(output.reads)] for output in outputs]
     assert forced_reads(model, sources, targets, policy) == [output.reads for output in outputs]
 
 
-def test_monotone_heads_walk_along_too(monotone: Translator, texts: Texts) -> None:
+def test_monotone_heads(monotone: Translator, texts: Texts) -> None:
     chosen = policy("mma")
     outputs = translate(monotone, texts[0], chosen, Limits(1.5, 4), 6)
     targets = [[*output.units, EOS][: len(output.reads)] for output in outputs]
     assert forced_reads(monotone, texts[0], targets, chosen) == [output.reads for output in outputs]
 
 
-def test_the_oracle_is_found_by_its_number(model: Translator, texts: Texts) -> None:
+def test_oracle_reads_are_found_by_index(model: Translator, texts: Texts) -> None:
     sources, targets = texts
     reads = [[1 + (n + i) * len(s) // (n + len(t)) for i in range(len(t))] for n, (s, t) in
              enumerate(zip(sources, targets, strict=True))]  # fmt: skip
@@ -77,7 +77,7 @@ def test_the_oracle_is_found_by_its_number(model: Translator, texts: Texts) -> N
     assert found == [reads[n] for n in numbers]
 
 
-def test_a_model_that_needs_lookahead_cannot(translator: Callable[..., Translator], texts: Texts) -> None:
+def test_bidirectional_models_are_refused(translator: Callable[..., Translator], texts: Texts) -> None:
     both = Model(width=16, heads=2, encoder_layers=1, decoder_layers=1, feed_forward=16, encoder="bidirectional")
     with pytest.raises(UserError, match="needs the whole source"):
         forced_reads(translator(both), *texts, WaitK(1))

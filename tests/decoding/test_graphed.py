@@ -59,7 +59,7 @@ def undecided(model: Translator, kind: Kind, inputs: Inputs, seed: int) -> Agent
 @pytest.mark.parametrize("kind", get_args(Kind))
 @given(data=st.data(), rows=sources, seed=st.integers(0, 9), threshold=st.sampled_from([0.0, 0.3, 0.5, 0.7, 0.95]))
 @limit(max_examples=8)
-def test_several_reads_in_a_step_change_nothing(
+def test_recorded_steps_equal_lockstep(
     model: Translator,
     kind: Kind,
     inputs: Inputs,
@@ -76,7 +76,7 @@ def test_several_reads_in_a_step_change_nothing(
 
 
 @pytest.mark.parametrize("inputs", get_args(Inputs))
-def test_the_tests_would_notice(model: Translator, sources: list[list[int]], inputs: Inputs) -> None:
+def test_waits_vary_enough(model: Translator, sources: list[list[int]], inputs: Inputs) -> None:
     """Agents READ once, several times, and more often in a row than one step allows."""
     waits = set()
     for seed in range(10):
@@ -130,7 +130,7 @@ class Recorded(RepeatedStep):
 @pytest.mark.parametrize("repeated", [RepeatedStep, Recorded])
 @pytest.mark.parametrize("share", [0.0, 0.25, 1.0])
 @pytest.mark.parametrize("batch", [1, 9, 100])
-def test_rows_are_filled_again(
+def test_rows_are_reused(
     model: Translator, monkeypatch: pytest.MonkeyPatch, batch: int, share: float, repeated: type[RepeatedStep]
 ) -> None:
     """One by one, in groups, or all together; recordings of several sizes serve them, and the next text too."""
@@ -150,13 +150,13 @@ def test_rows_are_filled_again(
         assert decoding.translate([]) == []
 
 
-def test_monotone_heads_begin_anew(monotone: Translator) -> None:
+def test_monotone_heads_are_reset(monotone: Translator) -> None:
     rows = texts(30, 4, 12)
     plain = translate_batch(monotone, rows, policy("mma"), LIMITS, graphed=False)
     assert written(Decoding(monotone, policy("mma"), LIMITS, 4, graphed=True).translate(rows)) == written(plain)
 
 
-def test_waiting_sentences_do_not_wait_for_the_whole_batch(model: Translator) -> None:
+def test_free_rows_are_refilled_early(model: Translator) -> None:
     """Rows that are filled again take fewer steps than one batch after the other."""
     rows, chosen = texts(64, 5, 40), policy("wait-3")
 
@@ -228,7 +228,7 @@ def watched(decoding: Graphed, calls: list[Any]) -> Iterator[None]:
 
 @pytest.mark.parametrize("patient", [False, True])
 @pytest.mark.parametrize("name", ["wait-3", "lstm", "gru", "linear", "mma"])
-def test_a_step_is_the_same_whatever_rows_do(
+def test_every_step_does_the_same_operations(
     model: Translator, monotone: Translator, monkeypatch: pytest.MonkeyPatch, name: str, patient: bool
 ) -> None:
     """A CUDA graph repeats what it recorded: the same operations on the same shapes, and nothing that waits."""

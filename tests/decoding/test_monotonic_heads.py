@@ -37,7 +37,7 @@ def test_late_heads_are_found(monotone: Translator, sources: list[list[int]]) ->
     assert heads_table(heads).row_count == 4
 
 
-def test_what_makes_an_outlier(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_outliers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Two tokens, two layers of two heads, and all figures by hand."""
     # The last head stops 6 - 1 = 5 and 4 - 2 = 2 tokens after the mean of the others: 3.5. The second 1 and 2: 1.5.
     stops = torch.tensor([[[0, 3], [0, 6]], [[1, 4], [1, 4]]])

@@ -3,10 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from whilst.core.policy_spec import PolicySpec
 from whilst.decoding.output import Output
+from whilst.decoding.reference import recomputed_states
+from whilst.model.transformer import Translator
 from whilst.policy import Decider, Policy, View, make_policy
 
 
@@ -46,3 +49,11 @@ class BySentence(Policy):
 def policy(name: str) -> Policy:
     """A policy that needs nothing but its name: `full`, `wait-3`, …"""
     return make_policy(PolicySpec.parse(name))
+
+
+@torch.inference_mode()
+def recomputed_logits(
+    model: Translator, source: Sequence[int], target: Sequence[int], reads: Sequence[int]
+) -> Tensor:
+    """(units): the logits of the token after `target`, without caches."""
+    return model.logits(recomputed_states(model, source, target, reads)[1])[0]

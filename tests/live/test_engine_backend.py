@@ -61,7 +61,7 @@ def pytorchs(name: str, agent: AgentPolicy, threshold: float) -> Policy:
 @pytest.mark.parametrize("name", NAMES)
 @given(talk=st.lists(words, min_size=1, max_size=5), threshold=st.sampled_from([0.0, 0.3, 0.5, 0.6, 1.0]))
 @limit(max_examples=6)
-def test_a_session_writes_what_pytorch_writes(
+def test_sessions_equal_pytorch(
     both: tuple[AgentPolicy, Engine],
     name: str,
     ending: Literal["free", "patient"],
@@ -83,7 +83,7 @@ def test_a_session_writes_what_pytorch_writes(
     assert [event.length for event in events if isinstance(event, SentenceEnd)] == list(map(len, sentences))
 
 
-def test_lines_are_sentences_however_they_look(both: tuple[AgentPolicy, Engine]) -> None:
+def test_each_line_is_one_sentence(both: tuple[AgentPolicy, Engine]) -> None:
     """A mark that ends a sentence elsewhere, or a comma in a long line, ends none here."""
     agent, engine = both
     text = make_text(longest=9)
@@ -108,7 +108,7 @@ def capacities(steps: EngineBackend) -> list[tuple[int, int]]:
 
 
 @pytest.mark.parametrize("name", ["wait-1", "agent-3"])
-def test_two_thousand_sentences_leave_nothing_behind(model: Translator, name: str) -> None:
+def test_memory_stays_constant_over_two_thousand_sentences(model: Translator, name: str) -> None:
     agent = learnt(model, Agent(kind="lstm", hidden=8, inputs="ahead")).agent
     text = make_text(longest=20, target="word")
     steps = EngineBackend(make_engine(model, agent, "fp32"), make_rule(parse(name), AGENTS, Evaluate(), None))
@@ -130,7 +130,7 @@ def test_two_thousand_sentences_leave_nothing_behind(model: Translator, name: st
     assert len(steps.session._encoder.mask) == runtime.FIRST_CAPACITY, "a long one does not slow those after it"
 
 
-def test_a_name_says_what_to_do() -> None:
+def test_rules_of_policies() -> None:
     assert make_rule(parse("wait-4"), [], Evaluate(), None) == FixedRule(4)
     assert make_rule(parse("diagonal-2"), [], Evaluate(), PACE) == FixedRule(2, PACE)
     assert make_rule(parse("agent-3"), AGENTS, Evaluate(threshold=0.4), None) == AgentRule(1, 0.4)
@@ -158,10 +158,10 @@ def test_a_name_says_what_to_do() -> None:
         ("agent-2", AGENTS, "knows agent-1, agent-3"),
     ],
 )
-def test_what_it_cannot_do_is_said(name: str, agents: list[PolicySpec], message: str) -> None:
+def test_policies_without_rules_are_errors(name: str, agents: list[PolicySpec], message: str) -> None:
     with pytest.raises(UserError, match=message):
         make_rule(parse(name), agents, Evaluate(), None)
 
 
-def test_every_policy_can_be_asked_for() -> None:
+def test_every_kind_has_a_factory() -> None:
     assert FACTORIES.keys() == KINDS.keys()

@@ -86,7 +86,7 @@ def test_both_engines_write_the_same(run: Path, exported: Path, latency: str, li
     assert len(set(words)) > 5, "or it always says the same"
 
 
-def test_a_threshold_is_obeyed(run: Path, lines: list[str]) -> None:
+def test_thresholds(run: Path, lines: list[str]) -> None:
     """As far as it goes: one that nobody reaches waits for everything."""
     never, _ = opened(ModelOptions(str(run), "low", "onnx", "fp32", ("evaluate.threshold=1",)))
     full, _ = opened(ModelOptions(str(run), "full", "onnx", "fp32"))
@@ -117,13 +117,13 @@ def test_a_copy_is_made_once_for_each_content(run: Path, kept: Path, tmp_path: P
 
 
 @pytest.mark.parametrize("latency", ["agent-77", "wait-0", "mma", "agent-1.threshold-2"])
-def test_a_wrong_policy_is_said_before_an_engine_is_made(run: Path, kept: Path, latency: str) -> None:
+def test_wrong_policies_are_errors_before_an_engine_is_made(run: Path, kept: Path, latency: str) -> None:
     with pytest.raises(UserError, match=rf"policy {latency}: "):
         opened(ModelOptions(str(run), latency, "onnx"))
     assert not kept.exists()
 
 
-def test_a_kept_copy_takes_the_pace_from_its_run(run: Path, exported: Path, lines: list[str]) -> None:
+def test_a_cached_export_takes_the_length_ratio_from_its_run(run: Path, exported: Path, lines: list[str]) -> None:
     """The dataset may not have been there when the copy was made."""
     copy = dataclasses.replace(load_exported(exported, "fp32"), length_ratio=None)
     wanted = ModelOptions("", "diagonal-2", "onnx", "fp32")
@@ -146,7 +146,7 @@ def test_a_damaged_copy_is_made_again(run: Path, kept: Path) -> None:
     assert (copy / "words.int8.onnx").stat().st_size > 0
 
 
-def test_two_at_once_leave_one_copy(run: Path, kept: Path) -> None:
+def test_concurrent_processes_leave_one_copy(run: Path, kept: Path) -> None:
     processes = [
         subprocess.Popen(
             command("live", "--model", run, "--latency", "wait-1"),
@@ -164,7 +164,7 @@ def test_two_at_once_leave_one_copy(run: Path, kept: Path) -> None:
     assert len(list(kept.iterdir())) == 1, "and nothing unfinished"
 
 
-def test_of_two_copies_the_first_stays(run: Path, kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_of_two_copies_stays(run: Path, kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The other process finishes while this one is at work."""
     make = copies._make
 
@@ -180,7 +180,7 @@ def test_of_two_copies_the_first_stays(run: Path, kept: Path, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("trouble", ["full", "forbidden", "homeless"])
-def test_without_room_the_engine_is_kept_in_memory(
+def test_without_disk_space_the_engine_stays_in_memory(
     trouble: str, run: Path, kept: Path, lines: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = talk(opened(ModelOptions(str(run), "low", "onnx", "fp32"))[0], lines)
@@ -210,7 +210,7 @@ def homeless(path: Path) -> Path:
     return path
 
 
-def test_what_was_left_unfinished_long_ago_goes(run: Path, kept: Path) -> None:
+def test_old_unfinished_copies_are_removed(run: Path, kept: Path) -> None:
     for name, age in ((".new.old", copies.STALE + 60), (".new.young", 0)):
         (kept / name).mkdir(parents=True)
         stamp = (kept / name).stat().st_mtime - age
@@ -220,12 +220,12 @@ def test_what_was_left_unfinished_long_ago_goes(run: Path, kept: Path) -> None:
 
 
 @pytest.mark.parametrize("package", ["onnx", "onnxruntime"])
-def test_without_the_packages_it_is_pytorch(run: Path, package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pytorch_is_used_without_onnx_packages(run: Path, package: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loading, "find_spec", lambda name: None if name == package else object())
     assert opened(ModelOptions(str(run)))[0].engine == "PyTorch"
 
 
-def test_a_model_that_cannot_be_exported_is_pytorchs(tmp_path: Path, toy_data: Data, toy_dataset: Dataset) -> None:
+def test_pytorch_runs_models_without_export(tmp_path: Path, toy_data: Data, toy_dataset: Dataset) -> None:
     settings = Model(width=16, heads=2, encoder_layers=1, decoder_layers=1, feed_forward=16, cross="monotone")
     made = make_run(tmp_path / "mma", toy_data, toy_dataset, settings, agent=False)
     model, _ = opened(ModelOptions(str(made), "low"))
@@ -255,12 +255,12 @@ def test_names(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         ({"engine": "onnx", "device": "cuda"}, "--engine onnx works on the CPU"),
     ],
 )
-def test_mistakes(changes: dict[str, str], message: str) -> None:
+def test_wrong_options(changes: dict[str, str], message: str) -> None:
     with pytest.raises(UserError, match=message):
         ModelOptions("x", **changes)  # type: ignore[arg-type]
 
 
-def test_an_export_is_nothing_for_pytorch(exported: Path) -> None:
+def test_pytorch_cannot_use_an_export(exported: Path) -> None:
     with pytest.raises(UserError, match="PyTorch cannot use"):
         opened(ModelOptions(str(exported), "low", "torch"))
 
@@ -281,7 +281,7 @@ def test_an_export_translates_without_pytorch(run: Path, exported: Path, lines: 
     assert refused.returncode != 0, "or PyTorch was there"
 
 
-def test_an_export_is_evaluated_as_its_run(run: Path, exported: Path, tmp_path: Path) -> None:
+def test_evaluating_an_export_equals_its_run(run: Path, exported: Path, tmp_path: Path) -> None:
     names = "agent-1", "agent-1.threshold-0.45", "wait-2", "diagonal-2", "full"
     chosen = [word for name in names for word in ("--policy", name)]
     said = [
@@ -306,7 +306,7 @@ def test_an_export_is_evaluated_on_the_cpu(exported: Path) -> None:
 
 
 @pytest.mark.parametrize("what", ["recipe.json", "model.safetensors"])
-def test_a_run_that_is_not_whole_is_one_line(run: Path, tmp_path: Path, what: str) -> None:
+def test_incomplete_runs_are_errors_of_one_line(run: Path, tmp_path: Path, what: str) -> None:
     made = make_copy(run, tmp_path / "run")
     (made / what).unlink()
     for engine in ("torch", "onnx"):
@@ -315,7 +315,7 @@ def test_a_run_that_is_not_whole_is_one_line(run: Path, tmp_path: Path, what: st
         assert said.err.startswith(f"whilst: {made}: n")
 
 
-def test_export_says_where_the_agent_is(run: Path, tmp_path: Path) -> None:
+def test_export_tells_where_the_agent_is(run: Path, tmp_path: Path) -> None:
     """`live` looks for it by itself; an export is of the folder that was named."""
     whole = make_copy(run, tmp_path / "run")
     shutil.rmtree(whole / AGENT)

@@ -78,7 +78,7 @@ def test_targets_are_the_actions_of_the_reads(
 
 
 @pytest.mark.parametrize("settings", AGENTS, ids=lambda settings: f"{settings.kind}-{settings.inputs}")
-def test_step_by_step_is_all_at_once(
+def test_single_steps_equal_whole_sequences(
     model: Translator, random_split: Callable[..., Split], settings: Settings
 ) -> None:
     torch.manual_seed(1)
@@ -98,7 +98,7 @@ def test_step_by_step_is_all_at_once(
         torch.testing.assert_close(odds[:, 0], whole[:, step])
 
 
-def test_looking_ahead_is_what_would_be_written(model: Translator, random_split: Callable[..., Split]) -> None:
+def test_lookahead_states_equal_cached_ones(model: Translator, random_split: Callable[..., Split]) -> None:
     """At every step: the state that the cached model has for the next token, after so much was read and written."""
     batch = pad_batch(random_split(6, 12), np.arange(6))
     path = search(model, batch, FOUR, 1)

@@ -31,7 +31,7 @@ def taught(model: Translator, split: Split) -> list[Tensor]:
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
-def test_folded_norms_are_norms(tiny: Model, translator: Make, split: Split, norm: Any) -> None:
+def test_folded_norms_equal_norms(tiny: Model, translator: Make, split: Split, norm: Any) -> None:
     """The same loss, and the same gradient of every weight."""
     model = translator(dataclasses.replace(tiny, norm=norm, dropout=0.0))
     with torch.no_grad():
@@ -55,40 +55,40 @@ def test_norms_are_folded_in_training_only(tiny: Model, translator: Make) -> Non
 
 
 @pytest.mark.parametrize("chance", [0.1, 0.3, 0.5])
-def test_lots_drop_what_they_should(chance: float) -> None:
-    """All lots there are: as many are dropped as the chance says, and the mean stays."""
-    lots = torch.arange(-RANGE // 2, RANGE // 2).to(torch.int16)
+def test_predrawn_dropout_drops_the_right_share(chance: float) -> None:
+    """Over all 16-bit numbers the share is the probability, and the mean stays."""
+    random = torch.arange(-RANGE // 2, RANGE // 2).to(torch.int16)
     states = torch.ones(RANGE, dtype=torch.float64, requires_grad=True)
-    kept = Dropout(chance)(states, lots)
+    kept = Dropout(chance)(states, random)
     assert int((kept == 0).sum()) == round(chance * RANGE)
     assert float(kept.detach().mean()) == pytest.approx(1.0, rel=1e-12)
     (gradient,) = torch.autograd.grad(kept.sum(), states)
     assert torch.equal(gradient, kept)
 
 
-def test_lots_are_drawn_alike_and_apart(tiny: Model, translator: Make) -> None:
+def test_predrawn_numbers_are_uniform_and_reproducible(tiny: Model, translator: Make) -> None:
     model = translator(tiny).train()
     states = torch.zeros(40, 50, tiny.width)
     layer = model.decoder[0]
     assert model.draw_dropout(layer, states) is None
     model.enable_fast_paths(["dropout"])
     torch.manual_seed(1)
-    lots = model.draw_dropout(layer, states)
-    assert lots is not None
-    assert lots.shape == (40, 50, 3 * tiny.width + tiny.feed_forward)
-    columns = lots.flatten(0, 1).double() / RANGE  # uniform in [-1/2, 1/2)
+    random = model.draw_dropout(layer, states)
+    assert random is not None
+    assert random.shape == (40, 50, 3 * tiny.width + tiny.feed_forward)
+    columns = random.flatten(0, 1).double() / RANGE  # uniform in [-1/2, 1/2)
     assert columns.mean(0).abs().max() < 0.03
     assert (columns.var(0) - 1 / 12).abs().max() < 0.01
     assert (torch.corrcoef(columns.T) - torch.eye(columns.shape[1])).abs().max() < 0.12
     torch.manual_seed(1)
     again = model.draw_dropout(layer, states)
     assert again is not None
-    assert torch.equal(again, lots)
+    assert torch.equal(again, random)
     assert model.eval().draw_dropout(layer, states) is None
 
 
-def test_dropout_by_lots_is_dropout(tiny: Model, translator: Make, split: Split) -> None:
-    """States vary from pass to pass, each with lots of its own, as much as with PyTorch's."""
+def test_predrawn_dropout_equals_dropout_in_distribution(tiny: Model, translator: Make, split: Split) -> None:
+    """States vary from pass to pass, each with random of its own, as much as with PyTorch's."""
     batch = pad_batch(split, np.arange(30))
     spreads = []
     for shortcuts in ((), ("dropout",)):

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from tests.conftest import crosses
-from tests.helpers.decoding import policy
+from tests.helpers.decoding import policy, recomputed_logits
 from tests.helpers.runs import CPU, assert_same, changed, elsewhere, short_recipe, tensors
 from tests.policy.test_learnt import LIMITS, essence, three_ways
 from whilst.core.errors import UserError
@@ -22,7 +22,7 @@ from whilst.data.batches import Tokens, pack_batch, pad_batch
 from whilst.data.dataset import Dataset, Split
 from whilst.data.vocabulary import BOS, EOS
 from whilst.decoding.batched import translate_batch
-from whilst.decoding.reference import masked_logits, translate_recomputed
+from whilst.decoding.reference import translate_recomputed
 from whilst.evaluation.curves import Result
 from whilst.evaluation.evaluate import evaluate_run
 from whilst.evaluation.metrics import differentiable_average_lagging
@@ -208,7 +208,7 @@ def assert_live(model: Translator, monotonic: MonotonicPass) -> None:
     encoded = model.encode(torch.tensor([source]), at.position, dense_mask(at, at.position + 1, at))
     causal, across = dense_mask(to, to.position + 1, to), dense_mask(to, torch.tensor([reads]), at)
     states = model.decode(torch.tensor([[BOS, *target]]), to.position, encoded, causal, across, monotonic)
-    torch.testing.assert_close(model.logits(states)[0, -1], masked_logits(model, source, target, reads))
+    torch.testing.assert_close(model.logits(states)[0, -1], recomputed_logits(model, source, target, reads))
     delays = torch.cat(monotonic.delays)
     torch.testing.assert_close(delays, delays.round())
     assert bool((delays.diff(dim=-1) >= 0).all())

@@ -12,11 +12,11 @@ from hypothesis import settings as limit
 from hypothesis import strategies as st
 from torch import Tensor
 
+from tests.helpers.decoding import recomputed_logits
 from whilst.core.errors import UserError
 from whilst.core.settings import MAX_POSITIONS, Model
 from whilst.data.batches import Tokens
 from whilst.data.vocabulary import BOS, EOS
-from whilst.decoding.reference import masked_logits
 from whilst.model.attention import dense_mask
 from whilst.model.cache import Cache
 from whilst.model.transformer import OUTPUT_MULTIPLE, Translator, sinusoids
@@ -50,7 +50,7 @@ def kind(request: pytest.FixtureRequest, tiny: Model, translator: Callable[..., 
 def recomputed(model: Translator, story: Story, i: int) -> Tensor:
     """Logits of target token i from nothing. An encoder that only looks back is not even shown the future."""
     source = story.source if model.bidirectional else story.source[: story.reads[i]]
-    return masked_logits(model, source, story.target[:i], story.reads[: i + 1])
+    return recomputed_logits(model, source, story.target[:i], story.reads[: i + 1])
 
 
 def read_on(model: Translator, cache: Cache, sources: list[list[int]], until: list[int]) -> None:
@@ -66,7 +66,7 @@ def read_on(model: Translator, cache: Cache, sources: list[list[int]], until: li
 @given(story=stories())
 @limit(max_examples=12)
 @torch.inference_mode()
-def test_cached_is_recomputed(kind: Translator, story: Story) -> None:
+def test_caches_equal_recomputation(kind: Translator, story: Story) -> None:
     cache = kind.start(1, len(story.source), len(story.reads))
     for i, (last, g) in enumerate(zip([BOS, *story.target], story.reads, strict=True)):
         read_on(kind, cache, [story.source], [len(story.source) if kind.bidirectional else g])
@@ -77,7 +77,7 @@ def test_cached_is_recomputed(kind: Translator, story: Story) -> None:
 @given(story=stories())
 @limit(max_examples=12)
 @torch.inference_mode()
-def test_a_source_read_at_once_is_uncovered_bit_by_bit(model: Translator, story: Story) -> None:
+def test_a_preloaded_source_equals_reading_token_by_token(model: Translator, story: Story) -> None:
     cache = model.start(1, len(story.source), len(story.reads))
     read_on(model, cache, [story.source], [len(story.source)])
     for i, (last, g) in enumerate(zip([BOS, *story.target], story.reads, strict=True)):
@@ -89,7 +89,7 @@ def test_a_source_read_at_once_is_uncovered_bit_by_bit(model: Translator, story:
 @example(rows=[Story([5, 4], [4], [1, 2]), Story([5, 6, 4], [4], [3, 3])])
 @limit(max_examples=40)
 @torch.inference_mode()
-def test_rows_move_at_their_own_pace(model: Translator, rows: list[Story]) -> None:
+def test_rows_are_independent(model: Translator, rows: list[Story]) -> None:
     """Every row reads as much as it likes between two writes; each is as if it were alone."""
     steps = min(len(row.reads) for row in rows)
     cache = model.start(len(rows), max(len(row.source) for row in rows), steps)
@@ -104,7 +104,7 @@ def test_rows_move_at_their_own_pace(model: Translator, rows: list[Story]) -> No
 @given(rows=st.lists(stories(), min_size=2, max_size=4), data=st.data())
 @limit(max_examples=40)
 @torch.inference_mode()
-def test_select_keeps_rows_and_their_past(model: Translator, rows: list[Story], data: st.DataObject) -> None:
+def test_select_keeps_the_state_of_rows(model: Translator, rows: list[Story], data: st.DataObject) -> None:
     """Before every step some rows leave, change places or become two."""
     steps = min(len(row.reads) for row in rows)
     cache = model.start(len(rows), max(len(row.source) for row in rows), steps)
@@ -158,7 +158,7 @@ def test_the_encoder_never_sees_the_future(model: Translator, source: list[int],
 
 
 @torch.inference_mode()
-def test_a_bidirectional_encoder_does(tiny: Model, translator: Callable[..., Translator]) -> None:
+def test_a_bidirectional_encoder_sees_the_future(tiny: Model, translator: Callable[..., Translator]) -> None:
     model = translator(replace(tiny, encoder="bidirectional"))
     before, after = encode(model, [4, 5, 6, EOS]), encode(model, [4, 5, 9, EOS])
     assert not torch.isclose(after, before).all(-1).any()
@@ -188,13 +188,13 @@ def test_the_papers_model_has_44_million_parameters() -> None:
 
 
 @pytest.mark.parametrize(("source", "target"), [(MAX_POSITIONS + 1, 1), (1, MAX_POSITIONS + 1)])
-def test_too_long_is_refused_in_one_line(model: Translator, source: int, target: int) -> None:
+def test_too_long_sentences_are_errors_of_one_line(model: Translator, source: int, target: int) -> None:
     with pytest.raises(UserError, match=rf"{MAX_POSITIONS + 1} .*at most {MAX_POSITIONS}"):
         model.start(1, source, target)
 
 
 @torch.inference_mode()
-def test_the_longest_is_not_refused(tiny: Model, translator: Callable[..., Translator]) -> None:
+def test_the_longest_sentence_is_accepted(tiny: Model, translator: Callable[..., Translator]) -> None:
     model = translator(replace(tiny, encoder_layers=1, decoder_layers=1))
     cache = model.start(2, MAX_POSITIONS, 1)
     cache.read += MAX_POSITIONS - 1
@@ -204,7 +204,7 @@ def test_the_longest_is_not_refused(tiny: Model, translator: Callable[..., Trans
 
 
 @pytest.mark.parametrize("width", [2, 4, 16])
-def test_every_position_has_its_own_signature(width: int) -> None:
+def test_position_encodings_differ(width: int) -> None:
     table = sinusoids(50, width)
     assert table.shape == (50, width)
     assert bool(table.isfinite().all())
@@ -213,7 +213,7 @@ def test_every_position_has_its_own_signature(width: int) -> None:
 
 
 @pytest.mark.parametrize("units", [13, OUTPUT_MULTIPLE, OUTPUT_MULTIPLE + 1])
-def test_many_logits_are_logits(tiny: Model, translator: Callable[..., Translator], units: int) -> None:
+def test_many_logits_equal_logits(tiny: Model, translator: Callable[..., Translator], units: int) -> None:
     """And have the same gradients."""
     model = translator(tiny, (17, units))
     states = torch.randn(3, 5, tiny.width, dtype=torch.float64, requires_grad=True)

@@ -1,4 +1,4 @@
-"""The fixed diagonal: its reads are the formula's, however it is decoded, and its slope is the training data's."""
+"""The diagonal policy: its reads, and the length ratio of the training data."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -23,7 +23,7 @@ from whilst.policy.fixed import Diagonal, WaitK
 
 
 @given(st.integers(1, 9), st.integers(1, 50), st.integers(1, 50), st.integers(0, 40))
-def test_it_writes_where_the_formula_says(k: int, source: int, target: int, written: int) -> None:
+def test_decisions_follow_the_formula(k: int, source: int, target: int, written: int) -> None:
     needed = k + (written * source) // target
     read = torch.arange(needed + 3)
     empty = torch.zeros(len(read), 1, dtype=torch.long)
@@ -31,7 +31,7 @@ def test_it_writes_where_the_formula_says(k: int, source: int, target: int, writ
     assert Diagonal(k, (source, target)).start(read).write(view).tolist() == [r >= needed for r in read.tolist()]
 
 
-def test_reads_in_a_batch_and_alone(model: Translator, random_split: Callable[..., Split]) -> None:
+def test_reads_of_batches_equal_single_sentences(model: Translator, random_split: Callable[..., Split]) -> None:
     split = random_split(12, 31)
     sources = [split.source[i].tolist() for i in range(12)]
     policy, limits = Diagonal(2, (7, 10)), Limits(1.5, 4)
@@ -42,13 +42,13 @@ def test_reads_in_a_batch_and_alone(model: Translator, random_split: Callable[..
         assert (alone.units, alone.reads) == (output.units, output.reads)
 
 
-def test_a_slope_of_one_is_wait_k(model: Translator, random_split: Callable[..., Split]) -> None:
+def test_a_length_ratio_of_one_is_wait_k(model: Translator, random_split: Callable[..., Split]) -> None:
     sources = [random_split(8, 32).source[i].tolist() for i in range(8)]
     first, second = (translate(model, sources, p, Limits(1.5, 4), 8) for p in (Diagonal(3, (5, 5)), WaitK(3)))
     assert [output.reads for output in first] == [output.reads for output in second]
 
 
-def test_the_run_finds_its_pace(toy_dataset: Dataset, toy_data: Data, tiny: Model) -> None:
+def test_the_length_ratio_of_a_run(toy_dataset: Dataset, toy_data: Data, tiny: Model) -> None:
     split = toy_dataset.split("train")
     pace = length_ratio(read_manifest(toy_dataset.path))
     assert pace == (len(split.source.tokens), len(split.target.tokens))

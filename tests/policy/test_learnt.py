@@ -1,4 +1,4 @@
-"""Policies that remember: agent and oracle decide the same in batches, alone, token by token, and recomputed."""
+"""Policies with state: agent and oracle decide alike in batches, alone, token by token, and recomputed."""
 
 from collections.abc import Callable, Sequence
 from typing import Literal, get_args
@@ -68,7 +68,7 @@ def three_ways(model: Translator, sources: list[list[int]], policy: Policy) -> t
 
 
 @pytest.mark.parametrize("settings", KINDS, ids=lambda settings: f"{settings.kind}-{settings.inputs}")
-def test_an_agent_decides_the_same_every_way(
+def test_agents_decide_alike_in_all_decoders(
     model: Translator, sources: list[list[int]], settings: Settings
 ) -> None:
     policy = learnt(model, settings)
@@ -79,7 +79,7 @@ def test_an_agent_decides_the_same_every_way(
     assert len(set(waits)) > 1, "an agent that always does the same shows nothing"
 
 
-def test_a_threshold_makes_it_wait(model: Translator, sources: list[list[int]]) -> None:
+def test_a_higher_threshold_reads_more(model: Translator, sources: list[list[int]]) -> None:
     base = learnt(model, KINDS[0])
     means = []
     for threshold in (0.0, 0.5, 1.01):
@@ -90,7 +90,7 @@ def test_a_threshold_makes_it_wait(model: Translator, sources: list[list[int]]) 
     assert means[0] < means[1] < means[2] == 1.0
 
 
-def test_the_oracle_is_obeyed(model: Translator, random_split: Callable[..., Split]) -> None:
+def test_decoding_follows_the_oracle(model: Translator, random_split: Callable[..., Split]) -> None:
     split = random_split(9, 22)
     sources = [split.source[i].tolist() for i in range(9)]
     found = search(model, pad_batch(split, np.arange(9)), FOUR, 1).tolist()

@@ -42,7 +42,7 @@ def make_policy(model: Translator, name: str) -> Policy:
 @pytest.mark.parametrize("name", NAMES)
 @given(rows=rows_of)
 @limit(max_examples=12)
-def test_every_way_to_decode_waits_in_the_same_places(model: Translator, name: str, rows: list[list[int]]) -> None:
+def test_all_decoders_agree(model: Translator, name: str, rows: list[list[int]]) -> None:
     limits, free = Limits(1.5, 4), make_policy(model, name)
     patient = Patient(free, model.logits)
     found = written(translate_batch(model, rows, patient, limits, graphed=False))
@@ -56,7 +56,7 @@ def test_every_way_to_decode_waits_in_the_same_places(model: Translator, name: s
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_only_what_ended_too_early_goes_on(model: Translator, sources: list[list[int]], name: str) -> None:
+def test_only_early_ends_change(model: Translator, sources: list[list[int]], name: str) -> None:
     limits, free = Limits(1.5, 4), make_policy(model, name)
     ended = translate_batch(model, sources, free, limits)
     waited = translate_batch(model, sources, Patient(free, model.logits), limits)
@@ -73,7 +73,7 @@ def test_only_what_ended_too_early_goes_on(model: Translator, sources: list[list
 
 
 @pytest.mark.parametrize("inputs", ["states", "ahead"])
-def test_a_live_session_waits_as_well(model: Translator, inputs: str) -> None:
+def test_live_sessions_are_patient(model: Translator, inputs: str) -> None:
     agent = learnt(model, replace(Agent(kind="lstm", hidden=8), inputs=inputs))  # type: ignore[arg-type]
     text = make_text()
     sentences = [["abc", "de", "fa", "gh", "m"], ["b", "m"], ["cd", "ad", "fgh", "abc", "ab", "m"]]
@@ -87,7 +87,7 @@ def test_a_live_session_waits_as_well(model: Translator, inputs: str) -> None:
             assert reads[-1] == len(source) or len(units) == LIMITS.of(len(source))
 
 
-def test_its_records_have_a_name_of_their_own() -> None:
+def test_records_have_names_of_their_own() -> None:
     settings = Evaluate(ending="patient", unknown="keep")
     assert str(Decoding.of(PolicySpec.parse("wait-3"), settings)) == "wait-3.unknown-keep.ending-patient"
     assert str(Decoding.of(PolicySpec.parse("full"), settings)) == "full.unknown-keep", "nothing can change"

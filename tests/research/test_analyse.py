@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.helpers.commands import whilst
+from tests.helpers.decoding import recomputed_logits
 from tests.helpers.runs import CPU, short_recipe
 from whilst.core.errors import UserError
 from whilst.core.settings import Data
 from whilst.data.dataset import Split
-from whilst.decoding.reference import masked_logits
 from whilst.model.transformer import Translator
 from whilst.research.analyse import QUARTERS, analyse, read_at, usual_length
 from whilst.training.train import train
@@ -51,7 +51,7 @@ def test_analysis_matches_the_slow_reference(model: Translator, random_split: Ca
             chances = []
             for share in SHARES:
                 reads = [math.ceil(share * len(source))] * (i + 1)
-                chances.append(float(masked_logits(model, source, target[:i], reads).softmax(-1)[token]))
+                chances.append(float(recomputed_logits(model, source, target[:i], reads).softmax(-1)[token]))
             rows[4 * i // len(target)].append(chances)
             table.append(chances)
         if len(target) == 4:

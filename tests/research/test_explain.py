@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.helpers.decoding import recomputed_logits
 from tests.helpers.runs import CPU
 from whilst.core.errors import UserError
 from whilst.core.settings import Limits, Model, Recipe, Search
@@ -13,7 +14,6 @@ from whilst.data.dataset import Dataset
 from whilst.data.vocabulary import EOS
 from whilst.decoding.batched import translate_batch
 from whilst.decoding.forced import forced_reads
-from whilst.decoding.reference import masked_logits
 from whilst.model.checkpoint import LoadedRun
 from whilst.model.transformer import Translator
 from whilst.policy.fixed import WaitK
@@ -43,7 +43,7 @@ def test_probabilities_match_the_slow_reference(trained: LoadedRun, pair: tuple[
     assert found.probabilities.shape == (len(target), len(source))
     for i, g in ((0, 1), (2, 3), (3, len(source)), (len(target) - 1, 4)):
         path = [min(max(g - i + j, 1), len(source)) for j in range(i + 1)]
-        chance = masked_logits(trained.model, source, target[:i], path).softmax(-1)[target[i]]
+        chance = recomputed_logits(trained.model, source, target[:i], path).softmax(-1)[target[i]]
         assert found.probabilities[i, g - 1] == pytest.approx(float(chance), rel=1e-4)
     assert found.low == [min(2 + i, len(source)) for i in range(len(target))]
     assert found.high == [min(5 + i, len(source)) for i in range(len(target))]

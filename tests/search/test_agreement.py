@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.helpers.decoding import recomputed_logits
 from tests.helpers.runs import CPU, short_recipe
 from whilst.core.errors import UserError
 from whilst.core.policy_spec import PolicySpec
@@ -15,7 +16,6 @@ from whilst.core.settings import Agent, Data, Evaluate, Limits, Objective, Recip
 from whilst.data.batches import pad_batch
 from whilst.data.dataset import Split, TokenSequences
 from whilst.data.vocabulary import PAD
-from whilst.decoding import reference
 from whilst.decoding.batched import translate
 from whilst.decoding.policies import policy_for
 from whilst.evaluation.curves import Result
@@ -40,6 +40,19 @@ def with_translations(model: Translator, split: Split) -> Split:
     )
 
 
+def needed_reads(model: Translator, source: list[int], target: list[int]) -> list[int]:
+    """`agreement_reads` of one sentence, prefix by prefix; `target` has its end mark."""
+
+    def agrees(count: int, position: int) -> bool:
+        logits = recomputed_logits(model, source[:count], target[:position], [count] * (position + 1))
+        return int(most_likely(logits[None])) == target[position]
+
+    reads = [1]
+    for position in range(len(target)):
+        reads.append(next((g for g in range(reads[-1], len(source)) if agrees(g, position)), len(source)))
+    return reads[1:]
+
+
 def test_forced_passes_match_translating_every_prefix(
     model: Translator, random_split: Callable[..., Split]
 ) -> None:
@@ -50,7 +63,7 @@ def test_forced_passes_match_translating_every_prefix(
     spread = set()
     for number, row in enumerate(found.tolist()):
         source, target = split.source[number].tolist(), split.target[number].tolist()
-        wanted = reference.needed(model, source, target)
+        wanted = needed_reads(model, source, target)
         assert row[: len(target)] == wanted
         assert all(1 <= g <= len(source) for g in row)
         spread |= {g / len(source) for g in wanted}
@@ -74,7 +87,7 @@ def test_bounded_reads_agree_or_are_the_end_of_the_interval(
                 waited += reads < len(source)
             elif not place or reads > row[place - 1]:  # else the reads of the token before
                 path = next(path[number] for path in paths if path[number][place] == reads)
-                logits = reference.masked_logits(model, source, target[:place], path[: place + 1])
+                logits = recomputed_logits(model, source, target[:place], path[: place + 1])
                 assert int(most_likely(logits[None])) == target[place]
                 agreed += 1
     assert min(agreed, waited) > 10

@@ -1,4 +1,4 @@
-"""Steps done together: each session gets what it would get alone, whoever else comes and goes."""
+"""Pools: each session gets the words it would get alone, whatever other sessions do."""
 
 import copy
 import mmap
@@ -50,14 +50,14 @@ def alone(steps: TorchBackend, talk: list[str], text: TextPipeline = TEXT) -> li
 
 
 class Talk:
-    """A script at a place, fed word by word."""
+    """A session in a slot, fed word by word."""
 
-    def __init__(self, pool: Pool, place: int, name: str, words: list[str]) -> None:
-        self.place, self.words = place, list(words)
+    def __init__(self, pool: Pool, slot: int, name: str, words: list[str]) -> None:
+        self.slot, self.words = slot, list(words)
         self.script = SessionState(TEXT)
         self.events: list[Event] = []
         self.done = False
-        pool.use(place, name)
+        pool.use(slot, name)
 
     def tell(self) -> None:
         """The next word, or the end; only when all that was told is done."""
@@ -83,7 +83,7 @@ def together(pool: Pool, talks: list[tuple[str, list[str]]], turn: Callable[[int
             if talk.script.next_request() is None and turn(2):
                 if talk.done:
                     events[number] = talk.events
-                    free.append(running.pop(number).place)
+                    free.append(running.pop(number).slot)
                 else:
                     talk.tell()
         for step in Operation:
@@ -94,7 +94,7 @@ def together(pool: Pool, talks: list[tuple[str, list[str]]], turn: Callable[[int
             }
             chosen = {n: ask for n, ask in asks.items() if turn(3)}
             if chosen:
-                results = pool.do(step, [(running[n].place, ask.unit) for n, ask in chosen.items()])
+                results = pool.do(step, [(running[n].slot, ask.unit) for n, ask in chosen.items()])
                 for (number, ask), result in zip(chosen.items(), results, strict=True):
                     running[number].events += running[number].script.handle_result(ask, result)
     return events
@@ -102,7 +102,7 @@ def together(pool: Pool, talks: list[tuple[str, list[str]]], turn: Callable[[int
 
 @given(talks=talks, seed=st.integers(0, 1000))
 @limit(max_examples=60)
-def test_together_is_as_alone(
+def test_batched_sessions_equal_single_ones(
     model: Translator, policies: dict[str, Policy], talks: list[tuple[str, list[str]]], seed: int
 ) -> None:
     found = together(batched(model, policies), talks, Random(seed).randrange)
@@ -111,7 +111,7 @@ def test_together_is_as_alone(
 
 @given(talks=talks, seed=st.integers(0, 1000))
 @limit(max_examples=10)
-def test_one_by_one_too(
+def test_single_pool_equals_sessions(
     model: Translator, policies: dict[str, Policy], talks: list[tuple[str, list[str]]], seed: int
 ) -> None:
     pool = SinglePool(lambda name: torch_backend(model, policies[name]), SLOTS)
@@ -139,7 +139,7 @@ def test_latencies_of_one_agent_share_a_call(model: Translator, policies: dict[s
     assert found[0] != found[1], "the latency matters"
 
 
-def test_monotone_heads_too(tiny: Model, translator: Callable[..., Translator]) -> None:
+def test_monotone_heads(tiny: Model, translator: Callable[..., Translator]) -> None:
     model = translator(replace(tiny, cross="monotone"))
     chosen = {"mma": policy("mma")}
     talks = [("mma", ["abc", "d", "em", "f"]), ("mma", ["g", "hij", "km"]), ("mma", ["ab"]), ("mma", [*"abcdefm"])]
@@ -147,13 +147,13 @@ def test_monotone_heads_too(tiny: Model, translator: Callable[..., Translator]) 
     assert found == [alone(torch_backend(model, chosen["mma"]), words) for _, words in talks]
 
 
-def test_only_places_with_work_are_computed(model: Translator, policies: dict[str, Policy]) -> None:
+def test_only_slots_with_work_are_computed(model: Translator, policies: dict[str, Policy]) -> None:
     pool = batched(model, policies)
     rows: list[int] = []
     hook = model.encoder[0].register_forward_pre_hook(lambda _, arguments: rows.append(len(arguments[0])))
     try:
-        for place in range(3):
-            pool.use(place, "wait-1")
+        for slot in range(3):
+            pool.use(slot, "wait-1")
         pool.do(Operation.BEGIN, [(0, 0), (1, 0), (2, 0)])
         pool.do(Operation.READ, [(0, 5), (2, 6)])
     finally:
@@ -161,7 +161,7 @@ def test_only_places_with_work_are_computed(model: Translator, policies: dict[st
     assert rows == [2]
 
 
-def test_nothing_is_kept_of_policies_that_nobody_uses(model: Translator) -> None:
+def test_deciders_of_unused_policies_are_freed(model: Translator) -> None:
     pool = BatchPool(model, policy, SLOTS, 8, 8)
     for k in range(1, 50):
         pool.use(0, f"wait-{k}")
@@ -169,11 +169,11 @@ def test_nothing_is_kept_of_policies_that_nobody_uses(model: Translator) -> None
     assert len(pool._deciders) == 1
 
 
-def test_a_call_that_fails_may_be_made_again_for_fewer(model: Translator, policies: dict[str, Policy]) -> None:
+def test_a_failed_call_can_be_repeated_for_fewer_slots(model: Translator, policies: dict[str, Policy]) -> None:
     """A unit that the model does not know, beside one that it does."""
     pool = batched(model, policies)
-    for place in (0, 1):
-        pool.use(place, "wait-1")
+    for slot in (0, 1):
+        pool.use(slot, "wait-1")
     pool.do(Operation.BEGIN, [(0, 0), (1, 0)])
     with pytest.raises(IndexError):
         pool.do(Operation.READ, [(0, 5), (1, 999)])
@@ -185,7 +185,7 @@ def test_a_call_that_fails_may_be_made_again_for_fewer(model: Translator, polici
     assert pool.do(Operation.WRITE, [(0, 0)]) == [steps.write()]
 
 
-def test_a_kernel_without_large_pages_is_no_harm(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernels_without_huge_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     class Strict(mmap.mmap):
         def madvise(self, *_: int) -> None:
             raise OSError(22, "Invalid argument")
@@ -194,6 +194,6 @@ def test_a_kernel_without_large_pages_is_no_harm(monkeypatch: pytest.MonkeyPatch
     assert lazy_zeros((2, 3), torch.float32).tolist() == [[0.0] * 3] * 2
 
 
-def test_an_encoder_that_needs_everything_is_refused(tiny: Model, translator: Callable[..., Translator]) -> None:
+def test_bidirectional_models_are_refused(tiny: Model, translator: Callable[..., Translator]) -> None:
     with pytest.raises(UserError, match="whole source"):
         BatchPool(translator(replace(tiny, encoder="bidirectional")), policy, 2, 10, 10)

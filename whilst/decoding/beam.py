@@ -1,4 +1,4 @@
-"""Beam search, for full-sentence translation only: a beam takes words back, which live output must not."""
+"""Beam search, for full-sentence translation only: a beam revises output, which live translation must not."""
 
 import time
 from collections.abc import Sequence
@@ -45,11 +45,11 @@ def beam_search(
         _collect(best, open_rows, top.values, ended, paths, step, length_penalty, most)
         going = top.values.masked_fill(ended, -torch.inf).topk(beam)
         scores = going.values
-        kept = parent.gather(1, going.indices)
+        chosen = parent.gather(1, going.indices)
         history = paths.gather(1, going.indices[..., None].expand(-1, -1, step))
         last = history[:, :, -1].flatten()
-        cache.select((torch.arange(rows, device=device)[:, None] * beam + kept).flatten())
-        # A row is settled when its best ended path scores above every open one as it stands.
+        cache.select((torch.arange(rows, device=device)[:, None] * beam + chosen).flatten())
+        # A row is finished when its best ended path scores above every open one now.
         ceiling = (scores[:, 0] / step**length_penalty).tolist()
         open_rows -= {row for row in open_rows if best[row][0] >= ceiling[row] or step >= most[row]}
     now = 1000 * (time.perf_counter() - began)
@@ -73,8 +73,8 @@ def _collect(
     beam = values.shape[1] // 2
     scores, ends = (values / step**length_penalty).tolist(), ended.tolist()
     for row in open_rows:
-        for place in range(2 * beam):
+        for rank in range(2 * beam):
             # An end that ranks below the beam would not have been reached by a beam of this width.
-            at_limit = step >= most[row] and place == 0 and not best[row][1]
-            if ((ends[row][place] and place < beam) or at_limit) and scores[row][place] > best[row][0]:
-                best[row] = (scores[row][place], paths[row, place].tolist())
+            at_limit = step >= most[row] and rank == 0 and not best[row][1]
+            if ((ends[row][rank] and rank < beam) or at_limit) and scores[row][rank] > best[row][0]:
+                best[row] = (scores[row][rank], paths[row, rank].tolist())

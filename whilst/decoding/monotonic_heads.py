@@ -1,6 +1,6 @@
-"""Which monotone heads keep the others waiting: where each one stopped whilst a text was translated.
+"""Statistics of monotone heads: where each one stopped while a text was translated.
 
-A token is written when the last head has stopped, so one head that always stops late decides the latency of all.
+A token is written when its last head has stopped, so a single head that always stops late decides the latency.
 """
 
 from collections.abc import Sequence
@@ -18,17 +18,17 @@ from whilst.decoding.output import Output, pad
 from whilst.model.transformer import Translator
 
 FORMAT = 1
-FAR = 2.0  # source tokens that an outlier stops after the other heads, on average
+FAR = 2.0  # an outlier stops this many source tokens after the mean of the other heads
 
 
 @dataclass(frozen=True)
 class Head:
     layer: int  # from 1
     head: int
-    stop: float  # source tokens that it has walked past when it stops, the one at which it stops counted
-    behind: float  # how much more than the mean of all other heads at the same target token
-    last: float  # share of the target tokens for which it, and no other, was waited for
-    forced: float  # share of the target tokens for which it stopped only because the source did
+    stop: float  # source tokens up to where it stops, on average
+    behind: float  # how much more this is than the mean of all other heads at the same target token
+    last: float  # share of the target tokens that waited for this head and no other
+    forced: float  # share of the target tokens for which it stopped only because the source was finished
 
     @property
     def is_outlier(self) -> bool:
@@ -39,10 +39,7 @@ class Head:
 def head_stops(
     model: Translator, sources: Sequence[Sequence[int]], outputs: Sequence[Output]
 ) -> tuple[Tensor, Tensor]:
-    """(tokens, layers, heads) where the heads stopped for every token written, from 0, and whether by themselves.
-
-    What was read and written is known, so this takes one step of the decoder for each token and none for a READ.
-    """
+    """(tokens, layers, heads) where the heads stopped for every token, from 0, and whether by themselves."""
     device = model.target_embedding.weight.device
     source, lengths = pad(sources, device)
     reads, counts = pad([output.reads for output in outputs], device)
@@ -61,7 +58,7 @@ def head_stops(
 def find_heads(
     model: Translator, sources: Sequence[Sequence[int]], outputs: Sequence[Output], batch: int
 ) -> list[Head]:
-    """Every head of a model with monotone heads, by layer."""
+    """Every head, by layer."""
     order = sorted(range(len(sources)), key=lambda i: -len(sources[i]))
     chunks = [order[start : start + batch] for start in range(0, len(order), batch)]
     parts = [head_stops(model, [sources[i] for i in chunk], [outputs[i] for i in chunk]) for chunk in chunks]
@@ -81,7 +78,7 @@ def write_heads(path: Path, heads: Sequence[Head]) -> None:
 
 
 def heads_table(heads: Sequence[Head]) -> Table:
-    """The heads that stop latest, those far behind marked; no more than a screen shows."""
+    """The heads that stop latest, outliers marked."""
     title = f"{sum(head.is_outlier for head in heads)} of {len(heads)} heads stop more than {FAR:g} tokens late"
     table = Table("layer", "head", "stop", "behind", "last", "forced", box=box.SIMPLE, title=title)
     for head in sorted(heads, key=lambda head: -head.behind)[:8]:

@@ -15,7 +15,7 @@ from whilst.core.distributed import provenance, versions
 from whilst.core.files import write_json
 from whilst.core.settings import Recipe
 from whilst.data.dataset import Dataset
-from whilst.decoding.reference import masked_states
+from whilst.decoding.reference import recomputed_states
 from whilst.engine.export import make_engine
 from whilst.engine.runtime import PRECISIONS, Engine
 from whilst.model.transformer import Translator
@@ -36,7 +36,7 @@ def recomputed_steps(model: Translator, length: int) -> Steps:  # noqa: ARG001
     """Without caches, as the authors' code: every READ and every WRITE starts from the first token."""
 
     def states(position: int) -> torch.Tensor:
-        return masked_states(model, [TOKEN] * (position + 1), [TOKEN] * position, range(1, position + 2))[1]
+        return recomputed_states(model, [TOKEN] * (position + 1), [TOKEN] * position, range(1, position + 2))[1]
 
     return states, lambda position: model.logits(states(position))
 
