@@ -13,6 +13,8 @@ from whilst.data.vocabulary import EOS
 from whilst.engine.runtime import Engine
 from whilst.live.session import Backend
 
+KINDS = "full", "wait", "diagonal", "agent"  # of policies that have a rule here
+
 
 @dataclass(frozen=True)
 class FixedRule:
@@ -38,6 +40,8 @@ def make_rule(
 ) -> Rule:
     """`agents`: the policies of the run's agent; `length_ratio`: J and I of its training data, if known."""
     kind, is_patient = policy.kind, settings.ending == "patient"
+    if kind not in KINDS:
+        raise UserError(f"policy {policy}: the engine knows full, wait-K, diagonal-K, agent-L; others need PyTorch")
     if kind == "full":
         return FixedRule()
     if kind == "wait":
@@ -47,8 +51,6 @@ def make_rule(
             known = "the training data's length ratio is not known; export where its dataset is"
             raise UserError(f"policy {policy}: {known}")
         return FixedRule(policy.count, length_ratio, is_patient)
-    if kind != "agent":
-        raise UserError(f"policy {policy}: the engine knows full, wait-K, diagonal-K, agent-L; others need PyTorch")
     if not agents:
         raise UserError(f"policy {policy}: there is no agent; train one and export its run again")
     threshold = settings.threshold if policy.threshold is None else policy.threshold

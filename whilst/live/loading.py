@@ -14,7 +14,7 @@ from whilst.core.policy_spec import LATENCIES, PolicySpec, for_latency, parse_li
 from whilst.core.settings import Recipe
 from whilst.engine.engine_cache import engine_of, has_shipped
 from whilst.engine.runtime import PRECISIONS, Exported, export_obstacle, is_export, load_exported
-from whilst.live.engine_backend import EngineBackend, Rule, make_rule
+from whilst.live.engine_backend import KINDS, EngineBackend, Rule, make_rule
 from whilst.live.session import MAX_UNITS, Backend, TextPipeline
 from whilst.model.run_folder import (
     BUNDLE,
@@ -126,7 +126,7 @@ def _is_for_engine(options: ModelOptions, home: Path, policy: PolicySpec) -> boo
     if options.engine != "auto":
         return options.engine == "onnx"
     packages = find_spec("onnxruntime") and (has_shipped(home, options.precision) or find_spec("onnx"))
-    return bool(packages) and options.device in ("auto", "cpu") and not reason and policy.kind != "mma"
+    return bool(packages) and options.device in ("auto", "cpu") and not reason and policy.kind in KINDS
 
 
 def rule_in(run: Path, policy: PolicySpec, overrides: Sequence[str]) -> Rule:
