@@ -1,27 +1,26 @@
 """whilst: simultaneous machine translation, from parallel text to a live translator.
 
-`whilst.open_model` and the other names of `__all__` are the public API (whilst/api.py), loaded when first used.
+The names of `__all__` are the public API. Importing them loads no PyTorch: that is left to the functions that need
+it. Mistakes raise `UserError` with a message for the user, also where the package of an extra is missing.
 """
 
+import importlib
 import os
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from whilst.core.errors import UserError, naming_extras
+from whilst.core.policy_spec import LATENCIES, PolicyKind, PolicySpec, parse_live
+from whilst.core.settings import DEFAULT_MODEL
 
 if TYPE_CHECKING:
-    from whilst.api import (
-        Event,
-        Model,
-        PolicyKind,
-        PolicySpec,
-        Sentence,
-        SentenceEnd,
-        Session,
-        UserError,
-        Word,
-        evaluate,
-        open_model,
-        register_policy,
-        score,
-    )
+    from whilst.evaluation.metrics import Scores
+    from whilst.evaluation.record import Record
+    from whilst.evaluation.trace import Sentence
+    from whilst.live.loading import LiveModel
+    from whilst.live.session import Event, SentenceEnd, Session, Word
+    from whilst.policy.registry import Factory
 
 __version__ = "0.1.0"
 __all__ = [
@@ -44,14 +43,152 @@ __all__ = [
 # spinning and 0.3 s sleeping (alone on two cores, 0.10 s either way). It has to be set before torch is loaded.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
+# Imported when they are first used, since they need numpy.
+_LAZY = dict.fromkeys(("Event", "SentenceEnd", "Session", "Word"), "whilst.live.session")
+_LAZY["Sentence"] = "whilst.evaluation.trace"
+
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
+    if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from whilst import api
-
-    return getattr(api, name)
+    return getattr(importlib.import_module(_LAZY[name]), name)
 
 
 def __dir__() -> list[str]:
-    return [*globals(), *__all__]
+    return [*globals(), *_LAZY]
+
+
+class Model:
+    """A model for live translation, from `open_model`. Its sessions share the weights."""
+
+    def __init__(self, live: "LiveModel") -> None:
+        self._live = live
+
+    @property
+    def languages(self) -> tuple[str, str]:
+        """Source and target, such as ("en", "vi")."""
+        return self._live.recipe.data.source, self._live.recipe.data.target
+
+    @property
+    def latencies(self) -> dict[str, str]:
+        """The policies behind low, medium and high, such as {"low": "agent-1", ...}."""
+        return {latency: str(self._live.for_latency(latency)) for latency in LATENCIES}
+
+    def _spec(self, policy: str) -> PolicySpec:
+        return self._live.for_latency(policy) if policy in LATENCIES else parse_live(policy)
+
+    @naming_extras()
+    def session(self, latency: str = "medium") -> "Session":
+        """A live translation under low, medium, high or a policy.
+
+        `feed` takes one or more words and returns what can be written now; `finish` ends the sentence.
+
+            session = model.session("low")
+            for word in "Thank you very much.".split():
+                for event in session.feed(word):
+                    print(event)
+        """
+        from whilst.live.session import Session
+
+        return Session(self._live.make_backend(self._spec(latency)), self._live.text)
+
+    @naming_extras()
+    def translate(
+        self, lines: Sequence[str], policy: str = "medium", references: Sequence[str] | None = None
+    ) -> "list[Sentence]":
+        """Translate sentences under a policy: words, and for each word and unit what had been read before it.
+
+        `references` are kept in the result, for `score`.
+
+            [sentence] = model.translate(["Thank you very much."], policy="wait-3")
+            print(sentence.prediction, sentence.delays)
+        """
+        from whilst.live.evaluate_export import translate_live
+
+        text, sources = self._live.text, [self._live.text.clean(line) for line in lines]
+        wanted = [""] * len(lines) if references is None else references
+        return list(translate_live(self._live.make_backend(self._spec(policy)), text, sources, wanted))
+
+
+@naming_extras()
+def open_model(
+    name: str | Path = DEFAULT_MODEL,
+    *,
+    engine: Literal["auto", "torch", "onnx"] = "auto",
+    precision: Literal["fp32", "int8"] = "int8",
+    device: str = "auto",
+    settings: Sequence[str] = (),
+) -> Model:
+    """Open a model of the package, a run folder, a bundle or an export.
+
+    `engine`: "onnx" is the CPU engine, with weights of this `precision`; "torch" runs any model and policy, on this
+    `device`; "auto" is onnx if possible. `settings`: changes such as "evaluate.threshold=0.6".
+
+        model = whilst.open_model("en-vi")
+    """
+    from whilst.core.console import notes
+    from whilst.live.loading import ModelOptions
+    from whilst.live.loading import open_model as open_live_model
+
+    options = ModelOptions(str(name), "medium", engine, precision, tuple(settings), device)
+    return Model(open_live_model(options, notes.print))
+
+
+@naming_extras()
+def evaluate(
+    run: str | Path,
+    policies: Sequence[str] = (),
+    *,
+    out: str | Path | None = None,
+    precision: Literal["fp32", "int8"] = "int8",
+    device: str = "auto",
+    settings: Sequence[str] = (),
+) -> "list[Record]":
+    """Translate the test set of a run or export under each policy, measure quality and latency (extra `train`).
+
+    `policies`: those of the run's recipe by default. Traces and records are written to `out`, by default
+    RUN/evaluations. `precision`: of an export.
+
+        for record in whilst.evaluate("runs/toy", policies=["wait-1", "wait-3"]):
+            print(record.policy, record.scores.al, record.scores.bleu)
+    """
+    from whilst.engine.runtime import is_export
+    from whilst.evaluation.evaluate import evaluate_run
+    from whilst.live.evaluate_export import evaluate_exported
+
+    run, folder = Path(run), None if out is None else Path(out)
+    if is_export(run):
+        return evaluate_exported(run, policies, precision, folder, True, list(settings), device)
+    return evaluate_run(run, policies, folder, True, list(settings), device)
+
+
+@naming_extras()
+def score(trace: "str | Path | Sequence[Sentence]", references: Sequence[str] | None = None) -> "Scores":
+    """Measure latency, and with references quality (extra `train`), of a trace file or of translated sentences.
+
+    `references`: by default those in the trace, if it has any.
+
+        scores = whilst.score("runs/toy/evaluations/test.wait-3.jsonl.xz")
+    """
+    from whilst.evaluation import metrics
+    from whilst.evaluation.trace import read_trace
+
+    sentences = read_trace(Path(trace)) if isinstance(trace, str | Path) else trace
+    if references is None:
+        ordered = sorted(sentences, key=lambda sentence: sentence.index)
+        known = [sentence.reference for sentence in ordered if sentence.reference]
+        references = known if len(known) == len(sentences) else None
+    return metrics.score(sentences, references)
+
+
+@naming_extras()
+def register_policy(kind: str, factory: "Factory", about: PolicyKind | None = None) -> None:
+    """Add a kind of policy, which `open_model(..., engine="torch")` and `evaluate` then know by its name.
+
+    `factory` makes a policy from a `PolicySpec` and a `Context` (see whilst/policy); `about`: how it is named.
+
+        whilst.register_policy("every", lambda spec, context: Every(spec.count), PolicyKind("count"))
+    """
+    from whilst.policy import register
+
+    register(kind, factory, about)
