@@ -33,7 +33,7 @@ COMMANDS = (
     *(toy.toy, train.prepare, train.train, evaluate.translate, evaluate.evaluate, evaluate.score, evaluate.report),
     evaluate.archive,
     *(package.export, package.bundle),
-    *(study.explain, study.analyse, study.sufficiency, study.flicker, study.paper),
+    *(study.explain, study.analyse, study.sufficiency, study.paper),
 )
 USAGE_ERROR: Any = typer.BadParameter.__bases__[0]  # of typer's own, which it does not export
 

@@ -1,13 +1,12 @@
-"""Commands that study a trained model: explain, analyse, sufficiency, flicker, paper."""
+"""Commands that study a trained model: explain, analyse, sufficiency, paper."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from whilst.cli.options import Device, Json, Latency, Model, Policies, Run, Set
+from whilst.cli.options import Device, Policies, Run, Set
 from whilst.core.errors import UserError
-from whilst.core.settings import DEFAULT_MODEL
 
 
 def explain(
@@ -94,28 +93,6 @@ def sufficiency(
     files = source, reference, alignment
     print_points(sufficiency(runs, files, policies, possible, reverse, out, set_, device))
     notes.print(f"{out}: sufficiency.json, sufficiency.png, sufficiency.svg")
-
-
-def flicker(
-    file: Annotated[Path | None, typer.Argument(help="Sentences, one per line. Default: the demo's talk.")] = None,
-    model: Model = DEFAULT_MODEL,
-    latency: Latency = "medium",
-    json: Json = None,
-) -> None:
-    """Count the words that change after they were shown.
-
-    Live translation is compared with translating every prefix anew.
-
-    \b
-    Examples:
-        whilst flicker
-        whilst flicker data/live.en-vi/test.source.txt --latency low --json flicker.json
-    """
-    from whilst.live.demo import TALK
-    from whilst.live.flicker import flicker
-    from whilst.live.loading import ModelOptions
-
-    flicker(ModelOptions(model, latency, by_lines=True), file or TALK, json)
 
 
 def paper(
