@@ -178,7 +178,6 @@ def test_files_that_are_no_recipes(tmp_path: Path, recipe_file: Any) -> None:
         "train.ema=1",
         "train.validate_bleu=false",  # train.keep is "bleu"
         "train.seed=-1",
-        "train.average=-1",
         "train.patience=-1",
         "train.validate_k=-1",
         "train.lr=-0.1",
@@ -205,6 +204,8 @@ def test_values_that_make_no_sense_are_refused_by_name(recipe_file: Any, item: s
         ("objective", {"latency_variance": 0.2}, "objective.latency_variance: 0.2 is no longer supported; commit "),
         ("search", {"objective": {"latency_variance": 0.0}}, ""),
         ("agent", {"stray": 0.0, "agreement": "lasting"}, ""),
+        ("train", {"average": 0}, ""),
+        ("train", {"average": 3}, "train.average: 3 is no longer supported; commit "),
         ("agent", {"stray": 0.5}, "agent.stray: 0.5 is no longer supported; commit "),
         ("agent", {"labels": "translation", "agreement": "lasting"}, "agent.agreement: 'lasting' is no longer"),
     ],
@@ -215,6 +216,17 @@ def test_settings_of_old_files_load_if_they_had_no_effect(section: str, table: A
         return
     with pytest.raises(UserError, match=f"^{message}"):
         build(Recipe, {section: table})
+
+
+def test_values_of_old_files_have_their_new_names() -> None:
+    old = {
+        "train": {"shortcuts": ["dropout", "looks"]},
+        "agent": {"inputs": "ahead", "train": {"shortcuts": ["looks"]}},
+    }
+    recipe = build(Recipe, old)
+    assert (recipe.train.shortcuts, recipe.agent.inputs) == (("dropout", "observations"), "lookahead")
+    assert recipe.agent.train.shortcuts == ("observations",)
+    assert override(Recipe(), ["agent.inputs=ahead"]).agent.inputs == "lookahead"
 
 
 def test_roles_are_found_by_dotted_name() -> None:

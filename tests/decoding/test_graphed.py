@@ -35,7 +35,7 @@ from whilst.policy.agent import AgentPolicy
 from whilst.policy.patient import Patient
 
 Kind = Literal["lstm", "gru", "linear"]
-Inputs = Literal["embeddings", "states", "ahead"]
+Inputs = Literal["embeddings", "states", "lookahead"]
 sources = st.lists(
     st.integers(0, 14).flatmap(lambda n: st.lists(st.integers(EOS + 1, UNITS[0] - 1), min_size=n, max_size=n)),
     min_size=1,
@@ -139,7 +139,7 @@ def test_rows_are_reused(
     monkeypatch.setattr(steady, "REFILL", share)
     for chosen in (
         BySentence(),
-        AgentPolicy(PolicySpec("agent"), undecided(model, "lstm", "ahead", 1), model, 0, 0.6),
+        AgentPolicy(PolicySpec("agent"), undecided(model, "lstm", "lookahead", 1), model, 0, 0.6),
     ):
         decoding = Decoding(model, chosen, LIMITS, batch, graphed=True)
         for rows in (texts(24, 1, 20), texts(20, 2, 35), texts(10, 3, 12)):
@@ -236,7 +236,7 @@ def test_every_step_does_the_same_operations(
     kind: Any = name
     chosen: Policy
     if name in get_args(Kind):
-        chosen = AgentPolicy(PolicySpec("agent"), undecided(model, kind, "ahead", 1), model, 0, 0.6)
+        chosen = AgentPolicy(PolicySpec("agent"), undecided(model, kind, "lookahead", 1), model, 0, 0.6)
     else:
         chosen = policy(name)
     chosen = Patient(chosen, translator.logits) if patient else chosen
@@ -262,7 +262,7 @@ def test_half_precision_stays_half_and_ends(tiny: Model, name: Any, dtype: torch
     translator = make_model(replace(tiny, cross="monotone" if name == "mma" else "reads"))
     chosen = policy(name) if name not in get_args(Kind) else None
     if chosen is None:
-        agent = Agent(Settings(kind=name, hidden=8, inputs="ahead"), tiny.width, 2).eval()
+        agent = Agent(Settings(kind=name, hidden=8, inputs="lookahead"), tiny.width, 2).eval()
         chosen = AgentPolicy(PolicySpec("agent"), agent.to(dtype), translator, 1, 0.5)
     translator.to(dtype)
     rows = texts(9, 10, 12)
@@ -291,7 +291,7 @@ def test_a_gpu_writes_the_same(
     """The graphs themselves. Halves round, so that they need only come near: most sentences are the same."""
     monkeypatch.setattr(steady, "COLUMNS", 8)
     translator = monotone if name == "mma" else model
-    agent = undecided(model, name, "ahead", 1) if name in get_args(Kind) else None
+    agent = undecided(model, name, "lookahead", 1) if name in get_args(Kind) else None
 
     def chosen(translator: Translator, agent: Agent | None) -> Policy:
         free = policy(name) if agent is None else AgentPolicy(PolicySpec("agent"), agent, translator, 0, 0.6)

@@ -31,9 +31,9 @@ LIMITS = Limits(1.5, 4)
 AGENTS = (
     Agent(kind="lstm", hidden=8, inputs="embeddings"),
     Agent(kind="lstm", hidden=8, inputs="states"),
-    Agent(kind="lstm", hidden=8, inputs="ahead"),
+    Agent(kind="lstm", hidden=8, inputs="lookahead"),
     Agent(kind="gru", hidden=8, inputs="states"),
-    Agent(kind="linear", hidden=8, inputs="ahead"),
+    Agent(kind="linear", hidden=8, inputs="lookahead"),
 )
 
 

@@ -189,10 +189,10 @@ def test_patience_between_two_rows_of_the_history_is_an_end_too(toy_data: Data, 
         return found
 
     assert trained(steps=2)["steps"] == 2
-    found = trained(steps=400, patience=1, average=2, log_every=300, lr=0.01)
+    found = trained(steps=400, patience=1, log_every=300, lr=0.01)
     assert 2 < found["steps"] < 300
     assert found["target_tokens_per_second"] > 0
-    assert trained(steps=400, patience=1, average=2, log_every=300) == found, "nothing was left to do"
+    assert trained(steps=400, patience=1, log_every=300) == found, "nothing was left to do"
 
 
 def test_a_policy_is_one_however_it_is_spelled(whole: Recipe, tmp_path: Path) -> None:

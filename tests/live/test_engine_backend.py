@@ -44,7 +44,7 @@ def _small_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runtime, "FIRST_CAPACITY", 2)
 
 
-@pytest.fixture(scope="module", params=["embeddings", "states", "ahead"])
+@pytest.fixture(scope="module", params=["embeddings", "states", "lookahead"])
 def both(request: pytest.FixtureRequest, model: Translator) -> tuple[AgentPolicy, Engine]:
     agent = learnt(model, Agent(kind="lstm", hidden=8, inputs=request.param))
     return agent, make_engine(model, agent.agent, "fp32")
@@ -109,7 +109,7 @@ def capacities(steps: EngineBackend) -> list[tuple[int, int]]:
 
 @pytest.mark.parametrize("name", ["wait-1", "agent-3"])
 def test_memory_stays_constant_over_two_thousand_sentences(model: Translator, name: str) -> None:
-    agent = learnt(model, Agent(kind="lstm", hidden=8, inputs="ahead")).agent
+    agent = learnt(model, Agent(kind="lstm", hidden=8, inputs="lookahead")).agent
     text = make_text(longest=20, target="word")
     steps = EngineBackend(make_engine(model, agent, "fp32"), make_rule(parse(name), AGENTS, Evaluate(), None))
     session = Session(steps, text)

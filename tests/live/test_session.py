@@ -30,8 +30,8 @@ from whilst.policy.patient import Patient
 
 LIMITS = Limits(1.5, 4)
 LETTERS = "abcdefghijklm"  # 13 source units and the specials are the tiny model's 17
-NAMES = ["wait-1", "wait-3", "wait-20", "full", "diagonal", "embeddings", "states", "ahead", "gru", "linear"]
-NAMES += ["patient wait-1", "patient states", "patient ahead"]
+NAMES = ["wait-1", "wait-3", "wait-20", "full", "diagonal", "embeddings", "states", "lookahead", "gru", "linear"]
+NAMES += ["patient wait-1", "patient states", "patient lookahead"]
 words = st.lists(st.text(LETTERS[:-1], min_size=1, max_size=4), max_size=9)
 
 
@@ -87,7 +87,7 @@ def make_policy(model: Translator, name: str) -> Policy:
         return Diagonal(2, (3, 2))
     if name in ("gru", "linear"):
         return learnt(model, next(settings for settings in KINDS if settings.kind == name))
-    if name in ("embeddings", "states", "ahead"):
+    if name in ("embeddings", "states", "lookahead"):
         return learnt(model, replace(Settings(kind="lstm", hidden=8), inputs=name))  # type: ignore[arg-type]
     return policy(name)
 
@@ -169,7 +169,7 @@ def test_monotonic_heads_equal_the_batched_loop(tiny: Model, translator: Callabl
     assert_as_batched(model, chosen, text, sentences, steps, events)
 
 
-@pytest.mark.parametrize("name", ["wait-3", "states", "ahead"])
+@pytest.mark.parametrize("name", ["wait-3", "states", "lookahead"])
 def test_sessions_are_independent(model: Translator, policies: dict[str, Policy], name: str) -> None:
     text = make_text()
     talks = [[*"abc", "dm", *"efgh"], [*"ccjj", "em", "a", "bm"], ["kkk", "am", *"lij"]]
@@ -210,7 +210,7 @@ def memory_of(root: object, shared: tuple[object, ...]) -> tuple[int, int, set[i
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "sentences", "longest"), [("wait-3", 2000, 4), ("ahead", 100, 20)])
+@pytest.mark.parametrize(("name", "sentences", "longest"), [("wait-3", 2000, 4), ("lookahead", 100, 20)])
 def test_memory_does_not_grow_with_sentences(
     model: Translator, policies: dict[str, Policy], name: str, sentences: int, longest: int
 ) -> None:

@@ -26,7 +26,7 @@ AGENTS = (
     Settings(kind="gru", hidden=8),
     Settings(kind="linear", hidden=8),
     Settings(kind="lstm", hidden=8, inputs="embeddings"),
-    Settings(kind="lstm", hidden=8, inputs="ahead"),
+    Settings(kind="lstm", hidden=8, inputs="lookahead"),
 )
 
 

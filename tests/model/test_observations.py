@@ -114,7 +114,7 @@ def test_padding_has_no_position_beyond_the_table(
 
 @uncompiled
 @pytest.mark.filterwarnings("ignore:.*CUDA is not available.*:UserWarning")
-@pytest.mark.parametrize("inputs", ["embeddings", "states", "ahead"])
+@pytest.mark.parametrize("inputs", ["embeddings", "states", "lookahead"])
 def test_captured_observations_give_the_same_loss(
     toy_data: Data, toy_dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inputs: Any
 ) -> None:

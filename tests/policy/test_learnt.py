@@ -31,7 +31,7 @@ KINDS = (
     Settings(kind="lstm", hidden=8),
     Settings(kind="gru", hidden=8),
     Settings(kind="linear", hidden=8),
-    *(Settings(kind=kind, hidden=8, inputs="ahead") for kind in get_args(Kind)),
+    *(Settings(kind=kind, hidden=8, inputs="lookahead") for kind in get_args(Kind)),
 )
 
 

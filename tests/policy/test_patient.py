@@ -23,7 +23,7 @@ from whilst.policy.agent import AgentPolicy
 from whilst.policy.fixed import Diagonal
 from whilst.policy.patient import Patient
 
-NAMES = ["wait-1", "wait-3", "diagonal", "by-sentence", "states", "ahead", "linear"]
+NAMES = ["wait-1", "wait-3", "diagonal", "by-sentence", "states", "lookahead", "linear"]
 
 
 def make_policy(model: Translator, name: str) -> Policy:
@@ -32,10 +32,10 @@ def make_policy(model: Translator, name: str) -> Policy:
             return Diagonal(2, (3, 2))
         case "by-sentence":
             return BySentence()
-        case "states" | "ahead":
+        case "states" | "lookahead":
             return AgentPolicy(PolicySpec("agent"), undecided(model, "lstm", name, 3), model, 0, 0.3)
         case "linear":
-            return AgentPolicy(PolicySpec("agent"), undecided(model, "linear", "ahead", 3), model, 0, 0.3)
+            return AgentPolicy(PolicySpec("agent"), undecided(model, "linear", "lookahead", 3), model, 0, 0.3)
     return policy(name)
 
 
@@ -72,7 +72,7 @@ def test_only_early_ends_change(model: Translator, sources: list[list[int]], nam
     assert early, "nothing was tested"
 
 
-@pytest.mark.parametrize("inputs", ["states", "ahead"])
+@pytest.mark.parametrize("inputs", ["states", "lookahead"])
 def test_live_sessions_are_patient(model: Translator, inputs: str) -> None:
     agent = learnt(model, replace(Agent(kind="lstm", hidden=8), inputs=inputs))  # type: ignore[arg-type]
     text = make_text()

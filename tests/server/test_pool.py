@@ -120,7 +120,7 @@ def test_single_pool_equals_sessions(
 
 
 def test_latencies_of_one_agent_share_a_call(model: Translator, policies: dict[str, Policy]) -> None:
-    first = policies["ahead"]
+    first = policies["lookahead"]
     assert isinstance(first, AgentPolicy)
     agent = copy.deepcopy(first.agent)
     with torch.no_grad():

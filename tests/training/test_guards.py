@@ -77,26 +77,13 @@ def test_a_finished_run_keeps_its_weights(
 ) -> None:
     """Later runs compare the checksum of the file."""
     assert toy_folder == Path(toy_data.dataset)
-    recipe = changed(short_recipe(toy_data, tmp_path), average=2, steps=4)
+    recipe = changed(short_recipe(toy_data, tmp_path), steps=4)
     run = train(recipe, CPU)
-    assert about(run)["best"] == about(run, "model")["validation"], "the state contains the average"
+    assert about(run)["best"] == about(run, "model")["validation"]
     before = sha256(run / "model.safetensors")
-    monkeypatch.setattr(Loop, "consider", lambda *_: pytest.fail("validated again"))
+    monkeypatch.setattr(Loop, "validate", lambda *_: pytest.fail("validated again"))
     train(recipe, CPU)
     assert sha256(run / "model.safetensors") == before
-
-
-def test_weights_are_deleted_after_the_next_checkpoint(toy_data: Data, toy_folder: Path, tmp_path: Path) -> None:
-    """A run killed after a validation resumes from a state that still needs the older weights."""
-    assert toy_folder == Path(toy_data.dataset)
-    recipe = changed(short_recipe(toy_data, tmp_path), average=1, save_every=100)
-    loop = Loop(recipe, make_task(recipe, Dataset.open(toy_folder), CPU))
-    for step in (2, 4):
-        loop.state.step = step
-        loop.state.keep_for_mean()
-        assert (tmp_path / "weights-2.safetensors").is_file()
-    loop.save()
-    assert [path.name for path in tmp_path.glob("weights-*")] == ["weights-4.safetensors"]
 
 
 def test_a_start_must_have_the_units_of_the_text(whole: Recipe, toy_data: Data, tmp_path: Path) -> None:

@@ -220,39 +220,7 @@ def test_patience_stops_training(recipe: Recipe, script: Any) -> None:
     assert read_json(run / "summary.json")["steps"] == 16
 
 
-# The average of the last checkpoints.
-
-
-@pytest.mark.parametrize("wins", [True, False])
-def test_the_average_of_checkpoints_is_tried(
-    recipe: Recipe, script: Any, wins: bool, capsys: pytest.CaptureFixture[str]
-) -> None:
-    figures = [(4.0, 5.0), (3.0, 6.0), (2.0, 7.0), (1.0, 8.0), (0.5, 9.0) if wins else (1.5, 7.5)]
-    validated = script(*figures)
-    run = train(changed(recipe, average=3), CPU)
-    # Only those that the average needs stay, and they stay: training may go on from here.
-    waiting = sorted(path.name for path in run.glob("weights-*"))
-    assert waiting == ["weights-4.safetensors", "weights-6.safetensors", "weights-8.safetensors"]
-    parts = [tensors(run, name.removesuffix(".safetensors")) for name in waiting]
-    mean = {name: torch.stack([part[name] for part in parts]).mean(0) for name in parts[0]}
-    for name, tensor in validated[-1].state_dict().items():
-        torch.testing.assert_close(tensor, mean[name])
-    kept, last = tensors(run, "model"), tensors(run)
-    for name, tensor in kept.items():
-        assert torch.equal(tensor, validated[-1].state_dict()[name] if wins else last[f"averaged.{name}"])
-    said = capsys.readouterr().err.splitlines()
-    place = said.index("average of 3 checkpoints:")
-    assert ("best so far" in said[place + 1]) == wins
-    assert history(run)[-1] == {"step": 8, "valid/loss": figures[-1][0], "valid/bleu": figures[-1][1]}
-    # The same command again finds the same.
-    script(figures[-1])
-    rows = history(run)
-    train(changed(recipe, average=3), CPU)
-    assert history(run) == rows
-    assert_same(tensors(run, "model"), kept)
-
-
-def test_no_average_leaves_no_files(recipe: Recipe) -> None:
+def test_files_of_a_run(recipe: Recipe) -> None:
     run = train(recipe, CPU)
     assert {path.name for path in run.iterdir()} == {
         *("recipe.json", "source.json", "target.json", "times.json", "history.jsonl", "summary.json"),
@@ -293,7 +261,7 @@ def test_other_settings_are_refused_by_name(recipe: Recipe) -> None:
 
 
 def test_restart_begins_anew(recipe: Recipe) -> None:
-    run = train(changed(recipe, average=2, steps=12, lr=0.02), CPU)
+    run = train(changed(recipe, steps=12, lr=0.02), CPU)
     assert train(recipe, CPU, restart=True) == run
     fresh = train(elsewhere(recipe, "fresh"), CPU)
     assert {path.name for path in run.iterdir()} == {path.name for path in fresh.iterdir()}
@@ -332,7 +300,7 @@ def test_only_the_first_process_validates_and_writes(
     for name in ("broadcast", "any_rank"):
         monkeypatch.setattr(Processes, name, lambda self, value, device: value)  # noqa: ARG005
     validated = script()
-    run = train(changed(recipe, accumulate=2, average=2), CPU)
+    run = train(changed(recipe, accumulate=2), CPU)
     assert validated == []
     assert not run.exists()
     assert capsys.readouterr().err == ""

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from whilst.core.errors import UserError
-from whilst.core.settings import LAST_WITH_RETIRED, RETIRED, Agent, Recipe
+from whilst.core.settings import LAST_WITH_RETIRED, RENAMED, RETIRED, Agent, Recipe
 
 T = TypeVar("T")
 SEEDED = "search.train.seed", "agent.train.seed"  # follow train.seed unless they are set
@@ -132,7 +132,7 @@ def _change(settings: T, table: dict[str, Any], where: str) -> T:
         if name not in hints:
             raise UserError(_unknown(key, hints, name))
         if not dataclasses.is_dataclass(hints[name]):
-            values[name] = _convert(hints[name], value, key)
+            values[name] = _convert(hints[name], renamed(type(settings), name, value), key)
         elif isinstance(value, dict):
             values[name] = _change(getattr(settings, name), value, f"{key}.")
         else:
@@ -151,6 +151,13 @@ def _is_retired(kind: type, name: str, value: Any, table: dict[str, Any], key: s
     if has_effect:
         raise UserError(f"{key}: {value!r} is no longer supported; commit {LAST_WITH_RETIRED} has it")
     return True
+
+
+def renamed(kind: type, name: str, value: Any) -> Any:
+    """The value of a setting of an old file under its name of today."""
+    if isinstance(value, list | tuple):
+        return [renamed(kind, name, item) for item in value]
+    return RENAMED.get((kind, name), {}).get(value, value) if isinstance(value, str) else value
 
 
 def _convert(hint: Any, value: Any, key: str) -> Any:

@@ -14,8 +14,8 @@ from typing import Annotated, Any, Literal
 
 from whilst.core.errors import UserError
 
-Shortcut = Literal["dropout", "norms", "looks", "states", "tiles"]
-SHORTCUTS: tuple[Shortcut, ...] = ("dropout", "norms", "looks", "states", "tiles")
+Shortcut = Literal["dropout", "norms", "observations", "states", "tiles"]
+SHORTCUTS: tuple[Shortcut, ...] = ("dropout", "norms", "observations", "states", "tiles")
 MAX_POSITIONS = 4096  # units of a sentence, end mark counted
 DEFAULT_MODEL = "en-vi"  # of live and serve; comes with the package
 
@@ -159,7 +159,6 @@ class Train:
     weight_decay: float | None = None  # decoupled from the gradient
     clip: float | None = None  # largest gradient norm; 0: off
     ema: float = 0.999  # decay of the averaged weights that are validated and saved; 0: off
-    average: Annotated[int, Role.RESUME] = 0  # try the mean of the last n validated weights at the end; 0: off
     validate_every: Annotated[int, Role.RESUME] = 500  # in updates
     validate_k: Annotated[int, Role.POINT] = 0  # k of the wait-k policy of the validation BLEU; 0: full sentence
     validate_bleu: bool = True  # translate the validation set too
@@ -172,8 +171,8 @@ class Train:
     layout: Annotated[Literal["auto", "padded", "boxed", "packed"], Role.SPEED] = "auto"
     compile: Annotated[bool, Role.SPEED] = True  # GPU only
     # GPU only. dropout: from pre-drawn 16-bit random numbers; norms: gain and bias folded into the next layer;
-    # looks: the observations of agents as a CUDA graph on packed batches; states: bfloat16 states in the search
-    # (error of a probability 0.0007 instead of 0.0003); tiles: attention in tiles of 64 tokens instead of 128.
+    # observations: what agents see in training as a CUDA graph on packed batches; states: bfloat16 states in the
+    # search (error of a probability 0.0007 instead of 0.0003); tiles: attention in tiles of 64 tokens, not 128.
     shortcuts: Annotated[tuple[Shortcut, ...], Role.SPEED | Role.RESUME] = SHORTCUTS
     tensorboard: Annotated[bool, Role.MONITOR | Role.RESUME] = True  # write TensorBoard logs to the run folder
 
@@ -183,7 +182,7 @@ class Train:
         for name in ("lr", "warmup", "weight_decay", "clip"):
             value = getattr(self, name)
             _require(value is None or 0 <= value < math.inf, f"train.{name}: must be 0 or more, not {value}")
-        for name in ("average", "validate_k", "patience"):
+        for name in ("validate_k", "patience"):
             _require(getattr(self, name) >= 0, f"train.{name}: must not be negative")
         _require(0 <= self.seed < 1 << 63, "train.seed: must be in [0, 2^63)")  # what torch takes
         _require(0 <= self.ema < 1, "train.ema: must be in [0, 1)")
@@ -237,7 +236,7 @@ class Agent:
     kind: Literal["lstm", "gru", "linear"] = "lstm"  # layer of the agent
     hidden: int = 512  # its width
     # Input: embeddings of the last tokens (paper), the model's states of them too, or also the lookahead state.
-    inputs: Literal["embeddings", "states", "ahead"] = "states"
+    inputs: Literal["embeddings", "states", "lookahead"] = "states"
     # Target tokens it sees in training: the model's own or those of the reference.
     reference: Literal["translation", "ground-truth"] = "translation"
     # Reads it learns: searched ones, or the fewest with which a prefix gets the token of the full translation.
@@ -363,9 +362,16 @@ class Recipe:
 # Settings that no longer exist, and the only value with which old files may still name them: their default.
 RETIRED: dict[tuple[type, str], object] = {
     (Objective, "latency_variance"): 0.0,
+    (Train, "average"): 0,
     (Agent, "stray"): 0.0,
 }
 LAST_WITH_RETIRED = "c396658"  # the commit
+
+# Values that have another name today.
+RENAMED: dict[tuple[type, str], dict[str, str]] = {
+    (Train, "shortcuts"): {"looks": "observations"},
+    (Agent, "inputs"): {"ahead": "lookahead"},
+}
 
 
 @functools.cache

@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
-from whilst.core.config import build
+from whilst.core.config import build, renamed
 from whilst.core.errors import UserError
 from whilst.core.files import read_json, sha256
 from whilst.core.policy_spec import PolicySpec
-from whilst.core.settings import Model, Recipe
+from whilst.core.settings import Agent, Model, Recipe
 from whilst.data.vocabulary import BOS, Language
 
 FORMAT = 2
@@ -31,7 +31,7 @@ Floats = NDArray[np.float32]
 @dataclass(frozen=True)
 class AgentSizes:
     hidden: int
-    inputs: str  # embeddings, states or ahead
+    inputs: str  # as in the settings of the agent
     memories: int  # vectors of its state: 2 for an LSTM, 1 for a GRU
     intervals: int  # latencies that it was trained for
 
@@ -47,15 +47,17 @@ class Sizes:
 
     @classmethod
     def from_table(cls, table: dict[str, Any]) -> "Sizes":
-        agent = None if table["agent"] is None else AgentSizes(**table["agent"])
-        return cls(**{**table, "agent": agent})
+        agent = table["agent"]
+        if agent is not None:
+            agent = AgentSizes(**agent | {"inputs": renamed(Agent, "inputs", agent["inputs"])})
+        return cls(**table | {"agent": agent})
 
 
 def agent_inputs(kind: str) -> list[str]:
     """Names of the vectors that an agent with this setting observes."""
     names = ["source", "target"]
     names += ["source_state", "target_state"] if kind != "embeddings" else []
-    return names + (["ahead"] if kind == "ahead" else [])
+    return names + (["ahead"] if kind == "lookahead" else [])  # "ahead": as in older exports
 
 
 class BoundGraph:

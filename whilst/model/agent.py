@@ -37,7 +37,7 @@ class Agent(nn.Module):
         super().__init__()
         self.settings = settings
         hidden = settings.hidden
-        self.tokens = nn.Linear({"embeddings": 2, "states": 4, "ahead": 5}[settings.inputs] * width, hidden)
+        self.tokens = nn.Linear({"embeddings": 2, "states": 4, "lookahead": 5}[settings.inputs] * width, hidden)
         self.action_embedding = nn.Embedding(len(Action), hidden)
         self.action = nn.Linear(hidden, hidden)
         # Of each search interval that it serves.
@@ -64,7 +64,7 @@ class Agent(nn.Module):
         parts = [(part * model.settings.width**0.5).to(seen.source_state.dtype) for part in parts]
         if self.settings.inputs != "embeddings":
             parts += [seen.source_state, seen.target_state]
-        if self.settings.inputs == "ahead":
+        if self.settings.inputs == "lookahead":
             assert seen.ahead is not None
             parts.append(seen.ahead)
         tokens = self.tokens(self.dropout(torch.cat(parts, -1)))

@@ -4,7 +4,6 @@ recipe.json            every setting of the run
 source.*, target.*     the two languages: the folder needs no dataset to translate
 model.safetensors      the best weights so far, which are used, with their validation figures
 last.safetensors       weights, averages and moments, to resume from
-weights-N.safetensors  validated weights to be averaged at the end (train.average)
 history.jsonl          training and validation figures by step
 labels/                reads found by search with these weights, for agents
 """

@@ -28,7 +28,7 @@ class AgentPolicy(Policy):
 
     @property
     def needs_lookahead(self) -> bool:
-        return self.agent.settings.inputs == "ahead"
+        return self.agent.settings.inputs == "lookahead"
 
     @property
     def batch_key(self) -> Hashable:

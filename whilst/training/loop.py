@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from whilst.core.console import log, notes, progress_bar
 from whilst.core.cuda_graphs import CapturedGraph
@@ -209,36 +209,31 @@ class Loop:
         return f"loss {loss:.3f}, {tokens_per_second:,.0f} tokens/s"
 
     def validate(self) -> bool:
-        """Validate the averaged weights; whether to stop, since they have not improved for too long."""
-        if self.processes.first:
-            self.state.keep_for_mean()
-            self.consider(self.state.averaged)
-        return self.processes.broadcast(self.state.out_of_patience, self.device)
+        """Validate the averaged weights and keep them if they are the best so far.
 
-    def consider(self, weights: nn.Module) -> None:
-        """Validate weights, and keep them if they are the best so far."""
-        found = self.task.validate(weights)
-        is_best = self.state.keep_if_best(weights, found)
-        figures = {f"valid/{name}": value for name, value in found.figures.items()}
-        self.state.log({"valid/loss": found.loss, "valid/bleu": found.bleu} | figures)
-        log(describe(self.state.step, found, is_best))
-        if math.isnan(found.loss):
-            notes.print("the loss is not a number: training has diverged; start again with a smaller train.lr")
+        Returns whether to stop, since they have not improved for too long.
+        """
+        if self.processes.first:
+            state = self.state
+            found = self.task.validate(state.averaged)
+            is_best = state.keep_if_best(found)
+            figures = {f"valid/{name}": value for name, value in found.figures.items()}
+            state.log({"valid/loss": found.loss, "valid/bleu": found.bleu} | figures)
+            log(describe(state.step, found, is_best))
+            if math.isnan(found.loss):
+                notes.print("the loss is not a number: training has diverged; start again with a smaller train.lr")
+        return self.processes.broadcast(self.state.out_of_patience, self.device)
 
     def save(self) -> None:
         if self.processes.first:
             self.state.save()
 
     def finish(self, meter: "Meter", trained: bool) -> None:
-        """Validate the mean of the last weights, and write the summary."""
+        """Write the summary."""
         state = self.state
         seconds, rate = meter.total()
         # Only once: a later stage or run compares the checksum of the weights that it began with.
         if trained or not state.summary.is_file():  # without a summary, the run was killed just before it
-            if (mean := state.mean_weights()) is not None:
-                notes.print(f"average of {len(state.recent)} checkpoints:")
-                self.consider(mean)
-                state.save()
             state.write_summary(self.device, seconds, rate)
         state.close_tensorboard()
         notes.print(

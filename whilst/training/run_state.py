@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from whilst.core.distributed import device_name, versions
 from whilst.core.errors import UserError
 from whilst.core.files import sha256, write_json, writing_text
 from whilst.core.settings import Recipe
 from whilst.data.dataset import Dataset
-from whilst.model.checkpoint import load_state, load_tensors, save_state, save_tensors
+from whilst.model.checkpoint import load_state, save_state, save_tensors
 from whilst.model.run_folder import WEIGHTS
 from whilst.training import optim
 from whilst.training.validate import Validation
@@ -36,7 +36,6 @@ class RunState:
         self.best: Validation | None = None
         self.best_step = 0
         self.history: list[dict[str, Any]] = []
-        self.recent: list[int] = []  # steps of the last validated weights, for their mean
         self.tensorboard: Any = None
         self.summary = self.folder / "summary.json"
 
@@ -59,15 +58,10 @@ class RunState:
             "place": self.position,
             "best": asdict(self.best) if self.best else None,
             "best_step": self.best_step,
-            "waiting": self.recent,
             "history": self.history,
         }
         parts = {"model": self.model, "averaged": self.averaged}
         save_state(self.folder / "last.safetensors", parts, self.adam, about)
-        # Only now: the state that was replaced needed the older weights.
-        for path in self.folder.glob("weights-*.safetensors"):
-            if path not in map(self._weights, self.recent):
-                path.unlink()
 
     def resume(self) -> None:
         """Load last.safetensors if it is there."""
@@ -86,39 +80,18 @@ class RunState:
             )
         self.step, self.position = about["step"], tuple(about["place"])
         self.best = Validation(**about["best"]) if about["best"] else None
-        self.best_step, self.recent, self.history = about["best_step"], about["waiting"], about["history"]
+        self.best_step, self.history = about["best_step"], about["history"]
 
     # The best weights.
 
-    def keep_if_best(self, weights: nn.Module, found: Validation) -> bool:
+    def keep_if_best(self, found: Validation) -> bool:
+        """Save the averaged weights if they are better than all before."""
         if not found.better(self.best, self.settings.keep):
             return False
         self.best, self.best_step = found, self.step
         about = {"step": self.step, "validation": asdict(found), "start": self.start}
-        save_tensors(self.folder / WEIGHTS, dict(weights.state_dict()), about)
+        save_tensors(self.folder / WEIGHTS, dict(self.averaged.state_dict()), about)
         return True
-
-    def keep_for_mean(self) -> None:
-        """Save the weights as one of the last `train.average`."""
-        if self.settings.average:
-            save_tensors(self._weights(self.step), dict(self.model.state_dict()), {"step": self.step})
-            self.recent = [*self.recent, self.step][-self.settings.average :]
-
-    def mean_weights(self) -> nn.Module | None:
-        """The mean of the last validated weights."""
-        if not self.recent:
-            return None
-        mean: dict[str, Tensor] = {}
-        device = next(self.model.parameters()).device
-        for step in self.recent:
-            for name, tensor in load_tensors(self._weights(step), device)[0].items():
-                mean[name] = mean.get(name, 0) + tensor / len(self.recent)
-        module = optim.copy_module(self.averaged)
-        module.load_state_dict(mean)
-        return module
-
-    def _weights(self, step: int) -> Path:
-        return self.folder / f"weights-{step}.safetensors"
 
     # Figures.
 

@@ -166,7 +166,7 @@ class AgentTask(Task):
         self.compiled.enable_fast_paths(shortcuts)
         compile_layers(self.compiled)
         self.score = torch.compile(score_queries, dynamic=False)
-        if "looks" in shortcuts:
+        if "observations" in shortcuts:
             self.observer = CapturedObserver(self.observe, self.compiled, self.recipe.train.batch_tokens)
 
     def set_step(self, step: int) -> None:
@@ -188,7 +188,7 @@ class AgentTask(Task):
 
     def observe(self, model: Translator, batch: Batch, reads: Tensor) -> PathStates:
         agent = self.recipe.agent
-        return observe(model, batch, reads, agent.reference == "translation", agent.inputs == "ahead")
+        return observe(model, batch, reads, agent.reference == "translation", agent.inputs == "lookahead")
 
     @torch.inference_mode()
     def validate(self, module: nn.Module) -> Validation:

@@ -131,7 +131,7 @@ def prepare_folder(loop: Loop, restart: bool) -> None:
         patterns = [".*.tmp", ".tmp*"]  # unfinished files of a killed process
         if restart:
             # The agent too: it belongs to these weights.
-            patterns += ["last.safetensors", WEIGHTS, "summary.json", f"{AGENT}/{WEIGHTS}", "weights-*.safetensors"]
+            patterns += ["last.safetensors", WEIGHTS, "summary.json", f"{AGENT}/{WEIGHTS}"]
         for path in [path for pattern in patterns for path in folder.glob(pattern)]:
             path.unlink(missing_ok=True)
         dataset = state.dataset
@@ -140,7 +140,7 @@ def prepare_folder(loop: Loop, restart: bool) -> None:
 
 def require_own(folder: Path) -> None:
     """Refuse a folder with files that no run has written."""
-    ours = (".", "source.", "target.", "times.", "model.", "last.", "summary.", "history.", "weights-")
+    ours = (".", "source.", "target.", "times.", "model.", "last.", "summary.", "history.")
     if folder.is_dir() and not (folder / "recipe.json").is_file():
         for path in sorted(folder.iterdir()):
             if path.is_file() and not path.name.startswith(ours):
