@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from whilst.core.errors import UserError, naming_extras
-from whilst.core.policy_spec import LATENCIES, PolicyKind, PolicySpec, parse_live
+from whilst.core.policy_spec import PolicyKind, PolicySpec
 from whilst.core.settings import DEFAULT_MODEL
 
 if TYPE_CHECKING:
@@ -72,10 +72,7 @@ class Model:
     @property
     def latencies(self) -> dict[str, str]:
         """The policies behind low, medium and high, such as {"low": "agent-1", ...}."""
-        return {latency: str(self._live.for_latency(latency)) for latency in LATENCIES}
-
-    def _spec(self, policy: str) -> PolicySpec:
-        return self._live.for_latency(policy) if policy in LATENCIES else parse_live(policy)
+        return self._live.latencies
 
     @naming_extras()
     def session(self, latency: str = "medium") -> "Session":
@@ -90,7 +87,7 @@ class Model:
         """
         from whilst.live.session import Session
 
-        return Session(self._live.make_backend(self._spec(latency)), self._live.text)
+        return Session(self._live.backend(latency), self._live.text)
 
     @naming_extras()
     def translate(
@@ -107,7 +104,7 @@ class Model:
 
         text, sources = self._live.text, [self._live.text.clean(line) for line in lines]
         wanted = [""] * len(lines) if references is None else references
-        return list(translate_live(self._live.make_backend(self._spec(policy)), text, sources, wanted))
+        return list(translate_live(self._live.backend(policy), text, sources, wanted))
 
 
 @naming_extras()

@@ -21,7 +21,7 @@ from whilst.evaluation.evaluate import to_sentence, translate_lines, words_with_
 from whilst.evaluation.identity import Decoding
 from whilst.live.evaluate_export import whole_lines
 from whilst.live.session import Session, TextPipeline, Word
-from whilst.live.torch_backend import backend
+from whilst.live.torch_backend import TorchBackend
 from whilst.model.checkpoint import LoadedRun
 from whilst.model.transformer import Translator
 
@@ -85,7 +85,7 @@ def test_live_sessions_copy_the_same_words(lines: list[list[str]], name: str, se
     outputs = translate_lines(trained, text, policy(name), trained.recipe.evaluate)
     pipeline = TextPipeline.of(trained.recipe, trained.source, trained.target)
     whole = whole_lines(pipeline, text)
-    live = Session(backend(trained.model, policy(name), whole), whole)
+    live = Session(TorchBackend(trained.model, policy(name), *whole.longest), whole)
     for index, (line, output) in enumerate(zip(text, outputs, strict=True)):
         events = [event for word in line.split() for event in live.feed(word)] + live.finish()
         found = [(event.text, event.delay) for event in events if isinstance(event, Word)]

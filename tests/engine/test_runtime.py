@@ -22,7 +22,7 @@ from whilst.decoding.output import Output
 from whilst.engine import runtime
 from whilst.engine.export import make_engine
 from whilst.engine.graphs import Graph
-from whilst.engine.runtime import Engine, EngineSession, Floats
+from whilst.engine.runtime import Engine, EngineAgent, EngineSession, Floats
 from whilst.model.agent import Observation
 from whilst.model.transformer import Translator
 from whilst.policy.fixed import WaitK
@@ -68,7 +68,7 @@ def test_any_order_of_calls_gives_the_translators_numbers(
     pair: tuple[Translator, Engine], actions: list[Action]
 ) -> None:
     model, engine = pair
-    session = engine.start()
+    session = EngineSession(engine)
     cache = model.start(1, 41, 41)
     last = BOS
     one = torch.ones(1, dtype=torch.long)
@@ -95,7 +95,7 @@ def live(
     engine: Engine, source: list[int], wants: Callable[[EngineSession], Callable[[], bool]], ahead: bool = False
 ) -> tuple[list[int], list[int]]:
     """Units and reads of one sentence; `wants` makes of a session what says whether to WRITE."""
-    session = engine.start()
+    session = EngineSession(engine)
     write = wants(session)
     session.read(source[0])
     units: list[int] = []
@@ -138,7 +138,7 @@ def test_the_agent_decides_as_pytorchs(model: Translator, kind: Agent) -> None:
     sources = [split.source[i].tolist() for i in range(12)]
 
     def wants(session: EngineSession) -> Callable[[], bool]:
-        deciding = engine.start_agent(session, interval=1)
+        deciding = EngineAgent(session, interval=1)
         assert deciding.needs_lookahead == policy.needs_lookahead
         return lambda: deciding.log_odds() >= 0
 
@@ -150,8 +150,8 @@ def test_the_agent_decides_as_pytorchs(model: Translator, kind: Agent) -> None:
 def test_the_agents_odds_are_pytorchs(model: Translator, kind: Agent) -> None:
     policy = learnt(model, kind)
     engine = make_engine(model, policy.agent, "fp32")
-    session = engine.start()
-    deciding = engine.start_agent(session, interval=1)
+    session = EngineSession(engine)
+    deciding = EngineAgent(session, interval=1)
     state = policy.agent.start(1)
     random = np.random.default_rng(4)
 
@@ -178,11 +178,11 @@ def test_the_agents_odds_are_pytorchs(model: Translator, kind: Agent) -> None:
 
 def test_sessions_do_not_meet(pair: tuple[Translator, Engine]) -> None:
     _, engine = pair
-    alone = engine.start()
+    alone = EngineSession(engine)
     for token in (4, 5, 6):
         alone.read(token)
     expected = alone.lookahead()
-    first, second = engine.start(), engine.start()
+    first, second = EngineSession(engine), EngineSession(engine)
     for token in (4, 5, 6):
         first.read(token)
         second.read(token + 5)
@@ -207,7 +207,7 @@ def test_eight_bits_are_nearly_enough(tiny: Model) -> None:
     exact, rough = make_engine(model, None, "fp32"), make_engine(model, None, "int8")
     random = np.random.default_rng(6)
     same = []
-    one, other = exact.start(), rough.start()
+    one, other = EngineSession(exact), EngineSession(rough)
     for _ in range(60):
         token = int(random.integers(4, UNITS[0]))
         one.read(token)
@@ -246,18 +246,18 @@ def test_the_engine_runs_without_torch() -> None:
 def test_a_run_without_agent_says_so(pair: tuple[Translator, Engine]) -> None:
     _, engine = pair
     with pytest.raises(UserError, match="no agent"):
-        engine.start_agent(engine.start())
+        EngineAgent(EngineSession(engine), interval=0)
 
 
 def test_a_latency_that_the_agent_does_not_know_is_refused(model: Translator) -> None:
     engine = make_engine(model, learnt(model, AGENTS[0]).agent, "fp32")
     with pytest.raises(UserError, match="knows 2 latencies"):
-        engine.start_agent(engine.start(), interval=2)
+        EngineAgent(EngineSession(engine), interval=2)
 
 
 def test_a_sentence_that_is_too_long_is_refused(pair: tuple[Translator, Engine]) -> None:
     _, engine = pair
-    session = Engine(replace(engine.sizes, positions=3), engine.tables, engine.graphs).start()
+    session = EngineSession(Engine(replace(engine.sizes, positions=3), engine.tables, engine.graphs))
     for _ in range(3):
         session.read(5)
     with pytest.raises(UserError, match="too long"):
@@ -265,7 +265,7 @@ def test_a_sentence_that_is_too_long_is_refused(pair: tuple[Translator, Engine])
 
 
 def test_what_makes_no_sense_is_not_done(pair: tuple[Translator, Engine]) -> None:
-    session = pair[1].start()
+    session = EngineSession(pair[1])
     with pytest.raises(ValueError, match="0 source tokens were read"):
         session.lookahead()
     session.read(5)

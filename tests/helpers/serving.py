@@ -22,10 +22,11 @@ from tests.conftest import make_model
 from tests.helpers.decoding import policy
 from tests.helpers.runs import short_recipe
 from tests.live.test_session import LETTERS, make_text
+from whilst.core.policy_spec import PolicySpec, parse_live
 from whilst.core.settings import Data, Evaluate
 from whilst.data.dataset import Dataset
 from whilst.live.session import Event, Session, TextPipeline, Word
-from whilst.live.torch_backend import backend
+from whilst.live.torch_backend import TorchBackend
 from whilst.model.checkpoint import save_tensors, write_run
 from whilst.model.transformer import Translator
 from whilst.server.metrics import Metrics
@@ -53,9 +54,14 @@ def make_served(model: Translator, text: TextPipeline | None = None) -> Served:
     text = text or make_text(longest=20)
 
     def pool(places: int) -> BatchPool:
-        return BatchPool(model, policy, places, text.max_units, text.max_target_units(text.max_units))
+        return BatchPool(model, policy, places, *text.longest)
 
-    return Served("src-tgt", "src", "tgt", text, LATENCIES, policy, pool, "fp32")
+    def policy_of(latency: str) -> PolicySpec:
+        spec = parse_live(LATENCIES.get(latency, latency))
+        policy(str(spec))  # raises errors
+        return spec
+
+    return Served("src", "tgt", text, LATENCIES, policy_of, pool, "fp32")
 
 
 def words_of(events: list[Event]) -> list[WordAt]:
@@ -65,7 +71,7 @@ def words_of(events: list[Event]) -> list[WordAt]:
 def translate_alone(model: Translator, words: list[str], name: str = "wait-2") -> list[WordAt]:
     """The reference: a session without a server."""
     text = make_text(longest=20)
-    session = Session(backend(model, policy(name), text), text)
+    session = Session(TorchBackend(model, policy(name), *text.longest), text)
     return words_of([event for word in words for event in session.feed(word)] + session.finish())
 
 

@@ -9,8 +9,8 @@ from whilst.core.settings import DEFAULT_MODEL
 from whilst.engine.engine_cache import SHIPPED
 from whilst.engine.export import export
 from whilst.engine.runtime import read_manifest
-from whilst.live import demo
 from whilst.live.loading import BUNDLED
+from whilst.live.terminal import TALK, demo
 from whilst.model.run_folder import check_bundle
 
 MARKS = ("READ", "WRITE")
@@ -20,10 +20,10 @@ def test_the_talk_is_translated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    demo.demo(words_per_second=1000)
+    demo(words_per_second=1000)
     rows = capsys.readouterr().out.splitlines()
     read, written = (" ".join(row.removeprefix(mark) for row in rows if row.startswith(mark)) for mark in MARKS)
-    assert " ".join(read.split()) == " ".join(demo.TALK.read_text(encoding="utf-8").split())
+    assert " ".join(read.split()) == " ".join(TALK.read_text(encoding="utf-8").split())
     assert written.split()[:2] == ["Xin", "chào,"]  # it translates real language
     assert any("average lagging" in row for row in rows)
 

@@ -16,13 +16,14 @@ from tests.policy.test_learnt import learnt
 from whilst.core.errors import UserError
 from whilst.core.policy_spec import KINDS, PolicySpec
 from whilst.core.settings import Agent, Evaluate
+from whilst.data.vocabulary import EOS
 from whilst.decoding.batched import translate_batch
 from whilst.engine import runtime
 from whilst.engine.export import make_engine
 from whilst.engine.runtime import Engine
 from whilst.evaluation.trace import find_problem
 from whilst.live.engine_backend import AgentRule, EngineBackend, FixedRule, make_rule
-from whilst.live.evaluate_export import Recorder, translate_live
+from whilst.live.evaluate_export import RecordingSession, translate_live
 from whilst.live.session import SentenceEnd, Session
 from whilst.model.transformer import Translator
 from whilst.policy import FACTORIES, Policy
@@ -72,14 +73,16 @@ def test_sessions_equal_pytorch(
     text = make_text()
     sentences = [[*sentence, "m"] for sentence in talk]
     settings = Evaluate(threshold=threshold, ending=ending)
-    steps = Recorder(EngineBackend(engine, make_rule(parse(name), AGENTS, settings, PACE)))
-    session = Session(steps, text)
+    backend = EngineBackend(engine, make_rule(parse(name), AGENTS, settings, PACE))
+    session = RecordingSession(backend, text)
     events = [event for sentence in sentences for word in sentence for event in session.feed(word)]
     sources = [encode(text, sentence) for sentence in sentences]
     chosen = pytorchs(name, agent, threshold)
     chosen = Patient(chosen, agent.model.logits) if ending == "patient" else chosen
     wanted = translate_batch(agent.model, sources, chosen, LIMITS)
-    assert [(noted.units, noted.reads) for noted in steps.sentences] == [(o.units, o.reads) for o in wanted]
+    reads = [[read for _, read in writes] for writes in session.sentences]
+    units = [[unit for unit, _ in writes if unit != EOS] for writes in session.sentences]
+    assert (units, reads) == ([one.units for one in wanted], [one.reads for one in wanted])
     assert [event.length for event in events if isinstance(event, SentenceEnd)] == list(map(len, sentences))
 
 

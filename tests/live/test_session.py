@@ -60,7 +60,7 @@ class Recording(TorchBackend):
     """Records the source units, target units and reads of every sentence."""
 
     def __init__(self, model: Translator, policy: Policy, text: TextPipeline) -> None:
-        super().__init__(model, policy, text.max_units, text.max_target_units(text.max_units))
+        super().__init__(model, policy, *text.longest)
         self.outputs: list[tuple[list[int], list[int], list[int]]] = []  # source units, target units, reads
 
     def begin(self) -> None:
@@ -218,9 +218,7 @@ def test_memory_does_not_grow_with_sentences(
     each = longest - 1  # words; never the end of one but the longest
     words = sentences * each + 1
     random = torch.Generator().manual_seed(5)
-    session = Session(
-        TorchBackend(model, policies[name], text.max_units, text.max_target_units(text.max_units)), text
-    )
+    session = Session(TorchBackend(model, policies[name], *text.longest), text)
     shared = (model, policies[name], text)
     ends, sizes = 0, []
     reads: list[int] = []

@@ -316,7 +316,8 @@ def printed(console: Console) -> str:
     return console.file.getvalue()
 
 
-def test_the_text_display_shows_both_sides_and_the_lag() -> None:
+def test_the_text_display_shows_both_sides_and_the_lag(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     console = terminal()
     display = choose_output(False, False, False, console)
     assert isinstance(display, TextDisplay)

@@ -324,7 +324,7 @@ def test_a_failing_session_without_batches(model: Translator) -> None:
             super().read(unit)
 
     def steps(name: str) -> TorchBackend:
-        return Fragile(model, policy(name), text.max_units, text.max_target_units(text.max_units))
+        return Fragile(model, policy(name), *text.longest)
 
     replies: dict[str, list[Any]] = {"wait-2": [], "wait-1": []}
     ended = {name: threading.Event() for name in replies}
@@ -334,7 +334,7 @@ def test_a_failing_session_without_batches(model: Translator) -> None:
         if isinstance(message, SessionError) or message["type"] == "final":
             ended[name].set()
 
-    worker = Worker(SinglePool(steps, 2), 2, lambda work: work(), Metrics())
+    worker = Worker(SinglePool(steps), 2, lambda work: work(), Metrics())
     talk = make_words(3, 12)
     for name in replies:
         stream = Stream(text, name, lambda message, _, name=name: receive(name, message))  # type: ignore[misc]

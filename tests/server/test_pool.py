@@ -37,11 +37,11 @@ def policies(model: Translator) -> dict[str, Policy]:
 
 
 def batched(model: Translator, policies: dict[str, Policy], text: TextPipeline = TEXT) -> BatchPool:
-    return BatchPool(model, policies.__getitem__, SLOTS, text.max_units, text.max_target_units(text.max_units))
+    return BatchPool(model, policies.__getitem__, SLOTS, *text.longest)
 
 
 def torch_backend(model: Translator, chosen: Policy, text: TextPipeline = TEXT) -> TorchBackend:
-    return TorchBackend(model, chosen, text.max_units, text.max_target_units(text.max_units))
+    return TorchBackend(model, chosen, *text.longest)
 
 
 def alone(steps: TorchBackend, talk: list[str], text: TextPipeline = TEXT) -> list[Event]:
@@ -114,7 +114,7 @@ def test_batched_sessions_equal_single_ones(
 def test_single_pool_equals_sessions(
     model: Translator, policies: dict[str, Policy], talks: list[tuple[str, list[str]]], seed: int
 ) -> None:
-    pool = SinglePool(lambda name: torch_backend(model, policies[name]), SLOTS)
+    pool = SinglePool(lambda name: torch_backend(model, policies[name]))
     found = together(pool, talks, Random(seed).randrange)
     assert found == [alone(torch_backend(model, policies[name]), words) for name, words in talks]
 

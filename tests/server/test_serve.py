@@ -31,7 +31,7 @@ from whilst.data.vocabulary import Language
 from whilst.decoding.policies import policy_for
 from whilst.live.engine_backend import EngineBackend
 from whilst.live.session import Session, SessionState, TextPipeline
-from whilst.live.torch_backend import backend
+from whilst.live.torch_backend import TorchBackend
 from whilst.model.agent import Agent, recurrent_step
 from whilst.model.checkpoint import load_run, save_tensors, write_run
 from whilst.model.run_folder import AGENT, SEARCH
@@ -118,7 +118,7 @@ def expected(run: Path, words: list[str], name: str) -> list[WordAt]:
     trained = load_run(run / SEARCH, CPU)
     text = TextPipeline.of(trained.recipe, trained.source, trained.target)
     policy = policy_for(trained, parse(name), trained.recipe.evaluate)
-    session = Session(backend(trained.model, policy, text), text)
+    session = Session(TorchBackend(trained.model, policy, *text.longest), text)
     return words_of([event for word in words for event in session.feed(word)] + session.finish())
 
 
@@ -210,11 +210,11 @@ def test_an_unknown_latency_is_an_error_before_the_session(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     served = serve_model(str(run), [], EngineOptions(engine))
-    assert served.policy("agent-1.threshold-0.6") == "agent-1.threshold-0.6"
+    assert str(served.policy_of("agent-1.threshold-0.6")) == "agent-1.threshold-0.6"
     huge = ["wait-" + count * "9" for count in (30, 5000)]
     for name in ("mma", "agent-1.threshold-2", "wait-0", *huge, "fast", "agent-9"):
         with pytest.raises(UserError) as caught:
-            served.policy(name)
+            served.policy_of(name)
         assert len(str(caught.value)) < 200
 
 
@@ -222,7 +222,7 @@ def translated(run: Path, words: list[str], how: EngineOptions) -> list[WordAt]:
     """By the pool of a server, at high latency."""
     served = serve_model(str(run), [], how)
     pool, state = served.pool(2), SessionState(served.text)
-    pool.use(1, served.policy("high"))
+    pool.use(1, str(served.policy_of("high")))
     events = []
     for word in words:
         state.add_words(word)

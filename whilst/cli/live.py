@@ -17,7 +17,7 @@ def demo() -> None:
     Example:
         whilst demo
     """
-    from whilst.live.demo import demo
+    from whilst.live.terminal import demo
 
     demo()
 

@@ -84,6 +84,16 @@ class Graph:
             product = self.op("MatMul", value, self.constant(np.ascontiguousarray(weight.T)))
         return product if bias is None else self.op("Add", product, self.constant(bias))
 
+    def layers(self, value: str, layers: Sequence[nn.Module], scale: float = 1.0) -> str:
+        """Linear layers of the same input as one: (1, in) -> (1, sum of out). `scale` multiplies the first."""
+        weights, biases = [], []
+        for layer in layers:
+            assert isinstance(layer, nn.Linear)
+            weights.append(floats(layer.weight))
+            biases.append(floats(layer.bias))
+        weights[0], biases[0] = weights[0] * np.float32(scale), biases[0] * np.float32(scale)
+        return self.linear(value, np.concatenate(weights), np.concatenate(biases))
+
     def _integer_product(self, value: str, weight: Floats) -> str:
         """Inputs are quantised dynamically. onnxruntime fuses nodes in exactly this order.
 
@@ -113,96 +123,81 @@ def floats(tensor: Tensor) -> Floats:
     return tensor.detach().cpu().numpy().astype(np.float32)
 
 
-def linear(graph: Graph, value: str, layers: Sequence[nn.Module], scale: float = 1.0) -> str:
-    """Several layers of the same input as one: (1, in) -> (1, sum of out). `scale` multiplies the first."""
-    weights, biases = [], []
-    for layer in layers:
-        assert isinstance(layer, nn.Linear)
-        weights.append(floats(layer.weight))
-        biases.append(floats(layer.bias))
-    weights[0], biases[0] = weights[0] * np.float32(scale), biases[0] * np.float32(scale)
-    return graph.linear(value, np.concatenate(weights), np.concatenate(biases))
+class TranslatorGraph(Graph):
+    """Adds parts of the translator's layers. A state is (1, width)."""
 
+    def __init__(self, name: str, int8: bool, model: Translator) -> None:
+        super().__init__(name, int8)
+        self.width, self.heads = model.settings.width, model.settings.heads
+        self.head_size = self.width // self.heads
 
-def norm(graph: Graph, value: str, layer: nn.Module) -> str:
-    if isinstance(layer, nn.Identity):
-        return value
-    assert isinstance(layer, nn.LayerNorm)
-    weight, bias = (graph.constant(floats(part)) for part in (layer.weight, layer.bias))
-    return graph.op("LayerNormalization", value, weight, bias, attributes={"axis": -1, "epsilon": layer.eps})
+    def norm(self, state: str, layer: nn.Module) -> str:
+        if isinstance(layer, nn.Identity):
+            return state
+        assert isinstance(layer, nn.LayerNorm)
+        weight, bias = (self.constant(floats(part)) for part in (layer.weight, layer.bias))
+        return self.op("LayerNormalization", state, weight, bias, attributes={"axis": -1, "epsilon": layer.eps})
 
+    def before(self, state: str, sublayer: Sublayer) -> str:
+        return self.norm(state, sublayer.norm) if sublayer.pre else state
 
-def pre_norm(graph: Graph, value: str, sublayer: Sublayer) -> str:
-    return norm(graph, value, sublayer.norm) if sublayer.pre else value
+    def after(self, state: str, change: str, sublayer: Sublayer) -> str:
+        total = self.op("Add", state, change)
+        return total if sublayer.pre else self.norm(total, sublayer.norm)
 
+    def split_heads(self, value: str, parts: int) -> str:
+        """(1, parts * width) -> (parts * heads, 1, head size)."""
+        return self.op("Reshape", value, self.integers(parts * self.heads, 1, self.head_size))
 
-def residual(graph: Graph, value: str, change: str, sublayer: Sublayer) -> str:
-    total = graph.op("Add", value, change)
-    return total if sublayer.pre else norm(graph, total, sublayer.norm)
+    def merge_heads(self, value: str, out: nn.Module) -> str:
+        """(heads, 1, head size) -> (1, width), through the output layer of the attention."""
+        return self.layers(self.op("Reshape", value, self.integers(1, self.width)), [out])
 
+    def scores(self, query: str, keys: str) -> str:
+        """(heads, 1, head size) x (heads, keys, head size) -> (heads, 1, keys)."""
+        return self.op("MatMul", query, self.op("Transpose", keys, attributes={"perm": [0, 2, 1]}))
 
-def head_size(attention: Heads) -> int:
-    return attention.query.in_features // attention.heads
+    def cache_inputs(self, name: str, number: int) -> tuple[str, str]:
+        """Keys and values of a layer in a buffer, (heads, capacity, head size) each."""
+        shape = self.heads, f"{name}_capacity", self.head_size
+        return self.input(f"{name}.{number}.keys", *shape), self.input(f"{name}.{number}.values", *shape)
 
+    def self_attention(
+        self, state: str, layer: EncoderLayer | DecoderLayer, cache: tuple[str, str], mask: str
+    ) -> tuple[str, str]:
+        """One token attends to the cache and to itself: its state; its keys and values (2 * heads, 1, head size).
 
-def split_heads(graph: Graph, value: str, parts: int, attention: Heads) -> str:
-    """(1, parts * width) -> (parts * heads, 1, head size)."""
-    return graph.op("Reshape", value, graph.integers(parts * attention.heads, 1, head_size(attention)))
+        Concatenating its key and value with the cached ones would copy the cache, so the scores are concatenated.
+        """
+        attention, sublayer, heads = layer.attention, layer.attention_sublayer, self.heads
+        parts = [attention.query, attention.key_value]
+        projected = self.layers(self.before(state, sublayer), parts, self.head_size**-0.5)
+        query, key_value = self.split(self.split_heads(projected, 3), [heads, 2 * heads], 0)
+        key, own_value = self.split(key_value, [heads, heads], 0)
+        cached = self.op("Add", self.scores(query, cache[0]), mask)
+        both = self.op("Concat", cached, self.scores(query, key), attributes={"axis": 2})
+        weights = self.op("Softmax", both, attributes={"axis": 2})
+        last = self.integers(-1)
+        past = self.op("Slice", weights, self.integers(0), last, self.integers(2))
+        own = self.op("Slice", weights, last, self.integers(2**62), self.integers(2))
+        mixed = self.op("Add", self.op("MatMul", past, cache[1]), self.op("Mul", own, own_value))
+        return self.after(state, self.merge_heads(mixed, attention.out), sublayer), key_value
 
+    def cross_attention(self, state: str, layer: DecoderLayer, source: tuple[str, str], mask: str) -> str:
+        attention, sublayer = cross_of(layer), layer.cross_sublayer
+        projected = self.layers(self.before(state, sublayer), [attention.query], self.head_size**-0.5)
+        masked = self.op("Add", self.scores(self.split_heads(projected, 1), source[0]), mask)
+        mixed = self.op("MatMul", self.op("Softmax", masked, attributes={"axis": 2}), source[1])
+        return self.after(state, self.merge_heads(mixed, attention.out), sublayer)
 
-def merge_heads(graph: Graph, value: str, attention: Heads) -> str:
-    """(heads, 1, head size) -> (1, width), through the output layer of the attention."""
-    flat = graph.op("Reshape", value, graph.integers(1, attention.query.in_features))
-    return linear(graph, flat, [attention.out])
+    def feed_forward(self, state: str, layer: EncoderLayer | DecoderLayer) -> str:
+        first, last, sublayer = layer.feed_forward[0], layer.feed_forward[3], layer.feed_forward_sublayer
+        inner = self.op("Relu", self.layers(self.before(state, sublayer), [first]))
+        return self.after(state, self.layers(inner, [last]), sublayer)
 
-
-def scores(graph: Graph, query: str, keys: str) -> str:
-    """(heads, 1, head size) x (heads, keys, head size) -> (heads, 1, keys)."""
-    return graph.op("MatMul", query, graph.op("Transpose", keys, attributes={"perm": [0, 2, 1]}))
-
-
-def cache_inputs(graph: Graph, name: str, layer: int, attention: Heads) -> tuple[str, str]:
-    """A layer's keys and values of a buffer, (heads, capacity, head size) each."""
-    shape = attention.heads, f"{name}_capacity", head_size(attention)
-    return graph.input(f"{name}.{layer}.keys", *shape), graph.input(f"{name}.{layer}.values", *shape)
-
-
-def self_attention(
-    graph: Graph, value: str, attention: Heads, sublayer: Sublayer, cache: tuple[str, str], mask: str
-) -> tuple[str, str]:
-    """One token attends to the cache and to itself: (1, width), and its keys and values (2 * heads, 1, head size).
-
-    Concatenating its key and value with the cached ones would copy the cache, so the scores are concatenated.
-    """
-    layers = [attention.query, attention.key_value]
-    projected = linear(graph, pre_norm(graph, value, sublayer), layers, head_size(attention) ** -0.5)
-    heads = attention.heads
-    query, key_value = graph.split(split_heads(graph, projected, 3, attention), [heads, 2 * heads], 0)
-    key, own_value = graph.split(key_value, [heads, heads], 0)
-    cached = graph.op("Add", scores(graph, query, cache[0]), mask)
-    both = graph.op("Concat", cached, scores(graph, query, key), attributes={"axis": 2})
-    weights = graph.op("Softmax", both, attributes={"axis": 2})
-    last = graph.integers(-1)
-    past = graph.op("Slice", weights, graph.integers(0), last, graph.integers(2))
-    own = graph.op("Slice", weights, last, graph.integers(2**62), graph.integers(2))
-    mixed = graph.op("Add", graph.op("MatMul", past, cache[1]), graph.op("Mul", own, own_value))
-    return residual(graph, value, merge_heads(graph, mixed, attention), sublayer), key_value
-
-
-def cross_attention(
-    graph: Graph, value: str, attention: Heads, sublayer: Sublayer, source: tuple[str, str], mask: str
-) -> str:
-    normed = pre_norm(graph, value, sublayer)
-    query = split_heads(graph, linear(graph, normed, [attention.query], head_size(attention) ** -0.5), 1, attention)
-    masked = graph.op("Add", scores(graph, query, source[0]), mask)
-    mixed = graph.op("MatMul", graph.op("Softmax", masked, attributes={"axis": 2}), source[1])
-    return residual(graph, value, merge_heads(graph, mixed, attention), sublayer)
-
-
-def feed_forward(graph: Graph, value: str, layer: EncoderLayer | DecoderLayer) -> str:
-    first, last, sublayer = layer.feed_forward[0], layer.feed_forward[3], layer.feed_forward_sublayer
-    inner = graph.op("Relu", linear(graph, pre_norm(graph, value, sublayer), [first]))
-    return residual(graph, value, linear(graph, inner, [last]), sublayer)
+    def output_columns(self, name: str, columns: str, layers: int) -> None:
+        """(layers * 2 * heads, 1, head size): new keys and values of all layers, keys first in each."""
+        self.output(name, columns, layers * 2 * self.heads, 1, self.head_size)
 
 
 def cross_of(layer: nn.Module) -> Heads:
@@ -211,54 +206,42 @@ def cross_of(layer: nn.Module) -> Heads:
     return layer.cross
 
 
-def output_columns(graph: Graph, name: str, columns: Sequence[str], attention: Heads) -> None:
-    """Output (layers * 2 * heads, 1, head size): new keys and values of all layers, keys first in each."""
-    joined = graph.op("Concat", *columns, attributes={"axis": 0})
-    graph.output(name, joined, len(columns) * 2 * attention.heads, 1, head_size(attention))
-
-
 def read_graph(model: Translator, int8: bool) -> Graph:
     """A source token: its encoder state, its keys and values in the encoder and for cross-attention."""
-    graph = Graph("read", int8)
-    state = graph.input("embedded", 1, model.settings.width)
+    graph = TranslatorGraph("read", int8, model)
+    state = graph.input("embedded", 1, graph.width)
     mask = graph.input("encoder.mask", "encoder_capacity")
     columns = []
     for number, layer in enumerate(model.encoder):
         assert isinstance(layer, EncoderLayer)
-        cache = cache_inputs(graph, "encoder", number, layer.attention)
-        state, column = self_attention(graph, state, layer.attention, layer.attention_sublayer, cache, mask)
-        state = feed_forward(graph, state, layer)
+        state, column = graph.self_attention(state, layer, graph.cache_inputs("encoder", number), mask)
+        state = graph.feed_forward(state, layer)
         columns.append(column)
-    state = norm(graph, state, model.encoder_norm)
-    graph.output("state", state, 1, model.settings.width)
-    crosses = [cross_of(layer) for layer in model.decoder]
-    output_columns(graph, "encoder.new", columns, crosses[0])
+    state = graph.norm(state, model.encoder_norm)
+    graph.output("state", state, 1, graph.width)
+    graph.output_columns("encoder.new", graph.op("Concat", *columns, attributes={"axis": 0}), len(columns))
     # One product for all decoder layers.
-    projected = linear(graph, state, [attention.key_value for attention in crosses])
-    count = 2 * len(crosses)
-    keys_values = split_heads(graph, projected, count, crosses[0])
-    graph.output("source.new", keys_values, count * crosses[0].heads, 1, head_size(crosses[0]))
+    projected = graph.layers(state, [cross_of(layer).key_value for layer in model.decoder])
+    count = len(model.decoder)
+    graph.output_columns("source.new", graph.split_heads(projected, 2 * count), count)
     return graph
 
 
 def write_graph(model: Translator, int8: bool) -> Graph:
     """The last target token: the decoder state that writes the next one, and its keys and values."""
-    graph = Graph("write", int8)
-    state = graph.input("embedded", 1, model.settings.width)
+    graph = TranslatorGraph("write", int8, model)
+    state = graph.input("embedded", 1, graph.width)
     mask = graph.input("decoder.mask", "decoder_capacity")
     source_mask = graph.input("source.mask", "source_capacity")
     columns = []
     for number, layer in enumerate(model.decoder):
         assert isinstance(layer, DecoderLayer)
-        cross = cross_of(layer)
-        cache = cache_inputs(graph, "decoder", number, layer.attention)
-        source = cache_inputs(graph, "source", number, cross)
-        state, column = self_attention(graph, state, layer.attention, layer.attention_sublayer, cache, mask)
-        state = cross_attention(graph, state, cross, layer.cross_sublayer, source, source_mask)
-        state = feed_forward(graph, state, layer)
+        state, column = graph.self_attention(state, layer, graph.cache_inputs("decoder", number), mask)
+        state = graph.cross_attention(state, layer, graph.cache_inputs("source", number), source_mask)
+        state = graph.feed_forward(state, layer)
         columns.append(column)
-    graph.output("state", norm(graph, state, model.decoder_norm), 1, model.settings.width)
-    output_columns(graph, "decoder.new", columns, cross)
+    graph.output("state", graph.norm(state, model.decoder_norm), 1, graph.width)
+    graph.output_columns("decoder.new", graph.op("Concat", *columns, attributes={"axis": 0}), len(columns))
     return graph
 
 
@@ -275,7 +258,7 @@ def agent_graph(agent: Agent, width: int, int8: bool) -> Graph:
     graph = Graph("agent", int8)
     names = agent_inputs(agent.settings.inputs)
     observed = graph.op("Concat", *(graph.input(name, 1, width) for name in names), attributes={"axis": 1})
-    tokens = linear(graph, observed, [agent.tokens])
+    tokens = graph.layers(observed, [agent.tokens])
     # There are two actions, so their layer is a table of two rows.
     actions = graph.constant(floats(agent.action(agent.action_embedding.weight)))
     action = graph.op("Gather", actions, graph.input("action", 1, integer=True))
@@ -288,8 +271,8 @@ def agent_graph(agent: Agent, width: int, int8: bool) -> Graph:
         state = gru(graph, agent.core, inputs)
     else:
         assert isinstance(agent.core, nn.Sequential)
-        state = graph.op("Relu", linear(graph, inputs, [agent.core[0]]))
-    graph.output("odds", linear(graph, state, [agent.out]), 1, 1)
+        state = graph.op("Relu", graph.layers(inputs, [agent.core[0]]))
+    graph.output("odds", graph.layers(state, [agent.out]), 1, 1)
     return graph
 
 

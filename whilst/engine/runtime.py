@@ -140,7 +140,7 @@ class EngineSession:
     """The translation of one sentence, then of another."""
 
     def __init__(self, engine: "Engine") -> None:
-        self._engine, sizes = engine, engine.sizes
+        self.engine, sizes = engine, engine.sizes
         names = "read", "write", "words"
         self._read, self._write, self._words = (BoundGraph(engine.graphs[name]) for name in names)
         heads, head_size = sizes.heads, sizes.width // sizes.heads
@@ -160,7 +160,7 @@ class EngineSession:
         self.has_lookahead = False  # computed since the last action
         self.last_read = self.last_written = BOS
         self.wrote = False  # whether the last action was a WRITE
-        self.decoded: Floats = np.zeros(self._engine.sizes.width, np.float32)  # state of the last token written
+        self.decoded: Floats = np.zeros(self.engine.sizes.width, np.float32)  # state of the last token written
 
     @property
     def read_count(self) -> int:
@@ -171,8 +171,8 @@ class EngineSession:
         return self._decoder.count
 
     def _embed(self, table: str, token: int, position: int) -> None:
-        tables = self._engine.tables
-        if position >= self._engine.sizes.positions:
+        tables = self.engine.tables
+        if position >= self.engine.sizes.positions:
             raise UserError(f"a sentence of more than {position} units is too long; split it")
         if not 0 <= token < len(tables[table]):
             raise ValueError(f"{table} unit {token}: there are only {len(tables[table])}")
@@ -227,13 +227,15 @@ class EngineSession:
 class EngineAgent:
     """The agent's state in a session. `log_odds` must be called once after every action."""
 
-    def __init__(self, engine: "Engine", session: EngineSession, interval: int) -> None:
+    def __init__(self, session: EngineSession, interval: int) -> None:
+        """For a session that has just begun; `interval` is the index of the latency."""
+        engine = session.engine
         sizes = engine.sizes
         if sizes.agent is None:
             raise UserError("this run has no agent: train one and export it again, or choose another policy")
         if not 0 <= interval < sizes.agent.intervals:
             raise UserError(f"the agent knows {sizes.agent.intervals} latencies, counted from 0: not {interval}")
-        self._engine, self._session = engine, session
+        self._session, self._tables = session, engine.tables
         self._graph = BoundGraph(engine.graphs["agent"])
         names = agent_inputs(sizes.agent.inputs)
         self._observed: dict[str, Floats] = {name: np.zeros((1, sizes.width), np.float32) for name in names}
@@ -255,8 +257,8 @@ class EngineAgent:
     def log_odds(self) -> float:
         """Of WRITE."""
         session, observed = self._session, self._observed
-        observed["source"][0] = self._engine.tables["source"][session.last_read]
-        observed["target"][0] = self._engine.tables["target"][session.last_written]
+        observed["source"][0] = self._tables["source"][session.last_read]
+        observed["target"][0] = self._tables["target"][session.last_written]
         if "source_state" in observed:
             observed["source_state"][0], observed["target_state"][0] = session.encoded, session.decoded
         if "ahead" in observed:
@@ -270,18 +272,11 @@ class EngineAgent:
 
 @dataclass(frozen=True)
 class Engine:
-    """The loaded graphs. Sessions share it and may run in threads of their own."""
+    """The loaded graphs. Sessions share them and may run in threads of their own."""
 
     sizes: Sizes
     tables: dict[str, Floats]  # source and target embeddings and positions, (rows, width) each
     graphs: dict[str, Any]  # onnxruntime's sessions: read, write, words and, with an agent, agent
-
-    def start(self) -> EngineSession:
-        return EngineSession(self)
-
-    def start_agent(self, session: EngineSession, interval: int = 0) -> EngineAgent:
-        """An agent for a session that has just begun; `interval` is the index of the latency."""
-        return EngineAgent(self, session, interval)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from whilst.core.errors import UserError
 from whilst.core.policy_spec import PolicySpec, fixed_reads, log_odds
 from whilst.core.settings import Evaluate
 from whilst.data.vocabulary import EOS
-from whilst.engine.runtime import Engine
+from whilst.engine.runtime import Engine, EngineAgent, EngineSession
 from whilst.live.session import Backend
 
 KINDS = "full", "wait", "diagonal", "agent"  # of policies that have a rule here
@@ -63,10 +63,10 @@ class EngineBackend(Backend):
     def __init__(self, engine: Engine, rule: Rule) -> None:
         self.rule = rule
         self.unit: int | None = None  # that would be written now, if computed since the last action
-        self.session = engine.start()
+        self.session = EngineSession(engine)
         self.agent, self.bound = None, np.float32(0)
         if isinstance(rule, AgentRule):
-            self.agent = engine.start_agent(self.session, rule.interval)
+            self.agent = EngineAgent(self.session, rule.interval)
             self.bound = np.float32(log_odds(rule.threshold))
 
     def begin(self) -> None:

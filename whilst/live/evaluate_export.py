@@ -3,12 +3,10 @@
 import dataclasses
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from whilst.core.console import progress_bar
 from whilst.core.policy_spec import distinct
-from whilst.core.settings import Recipe
 from whilst.data.dataset import Dataset
 from whilst.data.sentences import never_ends
 from whilst.data.vocabulary import EOS
@@ -17,44 +15,27 @@ from whilst.evaluation.identity import Decoding
 from whilst.evaluation.record import Record, header, require_same_runs, require_same_text, write_up
 from whilst.evaluation.trace import Sentence
 from whilst.live.loading import LiveModel, ModelOptions, open_exported
-from whilst.live.session import Backend, Session, TextPipeline, Word
+from whilst.live.session import Backend, Operation, Request, Session, TextPipeline, Word
 from whilst.model.run_folder import override_after_training
 
 
-@dataclass
-class Steps:
-    """The steps of one sentence, in units."""
+class RecordingSession(Session):
+    """Also records the WRITEs of each sentence: units, and how many source units had been read before.
 
-    read: int = 0  # source units so far, with the end mark
-    units: list[int] = field(default_factory=list)  # without the end mark
-    reads: list[int] = field(default_factory=list)  # before each WRITE, with that of the end mark
+    Both count end marks.
+    """
 
+    def __init__(self, backend: Backend, text: TextPipeline) -> None:
+        super().__init__(backend, text)
+        self.sentences: list[list[tuple[int, int]]] = []
 
-class Recorder(Backend):
-    """A backend that records the steps of each sentence."""
-
-    def __init__(self, backend: Backend) -> None:
-        self.backend = backend
-        self.sentences: list[Steps] = []
-
-    def begin(self) -> None:
-        self.backend.begin()
-        self.sentences.append(Steps())
-
-    def read(self, unit: int) -> None:
-        self.backend.read(unit)
-        self.sentences[-1].read += 1
-
-    def decide(self) -> bool:
-        return self.backend.decide()
-
-    def write(self) -> int:
-        unit = self.backend.write()
-        steps = self.sentences[-1]
-        steps.reads.append(steps.read)
-        if unit != EOS:
-            steps.units.append(unit)
-        return unit
+    def run(self, request: Request) -> int:
+        result = super().run(request)
+        if request.operation is Operation.BEGIN:
+            self.sentences.append([])
+        elif request.operation is Operation.WRITE:
+            self.sentences[-1].append((result, self.state.sentences[0].read))
+        return result
 
 
 def whole_lines(text: TextPipeline, lines: Sequence[str]) -> TextPipeline:
@@ -69,8 +50,7 @@ def translate_live(
 ) -> Iterator[Sentence]:
     """Translate each line. Times count from its first word; all words are available at once."""
     text = whole_lines(text, sources)
-    recorder = Recorder(backend)
-    session = Session(recorder, text)
+    session = RecordingSession(backend, text)
     for index, (source, reference) in enumerate(zip(sources, references, strict=True)):
         began = time.perf_counter()
         words: list[tuple[str, int, float]] = []
@@ -78,9 +58,10 @@ def translate_live(
             events = session.finish() if word is None else session.feed(word)
             ms = 1000 * (time.perf_counter() - began)
             words += [(event.text, event.delay, ms) for event in events if isinstance(event, Word)]
-        steps = recorder.sentences.pop() if recorder.sentences else Steps()  # none for an empty line
+        writes = session.sentences.pop() if session.sentences else []  # none for an empty line
+        reads = [read for unit, read in writes if unit != EOS]
         units = len(text.source.encode(source.split())[0])
-        yield Sentence.of(index, (source, reference), words, steps.reads[: len(steps.units)], units)
+        yield Sentence.of(index, (source, reference), words, reads, units)
 
 
 def evaluate_exported(
@@ -105,22 +86,20 @@ def evaluate_exported(
         opened = open_exported(
             exported, ModelOptions(str(folder), policy.name, "onnx", precision, tuple(sets), device)
         )
-        own = override_after_training(exported.recipe, sets, folder)
-        name = Decoding.of(opened.policy, own.evaluate, exported.precision)
+        name = Decoding.of(opened.policy, opened.recipe.evaluate, exported.precision)
         trace = (out or folder / "evaluations") / f"{recipe.evaluate.split}.{name}.jsonl.xz"
-        jobs.append((opened, own, trace))
-    require_same_text([trace for _, _, trace in jobs], dataset, recipe.evaluate.split)
+        jobs.append((opened, trace))
+    require_same_text([trace for _, trace in jobs], dataset, recipe.evaluate.split)
     if out is not None:
-        require_same_runs((trace, opened.policy, own) for opened, own, trace in jobs)
-    return [evaluate_one(opened, own, exported, dataset, trace, with_text) for opened, own, trace in jobs]
+        require_same_runs((trace, opened.policy, opened.recipe) for opened, trace in jobs)
+    return [evaluate_one(opened, exported, dataset, trace, with_text) for opened, trace in jobs]
 
 
-def evaluate_one(
-    opened: LiveModel, recipe: Recipe, exported: Exported, dataset: Dataset, trace: Path, with_text: bool
-) -> Record:
+def evaluate_one(opened: LiveModel, exported: Exported, dataset: Dataset, trace: Path, with_text: bool) -> Record:
     """Translate and score a split under one policy."""
     from whilst.core.distributed import command_line, versions  # needs PyTorch, which translate_live does not
 
+    recipe = opened.recipe
     text = sources, references = dataset.text(recipe.evaluate.split)
     began = time.perf_counter()
     found = translate_live(opened.backend(), opened.text, sources, references)

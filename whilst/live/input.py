@@ -44,6 +44,14 @@ class Utf8Decoder:
 
 
 class Parser(abc.ABC):
+    def __init__(self) -> None:
+        self._rest = ""  # of the input so far: an unfinished word or line
+
+    def _check_length(self, text: str, most: int, what: str) -> None:
+        if len(text) > most:
+            self._rest = ""
+            raise UserError(f"standard input: a {what} of more than {most} characters; is it text?")
+
     @abc.abstractmethod
     def feed(self, text: str) -> Iterator[str]:
         """The words that are final with this text."""
@@ -57,12 +65,12 @@ class PlainTextParser(Parser):
     """A word is final when white space follows. An empty line ends a sentence; with `by_lines` every line does."""
 
     def __init__(self, by_lines: bool = False) -> None:
+        super().__init__()
         self._by_lines = by_lines
-        self._partial_word = ""
         self._line_has_words = False
 
     def feed(self, text: str) -> Iterator[str]:
-        *lines, last = (self._partial_word + text).split("\n")
+        *lines, last = (self._rest + text).split("\n")
         words: list[str] = []
         for line in lines:
             found = line.split()
@@ -71,18 +79,15 @@ class PlainTextParser(Parser):
                 words.append(BREAK)
             self._line_has_words = False
         found = last.split()
-        self._partial_word = found.pop() if found and not last[-1].isspace() else ""
+        self._rest = found.pop() if found and not last[-1].isspace() else ""
         self._line_has_words = self._line_has_words or bool(found)
-        words += found
-        too_long = any(len(word) > MAX_WORD for word in (*words, self._partial_word))
-        if too_long:
-            self._partial_word = ""
-        yield from itertools.takewhile(lambda word: len(word) <= MAX_WORD, words)
-        if too_long:
-            raise UserError(f"standard input: a word of more than {MAX_WORD} characters; is it text?")
+        for word in words + found:
+            self._check_length(word, MAX_WORD, "word")
+            yield word
+        self._check_length(self._rest, MAX_WORD, "word")
 
     def flush(self) -> list[str]:
-        words, self._partial_word = self._partial_word.split(), ""
+        words, self._rest = self._rest.split(), ""
         return words
 
 
@@ -96,8 +101,8 @@ class HypothesisParser(Parser):
     def __init__(self, notify: Callable[[str], None], agreement: int = DEFAULT_AGREEMENT) -> None:
         if agreement < 1:
             raise UserError(f"--keep {agreement}: must be at least 1")
+        super().__init__()
         self._notify, self._agreement = notify, agreement
-        self._partial_line = ""
         self._start_utterance()
 
     def _start_utterance(self) -> None:
@@ -106,19 +111,14 @@ class HypothesisParser(Parser):
         self._reported: set[int] = set()  # indices of final words whose change was reported
 
     def feed(self, text: str) -> Iterator[str]:
-        *lines, self._partial_line = (self._partial_line + text).split("\n")
+        *lines, self._rest = (self._rest + text).split("\n")
         for line in lines:
-            self._check_length(line)
+            self._check_length(line, MAX_LINE, "line")
             yield from self._parse(line.split())
-        self._check_length(self._partial_line)
-
-    def _check_length(self, line: str) -> None:
-        if len(line) > MAX_LINE:
-            self._partial_line = ""
-            raise UserError(f"standard input: a line of more than {MAX_LINE} characters; is it text?")
+        self._check_length(self._rest, MAX_LINE, "line")
 
     def flush(self) -> list[str]:
-        line, self._partial_line = self._partial_line.split(), ""
+        line, self._rest = self._rest.split(), ""
         return (self._parse(line) if line else []) + self._end_utterance()
 
     def _parse(self, line: list[str]) -> list[str]:

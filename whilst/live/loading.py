@@ -69,19 +69,22 @@ class LiveModel:
     find: Callable[[PolicySpec], object]  # its policy or rule; a UserError if it has no such policy
     make_backend: Callable[[PolicySpec], Backend]  # of a new session
 
-    def backend(self) -> Backend:
-        """Of a new session under the wanted policy."""
-        return self.make_backend(self.policy)
+    def backend(self, latency: str | None = None) -> Backend:
+        """Of a new session, under the wanted policy or that of another latency."""
+        return self.make_backend(self.policy if latency is None else self.policy_of(latency))
 
-    def check(self, name: str) -> None:
-        """Raise a UserError if the model has no policy of this name."""
-        self.find(PolicySpec.parse(name))
+    def policy_of(self, latency: str) -> PolicySpec:
+        """The policy for low, medium, high or the name of a policy. A UserError if the model has no such policy."""
+        if latency not in LATENCIES:
+            policy = parse_live(latency)
+            self.find(policy)
+            return policy
+        return self.policy if self.recipe.model.cross == "monotone" else for_latency(latency, self.agents)[0]
 
-    def for_latency(self, latency: str) -> PolicySpec:
-        """The policy for low, medium or high."""
-        if self.recipe.model.cross == "monotone":
-            return self.policy
-        return for_latency(latency, self.agents)[0]
+    @property
+    def latencies(self) -> dict[str, str]:
+        """The names of the policies for low, medium and high."""
+        return {latency: str(self.policy_of(latency)) for latency in LATENCIES}
 
 
 def resolve(name: str) -> Path:

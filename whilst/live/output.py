@@ -6,14 +6,13 @@ Times are seconds since the session began.
 import abc
 import json
 import sys
-from collections.abc import Callable
 from statistics import median, quantiles
 from typing import TextIO
 
 from rich import box
 from rich.console import Console
 from rich.live import Live
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from whilst.core.action_rows import action_rows
@@ -34,6 +33,10 @@ class Output(abc.ABC):
     @abc.abstractmethod
     def sentence_end(self, end: SentenceEnd, now: float) -> None: ...
 
+    def note(self, text: str) -> None:
+        """A message for the user."""
+        print(f"whilst: {text}", file=sys.stderr, flush=True)
+
     def flush(self) -> None:  # noqa: B027
         """Nothing more follows until more source arrives."""
 
@@ -48,21 +51,17 @@ class PlainOutput(Output):
         self.out = out
         self._in_sentence = False
 
-    def _put(self, text: str) -> None:
-        self.out.write(text)
-        self.out.flush()
-
     def target_word(self, word: Word, arrived: float, now: float) -> None:  # noqa: ARG002
-        self._put(f" {word.text}" if self._in_sentence else word.text)
+        print(f" {word.text}" if self._in_sentence else word.text, end="", file=self.out, flush=True)
         self._in_sentence = True
 
     def sentence_end(self, end: SentenceEnd, now: float) -> None:  # noqa: ARG002
-        self._put("\n")
+        print(file=self.out, flush=True)
         self._in_sentence = False
 
     def close(self) -> None:
         if self._in_sentence:
-            self._put("\n")
+            print(file=self.out, flush=True)
 
 
 class JsonOutput(Output):
@@ -72,8 +71,7 @@ class JsonOutput(Output):
         self.out = out
 
     def _put(self, row: dict[str, str | int | float]) -> None:
-        self.out.write(json.dumps(row, ensure_ascii=False) + "\n")
-        self.out.flush()
+        print(json.dumps(row, ensure_ascii=False), file=self.out, flush=True)
 
     def target_word(self, word: Word, arrived: float, now: float) -> None:
         times = {"arrived": round(arrived, 3), "time": round(now, 3)}
@@ -118,8 +116,7 @@ class InteractiveDisplay(Display):
             self.console.print(self._text, soft_wrap=True)
         self._text = Text()
 
-    def close(self) -> None:
-        self.flush()
+    close = flush
 
 
 class RedrawnDisplay(Display):
@@ -169,8 +166,11 @@ class RedrawnDisplay(Display):
         self._source, self._target = following, [[] for _ in following]
 
     def note(self, text: str) -> None:
-        """Print above the current sentence."""
-        self.console.print(text, style="yellow", markup=False)
+        """Above the current sentence if stderr is the same terminal."""
+        if sys.stderr.isatty():
+            self.console.print(text, style="yellow", markup=False)
+        else:
+            super().note(text)
 
     def _freeze(self) -> None:
         """Leave what is drawn on the screen; the next drawing starts below it."""
@@ -178,8 +178,7 @@ class RedrawnDisplay(Display):
             self._live.stop()
         self._live = None
 
-    def close(self) -> None:
-        self._freeze()
+    close = _freeze
 
 
 class TextDisplay(RedrawnDisplay):
@@ -226,9 +225,7 @@ class ActionDisplay(RedrawnDisplay):
             "average lagging (words)": f"{self._summary.mean_lag or 0.0:.1f}",
             "written after its source word: median, 95 %": delays,
         }
-        table = Table(box=box.SIMPLE, show_header=False)
-        table.add_column(style="dim")
-        table.add_column(justify="right")
+        table = Table(Column(style="dim"), Column(justify="right"), box=box.SIMPLE, show_header=False)
         for row in rows.items():
             table.add_row(*row)
         self.console.print(table)
@@ -243,15 +240,3 @@ def choose_output(as_json: bool, show_actions: bool, typed: bool, console: Conso
     if not console.is_terminal:
         return PlainOutput(sys.stdout)
     return InteractiveDisplay(console) if typed else TextDisplay(console)
-
-
-def notifier(output: Output) -> Callable[[str], None]:
-    """Prints notes to stderr, or above a display that shares the terminal with stderr."""
-
-    def notify(text: str) -> None:
-        if isinstance(output, RedrawnDisplay) and sys.stderr.isatty():
-            output.note(text)
-        else:
-            print(f"whilst: {text}", file=sys.stderr, flush=True)
-
-    return notify

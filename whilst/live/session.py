@@ -122,6 +122,11 @@ class TextPipeline:
         if self.max_units < 2:
             raise UserError(f"sentences of at most {self.max_units} units have no room for a word; give 2 or more")
 
+    @property
+    def longest(self) -> tuple[int, int]:
+        """Units of the longest source sentence and of the longest translation, with their end marks."""
+        return self.max_units, self.max_target_units(self.max_units)
+
 
 @dataclass
 class SentenceState:
@@ -130,9 +135,7 @@ class SentenceState:
     number: int
     buffer: WordBuffer
     start: int  # source words of the session before this sentence
-    unread: deque[tuple[int, int, str]] = field(
-        default_factory=deque
-    )  # unit, number of its word, name it ends or ""
+    unread: deque[tuple[int, int, str]] = field(default_factory=deque)  # unit, its word, name that it ends or ""
     units: int = 0  # source units so far, the end mark included
     read: int = 0
     written: int = 0
@@ -288,5 +291,8 @@ class Session:
         # Its end may have become known only now: the end mark or the last allowed unit was written before.
         events = self.state.close_finished()
         while (request := self.state.next_request()) is not None:
-            events += self.state.handle_result(request, self.backend.run(request))
+            events += self.state.handle_result(request, self.run(request))
         return events
+
+    def run(self, request: Request) -> int:
+        return self.backend.run(request)

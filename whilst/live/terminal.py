@@ -1,4 +1,4 @@
-"""The command `whilst live`: source words from a stream, translated words to the outputs."""
+"""The commands `whilst live` and `whilst demo`: source words from a stream, translated words to the outputs."""
 
 import contextlib
 import math
@@ -6,21 +6,24 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import BinaryIO
 
 from whilst.core.console import console
 from whilst.core.errors import UserError
+from whilst.core.settings import DEFAULT_MODEL
 from whilst.core.signals import STOP_SIGNALS, handle_signals
 from whilst.live.input import BREAK, DEFAULT_AGREEMENT, HypothesisParser, Parser, PlainTextParser, Utf8Decoder
 from whilst.live.loading import ModelOptions, open_model
-from whilst.live.output import Output, choose_output, notifier
+from whilst.live.output import Output, choose_output
 from whilst.live.session import Session, Word
 from whilst.live.subtitles import SubtitleFile
 
 CHUNK = 1 << 16  # bytes
+TALK = Path(__file__).with_name("talk.txt")
+DEMO_LATENCY = "agent-3"  # shows more of the waiting than medium, at equal quality on this talk
 
 
 @dataclass(frozen=True)
@@ -75,68 +78,64 @@ class DeferredInterrupt:
             self._waiting = False
 
 
+@dataclass
 class LiveTranslation:
     """Moves words from an input through a session to its outputs."""
 
-    def __init__(
-        self,
-        session: Session,
-        parser: Parser,
-        outputs: list[Output],
-        clock: Callable[[], float],
-        words_per_second: float = 0.0,
-    ) -> None:
-        self._session, self._parser, self._outputs, self._clock = session, parser, outputs, clock
-        self._words_per_second = words_per_second
-        self._interrupt = DeferredInterrupt()
-        self._last_word = -math.inf  # its time
+    session: Session
+    parser: Parser
+    outputs: list[Output]
+    clock: Callable[[], float]
+    words_per_second: float = 0.0  # at most; 0: as they come
+    interrupt: DeferredInterrupt = field(default_factory=DeferredInterrupt)
+    last_word: float = -math.inf  # its time
 
     def _wait_for_pace(self) -> float:
-        with self._interrupt.waiting():
-            time.sleep(max(0.0, self._last_word + 1 / self._words_per_second - self._clock()))
-        self._last_word = self._clock()
-        return self._last_word
+        with self.interrupt.waiting():
+            time.sleep(max(0.0, self.last_word + 1 / self.words_per_second - self.clock()))
+        self.last_word = self.clock()
+        return self.last_word
 
     def _feed(self, words: Iterable[str], arrived: float) -> None:
         for word in words:
             if word == BREAK:
-                events = self._session.finish()
+                events = self.session.finish()
             else:
-                if self._words_per_second:
+                if self.words_per_second:
                     arrived = self._wait_for_pace()
-                for output in self._outputs:
+                for output in self.outputs:
                     output.source_word(word, arrived)
-                events = self._session.feed(word)
-            now = self._clock()
+                events = self.session.feed(word)
+            now = self.clock()
             for event in events:
-                for output in self._outputs:
+                for output in self.outputs:
                     if isinstance(event, Word):
                         output.target_word(event, arrived, now)
                     else:
                         output.sentence_end(event, now)
-        for output in self._outputs:
+        for output in self.outputs:
             output.flush()
 
     def run(self, stream: BinaryIO) -> None:
         """Until the input ends. After an interrupt or invalid input, the words read so far are translated first."""
         decoder = Utf8Decoder("standard input")
-        with self._interrupt.installed(), contextlib.ExitStack() as stack:
-            for output in self._outputs:
+        with self.interrupt.installed(), contextlib.ExitStack() as stack:
+            for output in self.outputs:
                 stack.callback(output.close)  # each, even if closing another one fails
             try:
                 chunk = None
                 while chunk != b"":
-                    with self._interrupt.waiting():
+                    with self.interrupt.waiting():
                         chunk = stream.read1(CHUNK)  # type: ignore[attr-defined]
-                    arrived = self._clock()
+                    arrived = self.clock()
                     for text in decoder.decode(chunk, last=not chunk):
-                        self._feed(self._parser.feed(text), arrived)
-                self._feed(self._parser.flush(), self._clock())
+                        self._feed(self.parser.feed(text), arrived)
+                self._feed(self.parser.flush(), self.clock())
             except (KeyboardInterrupt, UserError):
-                self._words_per_second = 0.0
-                self._feed([*self._parser.flush(), BREAK], self._clock())
+                self.words_per_second = 0.0
+                self._feed([*self.parser.flush(), BREAK], self.clock())
                 raise
-            self._feed([BREAK], self._clock())
+            self._feed([BREAK], self.clock())
 
 
 def run_live(wanted: ModelOptions, options: LiveOptions, stream: BinaryIO | None = None) -> None:
@@ -147,19 +146,28 @@ def run_live(wanted: ModelOptions, options: LiveOptions, stream: BinaryIO | None
         raise UserError("standard input and output: one of them is closed; leave both open")
     typed = stream is None and sys.stdin.isatty()
     output = choose_output(options.as_json, options.show, typed, console)
-    notify = notifier(output)
     parser: Parser = PlainTextParser(wanted.by_lines)
     if options.partial:
-        parser = HypothesisParser(notify, options.agreement or DEFAULT_AGREEMENT)
-    model = open_model(wanted, notify)
+        parser = HypothesisParser(output.note, options.agreement or DEFAULT_AGREEMENT)
+    model = open_model(wanted, output.note)
     files = {"srt": options.srt, "vtt": options.vtt}
-    outputs: list[Output] = [SubtitleFile(path, form, notify) for form, path in files.items() if path]
+    outputs: list[Output] = [SubtitleFile(path, form, output.note) for form, path in files.items() if path]
     outputs.append(output)  # last: if its reader has gone, the subtitles have the word
     if model.note:
-        notify(model.note)
+        output.note(model.note)
     if typed:
-        notify(f"{model.policy} ({model.engine}): type words; an empty line ends a sentence, Ctrl-D ends")
+        output.note(f"{model.policy} ({model.engine}): type words; an empty line ends a sentence, Ctrl-D ends")
     start = time.monotonic()
     session = Session(model.backend(), model.text)
     live = LiveTranslation(session, parser, outputs, lambda: time.monotonic() - start, options.words_per_second)
     live.run(stream or sys.stdin.buffer)
+
+
+def demo(words_per_second: float = 3.0) -> None:
+    """The command `whilst demo`: a short talk at speaking rate, translated by the model of the package."""
+    with TALK.open("rb") as talk:
+        run_live(
+            ModelOptions(DEFAULT_MODEL, DEMO_LATENCY),
+            LiveOptions(show=True, words_per_second=words_per_second),
+            talk,
+        )

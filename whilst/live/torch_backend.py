@@ -56,11 +56,6 @@ class TorchBackend(Backend):
         return int(self.state.write())
 
 
-def backend(model: Translator, policy: Policy, text: TextPipeline) -> TorchBackend:
-    """For the sentences of `text`."""
-    return TorchBackend(model, policy, text.max_units, text.max_target_units(text.max_units))
-
-
 @dataclass(frozen=True)
 class TorchModel(LiveModel):
     """A live model whose trained model the server can run in batches."""
@@ -82,7 +77,7 @@ def open_run(options: ModelOptions, folder: Path, policy: PolicySpec, note: str)
         return policy_for(trained, spec, trained.recipe.evaluate)
 
     def make(spec: PolicySpec) -> Backend:
-        return backend(trained.model, find(spec), text)
+        return TorchBackend(trained.model, find(spec), *text.longest)
 
     find(policy)  # raises errors now, not in the first session
     return TorchModel(text, trained.recipe, policy, trained.agents, "PyTorch", note, find, make, trained)

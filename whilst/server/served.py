@@ -3,12 +3,12 @@
 import abc
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.util import find_spec
 
 from whilst.core.console import log
 from whilst.core.errors import UserError
-from whilst.core.policy_spec import LATENCIES, parse_live
-from whilst.live.loading import LiveModel, ModelOptions, open_model
+from whilst.live.loading import ModelOptions, open_model
 from whilst.live.session import Backend, Operation, Request, TextPipeline
 
 # Engines, and the precisions of their weights with the default first.
@@ -48,7 +48,7 @@ class Pool(abc.ABC):
 
     @abc.abstractmethod
     def use(self, slot: int, policy: str) -> None:
-        """Translate sentences that begin in this slot from now on under this policy."""
+        """Called before BEGIN: the sentence that begins in this slot is translated under this policy."""
 
     @abc.abstractmethod
     def do(self, operation: Operation, requests: Sequence[tuple[int, int]]) -> list[int]:
@@ -60,43 +60,31 @@ class SinglePool(Pool):
 
     together = False  # after a failure, the slots before it would have moved on
 
-    def __init__(self, make: Callable[[str], Backend], slots: int) -> None:
+    def __init__(self, make: Callable[[str], Backend]) -> None:
         self._make = make
-        self._wanted: list[str | None] = [None] * slots
-        self._policy: list[str | None] = [None] * slots
-        self._backends: list[Backend | None] = [None] * slots
+        self._backends: dict[int, tuple[str, Backend]] = {}  # by slot, with the name of the policy
 
     def use(self, slot: int, policy: str) -> None:
-        self._wanted[slot] = policy
+        if slot not in self._backends or self._backends[slot][0] != policy:
+            self._backends[slot] = policy, self._make(policy)
 
     def do(self, operation: Operation, requests: Sequence[tuple[int, int]]) -> list[int]:
-        return [self._do(operation, slot, unit) for slot, unit in requests]
-
-    def _do(self, operation: Operation, slot: int, unit: int) -> int:
-        wanted, backend = self._wanted[slot], self._backends[slot]
-        if backend is None or (operation is Operation.BEGIN and wanted != self._policy[slot]):
-            assert wanted is not None, "`use` comes first"
-            backend = self._backends[slot] = self._make(wanted)
-            self._policy[slot] = wanted
-        return backend.run(Request(operation, unit))
+        return [self._backends[slot][1].run(Request(operation, unit)) for slot, unit in requests]
 
 
 @dataclass(frozen=True)
 class Served:
-    name: str
-    source: str
+    source: str  # languages
     target: str
     text: TextPipeline
-    latencies: dict[str, str]  # low, medium, high -> a policy's name
-    check: Callable[[str], object]  # a policy's name: a UserError for one that this model does not have
+    latencies: dict[str, str]  # low, medium, high -> the name of a policy
+    policy_of: Callable[[str], object]  # as that of LiveModel; `str` of the policy is its canonical name
     pool: Callable[[int], Pool]  # for so many sessions
     precision: str  # of the weights
 
-    def policy(self, latency: str) -> str:
-        """The canonical name of the policy for a latency or a policy's name."""
-        name = self.latencies.get(latency) or str(parse_live(latency))
-        self.check(name)
-        return name
+    @property
+    def name(self) -> str:
+        return f"{self.source}-{self.target}"
 
 
 def serve_model(model: str, overrides: Sequence[str], how: EngineOptions) -> Served:
@@ -106,26 +94,14 @@ def serve_model(model: str, overrides: Sequence[str], how: EngineOptions) -> Ser
     opened = open_model(
         ModelOptions(model, "medium", engine, precision, tuple(overrides), how.device, threads=how.threads), log
     )
+    pool: Callable[[int], Pool] = lambda _: SinglePool(opened.backend)  # noqa: E731
     if engine == "torch":
-        from whilst.server.torch_pool import serve_torch
+        from whilst.live.torch_backend import TorchModel
+        from whilst.server.torch_pool import batch_pool, pack_weights
 
-        return serve_torch(opened, how)
-    return served(opened, lambda name: opened.make_backend(parse_live(name)), None, precision)
-
-
-def served(
-    opened: LiveModel, make: Callable[[str], Backend], pool: Callable[[int], Pool] | None, precision: str
-) -> Served:
-    """`make`: a backend by its policy's name; `pool`: for engines that batch sessions."""
+        assert isinstance(opened, TorchModel)
+        precision, output = pack_weights(opened.trained, how)
+        if how.engine == "batch":
+            pool = partial(batch_pool, opened.trained, opened.text, output)
     data = opened.recipe.data
-    latencies = {latency: str(opened.for_latency(latency)) for latency in LATENCIES}
-    return Served(
-        f"{data.source}-{data.target}",
-        data.source,
-        data.target,
-        opened.text,
-        latencies,
-        opened.check,
-        pool or (lambda slots: SinglePool(make, slots)),
-        precision,
-    )
+    return Served(data.source, data.target, opened.text, opened.latencies, opened.policy_of, pool, precision)

@@ -137,7 +137,7 @@ class SessionManager:
 
     def find_policy(self, latency: str) -> str:
         try:
-            return self.served.policy(latency)
+            return str(self.served.policy_of(latency))
         except UserError as error:
             raise SessionError("protocol", str(error), fatal=False) from None
 

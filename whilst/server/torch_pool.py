@@ -15,14 +15,14 @@ from whilst.core.errors import UserError
 from whilst.core.policy_spec import parse_live
 from whilst.decoding.policies import policy_for
 from whilst.decoding.state import DecodingState
-from whilst.live.loading import LiveModel
-from whilst.live.session import Backend, Operation
-from whilst.live.torch_backend import TorchModel, require_live
+from whilst.live.session import Operation, TextPipeline
+from whilst.live.torch_backend import require_live
+from whilst.model.checkpoint import LoadedRun
 from whilst.model.run_folder import BUNDLE
 from whilst.model.transformer import Translator
 from whilst.policy import Decider, Policy
 from whilst.server.packed import PRECISIONS, can_pack, pack
-from whilst.server.served import EngineOptions, Pool, Served, served
+from whilst.server.served import EngineOptions, Pool
 
 
 class BatchPool(Pool):
@@ -44,15 +44,14 @@ class BatchPool(Pool):
         self.state = DecodingState(model, slots, max_source, max_target, lazy=True, logits=output)
         self._rows = torch.arange(slots, device=self.state.last.device)
         self._lookahead = torch.zeros_like(self.state.cache.decoded)
-        self._has_lookahead = [False] * slots
+        self._ahead: set[int] = set()  # slots with a lookahead computed since their last action
         self._read, self._written = [0] * slots, [0] * slots  # the cache's counts, without waiting for the device
-        self._wanted: dict[int, Policy] = {}
         self._policy: dict[int, Policy] = {}
         self._key: dict[int, Hashable] = {}  # batch_key of the slot's policy
         self._deciders: dict[Hashable, Decider] = {}  # by batch_key
 
     def use(self, slot: int, policy: str) -> None:
-        self._wanted[slot] = self._find(policy)
+        self._policy[slot] = self._find(policy)
 
     @torch.inference_mode()
     def do(self, operation: Operation, requests: Sequence[tuple[int, int]]) -> list[int]:
@@ -79,10 +78,10 @@ class BatchPool(Pool):
         subset = self._subset(slots, self._tensor(slots))
         subset.restart()
         self.state.cache.update(subset.cache)
+        self._ahead.difference_update(slots)
         for slot in slots:
             self._read[slot] = self._written[slot] = 0
-            self._has_lookahead[slot] = False
-            policy = self._policy[slot] = self._wanted[slot]
+            policy = self._policy[slot]
             key, row = policy.batch_key, self._tensor([slot])
             self._key[slot] = key
             if key not in self._deciders:
@@ -95,19 +94,18 @@ class BatchPool(Pool):
         subset = self._subset(slots, self._tensor(slots))
         subset.read(self._tensor(units))
         self.state.cache.update(subset.cache)
+        self._ahead.difference_update(slots)
         for slot in slots:
             self._read[slot] += 1
-            self._has_lookahead[slot] = False
 
     def _look_ahead(self, slots: list[int]) -> None:
-        slots = [slot for slot in slots if not self._has_lookahead[slot]]
+        slots = [slot for slot in slots if slot not in self._ahead]
         if slots:
             rows = self._tensor(slots)
             subset = self._subset(slots, rows)
             self._lookahead[rows] = subset.look_ahead()
             self.state.cache.update(subset.cache)  # where monotone heads stopped
-            for slot in slots:
-                self._has_lookahead[slot] = True
+            self._ahead.update(slots)
 
     def _decide(self, slots: list[int]) -> list[int]:
         self._look_ahead([slot for slot in slots if self._policy[slot].needs_lookahead])
@@ -132,36 +130,33 @@ class BatchPool(Pool):
         subset.lookahead = self._lookahead[rows]
         units = subset.write()
         self.state.cache.update(subset.cache)
+        self._ahead.difference_update(slots)
         for slot in slots:
             self._written[slot] += 1
-            self._has_lookahead[slot] = False
         return units.tolist()
 
 
-def serve_torch(opened: LiveModel, how: EngineOptions) -> Served:
-    assert isinstance(opened, TorchModel)
-    trained, text, output = opened.trained, opened.text, None
+def pack_weights(trained: LoadedRun, how: EngineOptions) -> tuple[str, nn.Module | None]:
+    """Reorder the weights for the CPU. Returns their precision, and the output layer if not the model's own."""
     model = trained.model
     # A bundle's weights are in half precision as they are: nothing is lost, and it is faster.
     halves = (trained.path / BUNDLE).is_file() and can_pack(model, "fp16")
-    weights = how.precision or ("fp16" if halves else how.weights)
-    if can_pack(model, weights):
-        layer = PRECISIONS[weights]
+    precision = how.precision or ("fp16" if halves else how.weights)
+    if can_pack(model, precision):
+        layer = PRECISIONS[precision]
         for part in filter(None, (model, trained.agent)):
             pack(part, layer)
-        output = layer(model.target_embedding.weight, None)
-    elif weights != "fp32":
-        raise UserError(f"--precision {weights}: not available on this machine; leave it out")
+        return precision, layer(model.target_embedding.weight, None)
+    if precision != "fp32":
+        raise UserError(f"--precision {precision}: not available on this machine; leave it out")
+    return precision, None
+
+
+def batch_pool(trained: LoadedRun, text: TextPipeline, output: nn.Module | None, slots: int) -> BatchPool:
+    """For sessions of this run."""
 
     @lru_cache(maxsize=64)
     def policy(name: str) -> Policy:
         return policy_for(trained, parse_live(name), trained.recipe.evaluate, logits=output)
 
-    def pool(slots: int) -> Pool:
-        sizes = slots, text.max_units, text.max_target_units(text.max_units)
-        return BatchPool(model, policy, *sizes, output)
-
-    def make(name: str) -> Backend:
-        return opened.make_backend(parse_live(name))
-
-    return served(opened, make, pool if how.engine == "batch" else None, weights)
+    return BatchPool(trained.model, policy, slots, *text.longest, output)

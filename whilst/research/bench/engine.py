@@ -17,7 +17,7 @@ from whilst.core.settings import Recipe
 from whilst.data.dataset import Dataset
 from whilst.decoding.reference import recomputed_states
 from whilst.engine.export import make_engine
-from whilst.engine.runtime import PRECISIONS, Engine
+from whilst.engine.runtime import PRECISIONS, Engine, EngineSession
 from whilst.model.transformer import Translator
 from whilst.research.bench.common import print_rows, processor, seconds_of
 
@@ -51,7 +51,7 @@ def cached_steps(model: Translator, length: int) -> Steps:
 
 
 def exported_steps(engine: Engine, length: int) -> Steps:  # noqa: ARG001
-    session = engine.start()
+    session = EngineSession(engine)
 
     def write(_: int) -> None:
         session.lookahead()
