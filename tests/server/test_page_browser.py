@@ -171,7 +171,7 @@ def test_pasted_text_at_a_rate_and_at_once(tab: Tab, server: LocalServer, run: P
     tab.wait(LIVE)
     assert tab.text("#play") == "Pause"
     tab.click("#play")
-    tab.wait("document.querySelector('#play').innerText === 'Go on'")
+    tab.wait("document.querySelector('#play').innerText === 'Resume'")
     tab.evaluate("document.querySelector('#pace').value = 'Infinity'")
     tab.evaluate("document.querySelector('#pace').dispatchEvent(new Event('change'))")
     tab.click("#play")
@@ -330,7 +330,7 @@ def test_the_page_asks_for_a_token(chrome: Browser, tab: Tab, served: Served) ->
         tab.open(server.address)
         tab.wait("!document.querySelector('#token-form').hidden")
         tab.type("wrong\n")
-        tab.wait("document.querySelector('#note').innerText === 'The server does not know this token.'")
+        tab.wait("document.querySelector('#note').innerText === 'The server expects another token.'")
         tab.evaluate("document.querySelector('#token').select()")
         tab.type("secret\n")
         tab.wait(OPEN)

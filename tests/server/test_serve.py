@@ -306,7 +306,7 @@ def test_threads_of_exported_graphs(run: Path, kept: bool, tmp_path: Path, monke
     assert isinstance(pool, SinglePool)
     steps = pool._make("wait-1")
     assert isinstance(steps, EngineBackend)
-    graphs = steps.session._engine.graphs.values()
+    graphs = steps.session.engine.graphs.values()
     assert {graph.get_session_options().intra_op_num_threads for graph in graphs} == {2}
 
 

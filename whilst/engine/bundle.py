@@ -6,7 +6,6 @@ the dataset.
 """
 
 import dataclasses
-import shutil
 from pathlib import Path
 
 import torch
@@ -161,6 +160,5 @@ def write_card(folder: Path, text: str, out: Path) -> None:
     edited = (out / CARD).is_file() and read_json(out / BUNDLE).get("card") != sha256_lines([read_text(out / CARD)])
     with writing_text(folder / (NEW_CARD if edited else CARD)) as file:
         file.write(text)
-    if edited:
-        shutil.copyfile(out / CARD, folder / CARD)
+    if edited:  # `replacing` keeps it
         notes.print(f"{CARD} was written by hand and stays; the new one is {NEW_CARD}")

@@ -72,13 +72,12 @@ def _make(run: Path, entry: Path, precision: str) -> None:
     for left in entry.parent.glob(".new.*"):
         if time.time() - left.stat().st_mtime > STALE:
             shutil.rmtree(left, ignore_errors=True)
-    new = Path(tempfile.mkdtemp(prefix=".new.", dir=entry.parent))
-    try:
+    with tempfile.TemporaryDirectory(prefix=".new.", dir=entry.parent) as folder:
+        new = Path(folder, entry.name)
+        new.mkdir()
         write_engine(trained, new, [precision])
         try:
             new.rename(entry)
         except OSError:
             if not is_export(entry):  # else another process was first, with the same result
                 raise
-    finally:
-        shutil.rmtree(new, ignore_errors=True)

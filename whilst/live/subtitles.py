@@ -75,21 +75,13 @@ def format_time(ms: int, separator: str) -> str:
     return f"{ms // 3_600_000:02}:{ms // 60_000 % 60:02}:{ms // 1000 % 60:02}{separator}{ms % 1000:03}"
 
 
-def format_srt(number: int, cue: Cue) -> str:
-    text = "\n".join(cue.lines).replace("-->", "→")  # "-->" marks a line of times
-    return f"{number}\n{format_time(cue.begin, ',')} --> {format_time(cue.end, ',')}\n{text}\n\n"
-
-
-def format_webvtt(_: int, cue: Cue) -> str:
-    text = html.escape("\n".join(cue.lines), quote=False)
-    return f"{format_time(cue.begin, '.')} --> {format_time(cue.end, '.')}\n{text}\n\n"
-
-
-# The beginning of the file, and a cue with its number and the empty line after it.
-FORMATS: dict[str, tuple[str, Callable[[int, Cue], str]]] = {
-    "srt": ("", format_srt),
-    "vtt": ("WEBVTT\n\n", format_webvtt),
-}
+def format_cue(form: str, number: int, cue: Cue) -> str:
+    """With the empty line after it; `form`: srt or vtt."""
+    text = "\n".join(cue.lines)
+    if form == "srt":
+        times = f"{format_time(cue.begin, ',')} --> {format_time(cue.end, ',')}"
+        return f"{number}\n{times}\n{text.replace('-->', '→')}\n\n"  # "-->" marks a line of times
+    return f"{format_time(cue.begin, '.')} --> {format_time(cue.end, '.')}\n{html.escape(text, quote=False)}\n\n"
 
 
 class SubtitleFile(Output):
@@ -99,15 +91,14 @@ class SubtitleFile(Output):
     """
 
     def __init__(self, path: Path, form: str, notify: Callable[[str], None] = console.log) -> None:
-        header, self._format = FORMATS[form]
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._path, self._notify = path, notify
+        self._path, self._form, self._notify = path, form, notify
         self._file = path.open("wb", buffering=0)
-        self._size = 0  # bytes of complete cues
+        self._size = self._count = 0  # bytes and number of complete cues
         self._error = ""
         self._cues = CueBuilder()
-        self._count = 0
-        self._append(header)
+        if form == "vtt":
+            self._append("WEBVTT\n\n")
 
     def _append(self, text: str) -> bool:
         if self._error:
@@ -127,7 +118,7 @@ class SubtitleFile(Output):
 
     def _append_cues(self, cues: list[Cue]) -> None:
         for cue in cues:
-            self._count += self._append(self._format(self._count + 1, cue))
+            self._count += self._append(format_cue(self._form, self._count + 1, cue))
 
     def target_word(self, word: Word, arrived: float, now: float) -> None:  # noqa: ARG002
         self._append_cues(self._cues.add(word.text, round(1000 * arrived)))

@@ -10,9 +10,7 @@ from whilst.core.console import notes
 from whilst.core.errors import naming_extras
 from whilst.core.signals import STOP_SIGNALS, handle_signals
 from whilst.server.app import make_app
-from whilst.server.metrics import Metrics
 from whilst.server.run import ServeOptions
-from whilst.server.sessions import SessionManager
 
 NAME = "whilst"
 
@@ -24,7 +22,7 @@ def deployment(options: ServeOptions) -> Any:
 
     def app() -> Starlette:
         """Called in the replica, as a model cannot be pickled."""
-        return make_app(SessionManager(options.load(), options.limits, options.access, Metrics()))
+        return make_app(options.manager())
 
     class Replica:
         pass
@@ -47,9 +45,8 @@ def serve_ray(options: ServeOptions) -> None:
     from ray import serve
 
     ray.init(logging_level="warning", log_to_driver=False)
-    with handle_signals(
-        STOP_SIGNALS, signal.default_int_handler
-    ):  # Ray's own handler of SIGTERM ends with a crash report
+    # Ray's own handler of SIGTERM ends with a crash report.
+    with handle_signals(STOP_SIGNALS, signal.default_int_handler):
         try:
             serve.start(http_options={"host": options.host, "port": options.port})
             serve.run(application, name=NAME, route_prefix="/")

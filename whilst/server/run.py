@@ -41,6 +41,10 @@ class ServeOptions:
     def load(self) -> Served:
         return serve_model(self.model, self.overrides, self.how)
 
+    def manager(self, served: Served | None = None) -> SessionManager:
+        """`served`: the model, if it is loaded already."""
+        return SessionManager(served or self.load(), self.limits, self.access, Metrics())
+
 
 class Protocol(WebSocketsSansIOProtocol):
     """Offers the app to abort a connection: a closing handshake would wait for a client that does not read."""
@@ -83,14 +87,10 @@ class Server(uvicorn.Server):
             yield
 
 
-def run_server(options: ServeOptions, served: Served, bound: socket.socket) -> None:
-    Server(SessionManager(served, options.limits, options.access, Metrics())).run([bound])
-
-
 def run_worker(options: ServeOptions, bound: socket.socket) -> None:
     """One of several processes; it loads the model itself."""
     logging.basicConfig(level=logging.WARNING, format="whilst: %(message)s")
-    run_server(options, options.load(), bound)
+    Server(options.manager()).run([bound])
 
 
 def bind(options: ServeOptions) -> list[socket.socket]:
@@ -139,7 +139,7 @@ def serve(options: ServeOptions) -> None:
         served = options.load()
         print_summary(options, served, sockets[0].getsockname()[1])
         if options.workers == 1:
-            run_server(options, served, sockets[0])
+            Server(options.manager(served)).run(sockets)
             return
         del served
         supervise(run_worker, [(options, bound) for bound in sockets])

@@ -56,7 +56,7 @@ function connectSpeech({ node, addWord, note }) {
   if (!Recognition) {
     button.disabled = true;
     button.title = "This browser has no speech recognition";
-  } else button.title = "By the browser's speech recognition, which may send what you say to its maker";
+  } else button.title = "Uses the browser's speech recognition, which may send your speech to the maker of the browser";
   button.onclick = () => {
     if (listener.listening) return listener.stop();
     note("");
@@ -155,7 +155,7 @@ function connectPlayer({ node, address, player, addWord, state }) {
   };
   return (language) => {
     sample = sampleIn(language);
-    node("play").title = sample ? "" : `There is no sample in ${languageName(language)}: type or paste`;
+    node("play").title = sample ? "" : `There is no sample in ${languageName(language)}: type or paste text`;
     if (playWhenKnown) begin();
     playWhenKnown = false;
   };
@@ -209,7 +209,7 @@ export function connectControls(page) {
       for (const id of ["copy", "srt", "vtt"]) node(id).disabled = !written;
       node("clear").disabled = !past.length && !source.length && !player.left;
       node("play").disabled = Boolean(node("play").title) && !player.left;
-      node("play").textContent = player.playing ? "Pause" : player.left ? "Go on" : "Play a sample";
+      node("play").textContent = player.playing ? "Pause" : player.left ? "Resume" : "Play a sample";
     },
   };
 }

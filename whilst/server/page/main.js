@@ -86,7 +86,7 @@ function showError({ code, message, fatal }) {
   if (code === "shutdown") return; // handled as a lost connection
   lost = fatal;
   if (code !== "unauthorized") return controls.note(`${message[0].toUpperCase()}${message.slice(1)}.`);
-  controls.note(connection.token ? "The server does not know this token." : "");
+  controls.note(connection.token ? "The server expects another token." : "");
   node("token-form").hidden = false;
   node("token").focus();
 }

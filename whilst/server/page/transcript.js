@@ -78,7 +78,7 @@ export class Transcript {
 
   #button({ lag }, number) {
     const text = `lag ${lag === null ? "–" : lag.toFixed(1)}`;
-    const label = `Sentence ${number + 1}, ${text}: draw its staircase`;
+    const label = `Sentence ${number + 1}, ${text}: show its reads and writes`;
     const button = element("button", { type: "button", className: "lag-button", textContent: text, title: label });
     button.setAttribute("aria-label", label);
     button.setAttribute("aria-pressed", "false");
