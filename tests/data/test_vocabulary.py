@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from whilst.core.errors import UserError
 from whilst.data.segment import BPESegmenter, PieceSegmenter, Segmenter, WordSegmenter
-from whilst.data.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, Language, Vocabulary
+from whilst.data.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, Language, Vocabulary, WordBuffer
 
 TEXT = [
     "the baker bakes bread and the brewer brews beer",
@@ -56,7 +56,7 @@ def test_round_trip(kind: str, words: list[str]) -> None:
 def test_the_word_buffer_matches_decode_and_only_appends(kind: str, data: st.DataObject) -> None:
     side = language(kind, [])
     ids = data.draw(st.lists(st.integers(0, len(side) - 1), max_size=20))
-    buffer, words = side.word_buffer(), []
+    buffer, words = WordBuffer(side), []
     for place, id in enumerate(ids):
         words += buffer.feed(id)
         assert side.decode(ids[: place + 1])[: len(words)] == words
@@ -71,7 +71,7 @@ def test_words_are_returned_when_complete() -> None:
     for kind, whole_with_last_unit in (("word", True), ("bpe", True), ("sentencepiece", False)):
         side = language(kind, [])
         ids, numbers = side.encode(words)
-        buffer = side.word_buffer()
+        buffer = WordBuffer(side)
         fed = [(number, word) for id, number in zip(ids, numbers, strict=True) for word in buffer.feed(id)]
         assert fed[0] == (1 if whole_with_last_unit else 2, "the")
         assert buffer.flush() == ([] if whole_with_last_unit else ["keyboard"])

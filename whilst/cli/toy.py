@@ -21,7 +21,7 @@ def toy() -> None:
     from whilst.cli.main import app
     from whilst.core.config import load_recipe
     from whilst.core.console import notes
-    from whilst.core.files import read_text, writing_text
+    from whilst.core.files import read_text, write_lines
 
     recipe = load_recipe(RECIPE, [])
     data, run = recipe.data, f"{recipe.run}/search"
@@ -37,6 +37,5 @@ def toy() -> None:
     for command in commands:
         notes.print(f"\n$ whilst {shlex.join(command)}")
         if command[0] == "translate":
-            with writing_text(sample) as file:
-                file.writelines(f"{line}\n" for line in read_text(text).splitlines()[:SENTENCES])
+            write_lines(sample, read_text(text).splitlines()[:SENTENCES])
         app(command, standalone_mode=False)

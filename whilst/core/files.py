@@ -8,7 +8,7 @@ import json
 import lzma
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO, cast
 
@@ -79,6 +79,11 @@ def writing_text(path: Path) -> Iterator[TextIO]:
             binary = raw
         with io.TextIOWrapper(binary, encoding="utf-8", newline="\n") as text:
             yield text
+
+
+def write_lines(path: Path, lines: Iterable[str]) -> None:
+    with writing_text(path) as file:
+        file.writelines(f"{line}\n" for line in lines)
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 from whilst.core.errors import UserError
 
 Shortcut = Literal["dropout", "norms", "observations", "states", "tiles"]
-SHORTCUTS: tuple[Shortcut, ...] = ("dropout", "norms", "observations", "states", "tiles")
+SHORTCUTS: tuple[Shortcut, ...] = typing.get_args(Shortcut)
 MAX_POSITIONS = 4096  # units of a sentence, end mark counted
 DEFAULT_MODEL = "en-vi"  # of live and serve; comes with the package
 
@@ -298,10 +298,6 @@ class Evaluate:
         _require(self.beam >= 1, "evaluate.beam: must be at least 1")
         _require(0 <= self.max_ratio <= 1e6, f"evaluate.max_ratio: must be 0 to a million, not {self.max_ratio}")
         _require(self.max_extra >= 1, "evaluate.max_extra: must be at least 1")
-
-    @property
-    def copies(self) -> bool:
-        return self.unknown == "copy"
 
     @property
     def limits(self) -> Limits:

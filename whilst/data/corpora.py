@@ -9,7 +9,7 @@ from pathlib import Path
 
 from whilst.core.console import notes, progress_bar
 from whilst.core.errors import UserError
-from whilst.core.files import sha256, writing, writing_folder, writing_text
+from whilst.core.files import sha256, write_lines, writing, writing_folder
 from whilst.core.settings import Data
 from whilst.data import toy
 from whilst.data.dataset import SPLITS
@@ -20,7 +20,6 @@ IWSLT14_ARCHIVE = "http://dl.fbaipublicfiles.com/fairseq/data/iwslt14/de-en.tgz"
 IWSLT14_TEST = ("TED.dev2010", "TEDX.dev2012", "TED.tst2010", "TED.tst2011", "TED.tst2012")
 _CHUNK = 1 << 16
 
-
 # The files of each split: aligned files in pairs (source, target, …) or one TSV; none if there is no such split.
 Files = dict[str, tuple[Path, ...]]
 
@@ -28,12 +27,11 @@ Files = dict[str, tuple[Path, ...]]
 def locate(settings: Data) -> Files:
     """Find the files; those of a known corpus are downloaded or made if necessary."""
     given: dict[str, tuple[str, ...]] = {split: getattr(settings, split) for split in SPLITS}
-    folder = folder_of(settings)
     if not settings.corpus:
         for split in ("train", "valid"):
             if not given[split]:
                 raise UserError(f"data.{split}: name two aligned files or one TSV, or set data.corpus")
-        return {split: tuple(folder / file for file in files) for split, files in given.items()}
+        return {split: tuple(folder_of(settings) / file for file in files) for split, files in given.items()}
     for split, files in given.items():
         if files:
             raise UserError(f"data.{split}: data.corpus={settings.corpus} names its files itself; remove one")
@@ -59,8 +57,8 @@ def is_tokenised(settings: Data, file: Path) -> bool:
 
 
 def _toy(settings: Data) -> Files:
-    default = _beside(settings, f"toy-{settings.toy_pairs}-{settings.toy_seed}")
-    folder = folder_of(settings) if settings.folder else default
+    made = _beside(settings, f"toy-{settings.toy_pairs}-{settings.toy_seed}")
+    folder = folder_of(settings) if settings.folder else made
     toy.write(folder, settings.toy_pairs, settings.toy_seed)
     return _files(settings, folder)
 
@@ -170,8 +168,7 @@ def unpack_iwslt14(archive: Path, folder: Path) -> None:
     with writing_folder(folder) as new:
         for split, pairs in zip(SPLITS, (train, valid, test), strict=True):
             for language, lines in zip(("de", "en"), zip(*pairs, strict=True), strict=True):
-                with writing_text(new / f"{split}.{language}") as file:
-                    file.writelines(f"{line}\n" for line in lines)
+                write_lines(new / f"{split}.{language}", lines)
 
 
 def _tokenised_side(tar: tarfile.TarFile, archive: Path, language: str) -> tuple[list[str], list[str]]:

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.table import Table
+from rich.table import Column, Table
 
 from whilst import __version__
 from whilst.core.config import to_table
 from whilst.core.console import console, progress_bar
 from whilst.core.errors import UserError
-from whilst.core.files import sha256, sha256_lines, write_json, writing_folder, writing_text
+from whilst.core.files import sha256, sha256_lines, write_json, write_lines, writing_folder
 from whilst.core.settings import Data, Role, names_with
 from whilst.data.corpora import Files, folder_of, is_tokenised, locate
 from whilst.data.dataset import FORMAT, MANIFEST, SPLITS, Dataset, TokenSequences, read_manifest
@@ -86,8 +86,7 @@ def _same(path: Path, settings: Data, inputs: dict[str, Any]) -> bool:
 
 def _checksums(files: Files, settings: Data) -> dict[str, Any]:
     inputs = {}
-    for split in SPLITS:
-        paths = files[split]
+    for split, paths in files.items():
         for number, file in enumerate(paths):
             side = "pairs" if len(paths) == 1 else SIDES[number % 2]
             which = f".{number // 2 + 1}" if number > 1 else ""  # number of the pair of files, from the second on
@@ -122,39 +121,34 @@ def _build(folder: Path, files: Files, settings: Data, inputs: dict[str, Any]) -
 
 
 def _read(split: str, paths: tuple[Path, ...], settings: Data) -> Cleaned:
-    """Read and clean the files of a split, one after the other."""
+    """Read and clean a split. In training text unsuitable pairs are skipped, elsewhere they are errors."""
     cleaned = Cleaned([], [], 0, Counter())
     for files in [paths] if len(paths) == 1 else zip(paths[::2], paths[1::2], strict=True):
-        _read_pairs(cleaned, split, files, settings)
+        lines = read_pairs(files)
+        cleaned.read += len(lines[0])
+        source, target = (
+            cleaner(replace(settings, moses=settings.moses and not is_tokenised(settings, file)), language, True)
+            for file, language in ((files[0], settings.source), (files[-1], settings.target))
+        )
+        pairs = progress_bar(zip(*lines, strict=True), f"read {split}", "pair", len(lines[0]))
+        for number, (left, right) in enumerate(pairs, start=1):
+            left, right = source(left), target(right)
+            reason = _skip_reason(left, right, settings.max_ratio)
+            if split == "train" and reason:
+                cleaned.skipped[reason] += 1
+                continue
+            if reason == "empty":
+                file, side = (files[-1], "target") if left else (files[0], "source")
+                raise UserError(
+                    f"{file}:{number}: an empty {side}; "
+                    "a development or test pair needs both sides, so remove the line from both"
+                )
+            cleaned.source.append(left)
+            cleaned.target.append(right)
     if not cleaned.source:
         reasons = ", ".join(f"{count} {why}" for why, count in sorted(cleaned.skipped.items()))
         raise UserError(f"{paths[0]}: no pair is left of {cleaned.read} ({reasons})")
     return cleaned
-
-
-def _read_pairs(cleaned: Cleaned, split: str, files: tuple[Path, ...], settings: Data) -> None:
-    """Add the pairs of these files. In training text unsuitable pairs are skipped, elsewhere they are errors."""
-    lines = read_pairs(files)
-    cleaned.read += len(lines[0])
-    source, target = (
-        cleaner(replace(settings, moses=settings.moses and not is_tokenised(settings, file)), language, True)
-        for file, language in ((files[0], settings.source), (files[-1], settings.target))
-    )
-    pairs = progress_bar(zip(*lines, strict=True), f"read {split}", "pair", len(lines[0]))
-    for number, (left, right) in enumerate(pairs, start=1):
-        left, right = source(left), target(right)
-        reason = _skip_reason(left, right, settings.max_ratio)
-        if split == "train" and reason:
-            cleaned.skipped[reason] += 1
-            continue
-        if reason == "empty":
-            file, side = (files[-1], "target") if left else (files[0], "source")
-            raise UserError(
-                f"{file}:{number}: an empty {side}; "
-                "a development or test pair needs both sides, so remove the line from both"
-            )
-        cleaned.source.append(left)
-        cleaned.target.append(right)
 
 
 def _skip_reason(source: str, target: str, max_ratio: float) -> str:
@@ -170,12 +164,10 @@ def _skip_reason(source: str, target: str, max_ratio: float) -> str:
 def _languages(train: Cleaned, settings: Data) -> tuple[Language, Language]:
     """Learn the segmentation and count the units, on all pairs that are not skipped as empty or uneven."""
     both = _segmenters(train, settings)
-    sides = zip((settings.source, settings.target), both, (train.source, train.target), strict=True)
+    names, minimum = (settings.source, settings.target), settings.minimum_frequency
     source, target = (
-        Language.count(
-            name, segmenter, Counter(word for line in lines for word in line.split(" ")), settings.minimum_frequency
-        )
-        for name, segmenter, lines in sides
+        Language.count(name, segmenter, Counter(word for line in lines for word in line.split(" ")), minimum)
+        for name, segmenter, lines in zip(names, both, (train.source, train.target), strict=True)
     )
     return source, target
 
@@ -210,8 +202,7 @@ def _write(
         raise UserError(f"data.max_length: every {split} pair has more than {settings.max_length} units")
     entry: dict[str, Any] = {"pairs": len(pairs), "read": cleaned.read}
     if split == "train":
-        skipped = {"empty": cleaned.skipped["empty"], "too_long": long, "ratio": cleaned.skipped["ratio"]}
-        entry["skipped"] = skipped
+        entry["skipped"] = {"empty": cleaned.skipped["empty"], "too_long": long, "ratio": cleaned.skipped["ratio"]}
     else:
         entry["too_long_kept"] = long
     for side, language, sentences in zip(SIDES, (source, target), zip(*pairs, strict=True), strict=True):
@@ -226,8 +217,7 @@ def _write(
         }
         if split != "train":
             text: list[str] = getattr(cleaned, side)
-            with writing_text(folder / f"{split}.{side}.txt") as file:
-                file.writelines(f"{line}\n" for line in text)
+            write_lines(folder / f"{split}.{side}.txt", text)
             entry[side]["text_sha256"] = sha256_lines(text)
     return entry
 
@@ -235,10 +225,8 @@ def _write(
 def _table(manifest: dict[str, Any]) -> Table:
     names = f"{manifest['source']} / {manifest['target']}"
     sizes = " / ".join(f"{size:,}" for size in manifest["vocabulary"].values())
-    table = Table(title=f"{names}, vocabulary {sizes}")
-    table.add_column("split")
-    for name in ("pairs", "skipped", f"units {names}", "unknown"):
-        table.add_column(name, justify="right")
+    numbers = (Column(name, justify="right") for name in ("pairs", "skipped", f"units {names}", "unknown"))
+    table = Table("split", *numbers, title=f"{names}, vocabulary {sizes}")
     for split, entry in manifest["splits"].items():
         reasons = [f"{count:,} {why}" for why, count in entry.get("skipped", {}).items() if count]
         if entry.get("too_long_kept"):

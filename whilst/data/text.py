@@ -8,7 +8,6 @@ import unicodedata
 import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from whilst.core.errors import UserError, naming_extras
 from whilst.core.files import open_binary
@@ -109,17 +108,15 @@ def cleaner(settings: Data, language: str, from_corpus: bool = False) -> Callabl
 
 def moses(language: str, escape: bool = False) -> Callable[[str], str]:
     """The Moses tokeniser. With `escape` it writes entities like the original script."""
-    tokeniser = _sacremoses().MosesTokenizer(lang=language)
+    with naming_extras():
+        from sacremoses import MosesTokenizer
+    tokeniser = MosesTokenizer(lang=language)
     return lambda line: str(tokeniser.tokenize(line, return_str=True, escape=escape))
 
 
 def detokeniser(language: str) -> Callable[[str], str]:
     """The Moses detokeniser."""
-    detokeniser = _sacremoses().MosesDetokenizer(lang=language)
-    return lambda line: str(detokeniser.detokenize(line.split(), unescape=False))
-
-
-def _sacremoses() -> Any:
     with naming_extras():
-        import sacremoses
-    return sacremoses
+        from sacremoses import MosesDetokenizer
+    detokeniser = MosesDetokenizer(lang=language)
+    return lambda line: str(detokeniser.detokenize(line.split(), unescape=False))

@@ -6,12 +6,13 @@ adjectives before the noun. docs/toy.md has the grammar.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from random import Random
 from typing import NamedTuple, TypeVar
 
 from whilst.core.errors import UserError
-from whilst.core.files import writing_text
+from whilst.core.files import write_lines
 
 T = TypeVar("T")
 
@@ -25,9 +26,8 @@ class Pair:
 
     source: tuple[str, ...]
     target: tuple[str, ...]
-    links: tuple[
-        tuple[int, ...], ...
-    ]  # of each target word: the source words (from 0) that determine it, ascending
+    # Of each target word: the source words, counted from 0, that determine it, ascending.
+    links: tuple[tuple[int, ...], ...]
 
     @property
     def needs(self) -> tuple[int, ...]:
@@ -173,9 +173,6 @@ class _Sentence:
         self.rng, self.lexicon = rng, lexicon
         self.source: list[str] = []
 
-    def chance(self, probability: float) -> bool:
-        return self.rng.random() < probability
-
     def read(self, *words: str) -> tuple[int, ...]:
         start = len(self.source)
         self.source.extend(words)
@@ -213,12 +210,12 @@ class _Sentence:
     def clause(self, front: bool, invert: bool = False) -> list[_Written]:
         """Source: [adverb] subject [place] [object] verb [place]; target: verb second, if inverted first."""
         rng, lexicon = self.rng, self.lexicon
-        adverb = self.word(lexicon.adverbs) if front and self.chance(0.25) else []
+        adverb = self.word(lexicon.adverbs) if front and rng.random() < 0.25 else []
         subject, (at_subject, plural) = self.noun_phrase()
         where = rng.random()
         place = self.place() if where < 0.1 else []
-        thing = self.noun_phrase()[0] if self.chance(0.5) else []
-        verb = _pick(rng, lexicon.split_verbs if self.chance(0.4) else lexicon.verbs)
+        thing = self.noun_phrase()[0] if rng.random() < 0.5 else []
+        verb = _pick(rng, lexicon.split_verbs if rng.random() < 0.4 else lexicon.verbs)
         written = [_Written(verb.target[plural], (at_subject, *self.read(*verb.source)))]
         if where > 0.85:
             place = self.place()
@@ -242,11 +239,15 @@ class _Sentence:
         return Pair(tuple(self.source), words, links)
 
 
+def endless_pairs(seed: int, lexicon: Lexicon) -> Iterator[Pair]:
+    rng = Random(seed)
+    while True:
+        yield _Sentence(rng, lexicon).build()
+
+
 def pairs(count: int, seed: int, lexicon: Lexicon | None = None) -> Iterator[Pair]:
     """The first `count` pairs of a seed; short sentences may repeat."""
-    rng, lexicon = Random(seed), lexicon or build_lexicon()
-    for _ in range(count):
-        yield _Sentence(rng, lexicon).build()
+    return islice(endless_pairs(seed, lexicon or build_lexicon()), count)
 
 
 def write(folder: Path, pairs: int, seed: int) -> None:
@@ -256,24 +257,14 @@ def write(folder: Path, pairs: int, seed: int) -> None:
     """
     if pairs < 1:
         raise UserError(f"the toy corpus needs at least 1 training pair, not {pairs}")
-    stream = _distinct(seed)
+    stream, seen = endless_pairs(seed, build_lexicon()), set[tuple[str, ...]]()
     for split, count in (("test", HELD_OUT), ("valid", HELD_OUT), ("train", pairs)):
-        drawn = [next(stream) for _ in range(count)]
-        _lines(folder / f"{split}.src", [pair.source for pair in drawn])
-        _lines(folder / f"{split}.tgt", [pair.target for pair in drawn])
+        drawn: list[Pair] = []
+        while len(drawn) < count:
+            if (pair := next(stream)).source not in seen:
+                seen.add(pair.source)
+                drawn.append(pair)
+        write_lines(folder / f"{split}.src", (" ".join(pair.source) for pair in drawn))
+        write_lines(folder / f"{split}.tgt", (" ".join(pair.target) for pair in drawn))
         if split == "test":
-            _lines(folder / "test.needs", [map(str, pair.needs) for pair in drawn])
-
-
-def _distinct(seed: int) -> Iterator[Pair]:
-    rng, lexicon, seen = Random(seed), build_lexicon(), set[tuple[str, ...]]()
-    while True:
-        pair = _Sentence(rng, lexicon).build()
-        if pair.source not in seen:
-            seen.add(pair.source)
-            yield pair
-
-
-def _lines(path: Path, rows: Sequence[Sequence[str] | Iterator[str]]) -> None:
-    with writing_text(path) as file:
-        file.writelines(" ".join(row) + "\n" for row in rows)
+            write_lines(folder / "test.needs", (" ".join(map(str, pair.needs)) for pair in drawn))

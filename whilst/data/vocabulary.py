@@ -80,25 +80,16 @@ class Language:
         ends = itertools.accumulate(len(self._word_ids(word)) for word in words)
         return [(end, word) for end, word in zip(ends, words, strict=True) if UNK in self._word_ids(word)]
 
-    def word_buffer(self, copy: bool = False) -> "WordBuffer":
-        return WordBuffer(self, copy)
-
     def decode(self, ids: Iterable[int]) -> list[str]:
         """The whole words of these units, without pad, bos and eos."""
-        buffer = self.word_buffer()
+        buffer = WordBuffer(self)
         return [word for id in ids for word in buffer.feed(id)] + buffer.flush()
 
     def save(self, folder: Path, side: str) -> None:
         """Write `side.json` and, for sub-words, the segmentation model `side.split`."""
         self.segmenter.save(folder / f"{side}.split")
-        write_json(
-            folder / f"{side}.json",
-            {
-                "name": self.name,
-                "segmenter": self.segmenter.kind,
-                "units": self.vocabulary.units[len(SPECIALS) :],
-            },
-        )
+        units = self.vocabulary.units[len(SPECIALS) :]
+        write_json(folder / f"{side}.json", {"name": self.name, "segmenter": self.segmenter.kind, "units": units})
 
     @classmethod
     def load(cls, folder: Path, side: str) -> "Language":

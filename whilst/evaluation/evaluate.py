@@ -17,7 +17,7 @@ from whilst.core.policy_spec import PolicySpec, agent_policies, oracle_policies
 from whilst.core.settings import Evaluate, Recipe
 from whilst.core.workers import run_in_workers, worker_count
 from whilst.data.dataset import Dataset
-from whilst.data.vocabulary import EOS
+from whilst.data.vocabulary import EOS, WordBuffer
 from whilst.decoding.batched import translate
 from whilst.decoding.beam import beam_search
 from whilst.decoding.monotonic_heads import find_heads, heads_table, write_heads
@@ -45,7 +45,7 @@ NO_BEAM = "evaluate.beam: a beam takes words back, so it is for full only, not {
 
 def words_with_times(source: Sequence[str], output: Output, trained: LoadedRun) -> Iterator[tuple[str, int, float]]:
     """The words of a translation, each with the reads and the time at which it was complete."""
-    buffer = trained.target.word_buffer(trained.recipe.evaluate.copies)
+    buffer = WordBuffer(trained.target, trained.recipe.evaluate.unknown == "copy")
     waiting = deque(trained.source.unknown_words(source))
     # reads and times have one more entry than units, that of the end mark
     for unit, reads, ms in zip(output.units, output.reads, output.times, strict=False):

@@ -10,7 +10,7 @@ from torch import nn
 
 from whilst.core.distributed import device_name, versions
 from whilst.core.errors import UserError
-from whilst.core.files import sha256, write_json, writing_text
+from whilst.core.files import sha256, write_json, write_lines
 from whilst.core.settings import Recipe
 from whilst.data.dataset import Dataset
 from whilst.model.checkpoint import load_state, save_state, save_tensors
@@ -98,8 +98,7 @@ class RunState:
     def log(self, figures: dict[str, Any]) -> None:
         """Add a row to the history, which is part of the checkpoint too, and to TensorBoard."""
         self.history.append({"step": self.step} | figures)
-        with writing_text(self.folder / "history.jsonl") as file:
-            file.writelines(json.dumps(row) + "\n" for row in self.history)
+        write_lines(self.folder / "history.jsonl", map(json.dumps, self.history))
         for name, value in figures.items():
             if value is not None:
                 self.plot(name, value)
