@@ -3,6 +3,7 @@
 Works for any frozen dataclass of plain fields; the fields themselves are in settings.py.
 """
 
+import contextlib
 import dataclasses
 import difflib
 import json
@@ -10,7 +11,7 @@ import re
 import tomllib
 import types
 import typing
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -95,25 +96,13 @@ def override(recipe: T, overrides: list[str]) -> T:
         key, equals, text = item.partition("=")
         if not equals:
             raise UserError(f"--set {item}: write it as section.key=value")
-        value = _parse_value(text.strip())
+        value: Any = text.strip()
+        with contextlib.suppress(tomllib.TOMLDecodeError):
+            value = tomllib.loads(f"value = {value}")["value"]
         for name in reversed(key.strip().split(".")):
             value = {name: value}
         table = _merged(table, value)
     return _change(recipe, table, "")
-
-
-def _parse_value(text: str) -> Any:
-    try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        return text
-
-
-def _unknown(key: str, valid: Iterable[str], name: str) -> str:
-    names = sorted(valid)
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.0)
-    prefix = key[: len(key) - len(name)]
-    return f"unknown setting {key!r}" + (f"; did you mean {prefix + near[0]!r}?" if near else "")
 
 
 def build(kind: type[T], table: dict[str, Any], where: str = "") -> T:
@@ -130,7 +119,8 @@ def _change(settings: T, table: dict[str, Any], where: str) -> T:
         if _is_retired(type(settings), name, value, table, key):
             continue
         if name not in hints:
-            raise UserError(_unknown(key, hints, name))
+            [near] = difflib.get_close_matches(name, sorted(hints), n=1, cutoff=0.0)
+            raise UserError(f"unknown setting {key!r}; did you mean {where + near!r}?")
         if not dataclasses.is_dataclass(hints[name]):
             values[name] = _convert(hints[name], renamed(type(settings), name, value), key)
         elif isinstance(value, dict):

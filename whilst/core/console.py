@@ -10,7 +10,7 @@ from rich.console import Console
 T = TypeVar("T")
 
 console = Console(highlight=False)  # results, on stdout
-# Messages, on stderr. Paths are printed literally: no line breaks, no markup.
+# Messages, on stderr, above any progress bar. Paths are printed literally: no line breaks, no markup.
 notes = Console(stderr=True, highlight=False, soft_wrap=True, markup=False)
 
 
@@ -70,4 +70,3 @@ class ProgressBar(Generic[T]):
 
 
 progress_bar = ProgressBar
-log = notes.print  # messages above any progress bar

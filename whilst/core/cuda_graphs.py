@@ -127,9 +127,7 @@ class RepeatedStep:
             before = [tensor.clone() for tensor in state]
             self.graph = record_graph(self.again, share.graph if share else None)
             torch._foreach_copy_(state, before)  # capturing ran the step
-            self.again = (
-                self.graph.replay
-            )  # drops the reference to the step, whose owner's memory can then be freed
+            self.again = self.graph.replay  # without the step, whose owner's memory can then be freed
 
     def __call__(self) -> None:
         self.again()

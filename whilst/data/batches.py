@@ -64,11 +64,10 @@ class Batch:
     @classmethod
     def from_tensors(cls, tensors: Sequence[Tensor], numbers: Ints, target_tokens: int, packed: bool) -> "Batch":
         """From the tensors in the order of `tensors()`."""
-        source, source_segment, source_position, target, target_segment, target_position, *rest = tensors
-        source_at, target_at = Tokens(source_segment, source_position), Tokens(target_segment, target_position)
-        labels, source_lengths, target_lengths = rest
+        source, target = (tensors[0], Tokens(*tensors[1:3])), (tensors[3], Tokens(*tensors[4:6]))
+        labels, source_lengths, target_lengths = tensors[6:]
         lengths = source_lengths, target_lengths
-        return cls(source, source_at, target, target_at, labels, *lengths, numbers, target_tokens, packed)
+        return cls(*source, *target, labels, *lengths, numbers, target_tokens, packed)
 
     @classmethod
     def from_arrays(cls, arrays: Sequence[Ints], numbers: Ints, target_tokens: int, packed: bool) -> "Batch":

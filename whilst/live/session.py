@@ -116,7 +116,8 @@ class TextPipeline:
         def prepare(word: str) -> str:
             return clean(normalise(word))
 
-        return cls(source, target, prepare, evaluate.limits.of, max_units, ends, evaluate.copies, truecase)
+        copies = evaluate.unknown == "copy"
+        return cls(source, target, prepare, evaluate.limits.of, max_units, ends, copies, truecase)
 
     def __post_init__(self) -> None:
         if self.max_units < 2:
@@ -182,7 +183,7 @@ class SessionState:
         self._open(start=0)
 
     def _open(self, start: int) -> None:
-        buffer = self.text.target.word_buffer(self.text.copy_names)
+        buffer = WordBuffer(self.text.target, self.text.copy_names)
         self.sentences.append(SentenceState(self._next_number, buffer, start))
         self._next_number += 1
 

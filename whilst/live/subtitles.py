@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from whilst.core import console
+from whilst.core.console import notes
 from whilst.core.errors import UserError
 from whilst.live.output import Output
 from whilst.live.session import SentenceEnd, Word
@@ -90,7 +90,7 @@ class SubtitleFile(Output):
     If it cannot grow (full disk), `notify` is called and the session goes on; `close` raises an error.
     """
 
-    def __init__(self, path: Path, form: str, notify: Callable[[str], None] = console.log) -> None:
+    def __init__(self, path: Path, form: str, notify: Callable[[str], None] = notes.print) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._path, self._form, self._notify = path, form, notify
         self._file = path.open("wb", buffering=0)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from importlib.util import find_spec
 
-from whilst.core.console import log
+from whilst.core.console import notes
 from whilst.core.errors import UserError
 from whilst.live.loading import ModelOptions, open_model
 from whilst.live.session import Backend, Operation, Request, TextPipeline
@@ -92,7 +92,8 @@ def serve_model(model: str, overrides: Sequence[str], how: EngineOptions) -> Ser
     engine = "onnx" if how.engine == "onnx" else "torch"
     precision = how.weights if engine == "onnx" else "int8"
     opened = open_model(
-        ModelOptions(model, "medium", engine, precision, tuple(overrides), how.device, threads=how.threads), log
+        ModelOptions(model, "medium", engine, precision, tuple(overrides), how.device, threads=how.threads),
+        notes.print,
     )
     pool: Callable[[int], Pool] = lambda _: SinglePool(opened.backend)  # noqa: E731
     if engine == "torch":

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import torch
 
-from whilst.core.console import log
+from whilst.core.console import notes
 from whilst.core.distributed import Processes
 from whilst.core.files import read_json, write_json
 from whilst.core.settings import Evaluate
@@ -34,7 +34,7 @@ def cached_translations(
         for name in names:
             translate_side(trained.model, dataset.split(name).source, settings, name).save(stored, f"{name}.target")
         write_json(manifest, origin)  # last: without it the other files are ignored
-        log(f"{stored}: {', '.join(names)} translated by {trained.path}")
+        notes.print(f"{stored}: {', '.join(names)} translated by {trained.path}")
     processes.broadcast(True, device)  # the other processes wait for the files
     return {name: TokenSequences.open(stored, f"{name}.target") for name in names}
 

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from whilst.core.console import log, notes, progress_bar
+from whilst.core.console import notes, progress_bar
 from whilst.core.cuda_graphs import CapturedGraph
 from whilst.core.distributed import Processes
 from whilst.core.errors import UserError
@@ -219,7 +219,7 @@ class Loop:
             is_best = state.keep_if_best(found)
             figures = {f"valid/{name}": value for name, value in found.figures.items()}
             state.log({"valid/loss": found.loss, "valid/bleu": found.bleu} | figures)
-            log(describe(state.step, found, is_best))
+            notes.print(describe(state.step, found, is_best))
             if math.isnan(found.loss):
                 notes.print("the loss is not a number: training has diverged; start again with a smaller train.lr")
         return self.processes.broadcast(self.state.out_of_patience, self.device)
