@@ -109,7 +109,7 @@ def test_every_module_has_a_docstring() -> None:
     ("code", "expected"),
     [
         ("import whilst.model.cache", ["model"]),
-        ("from whilst.policy.full import Full", ["policy"]),
+        ("from whilst.policy.fixed import Full", ["policy"]),
         ("def f():\n    from whilst import data, __version__", ["data"]),
         ("import torch\nfrom whilst import __version__", []),
     ],

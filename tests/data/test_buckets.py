@@ -22,7 +22,7 @@ from whilst.model.monotonic_attention import MonotonicPass
 from whilst.model.transformer import Translator
 from whilst.training import loop as loops
 from whilst.training.losses import cross_entropy, latency_cost
-from whilst.training.sampling import RULES
+from whilst.training.sampling import rule_reads
 from whilst.training.stages import make_task
 from whilst.training.tasks import Task
 from whilst.training.train import train
@@ -77,7 +77,7 @@ def test_an_epoch_has_few_shapes(boxed: Batches) -> None:
 
 
 def loss_and_gradients(model: Translator, objective: Objective, batch: Batch) -> tuple[Tensor, list[Tensor]]:
-    seen = RULES[objective.name](objective, batch, torch.Generator().manual_seed(1))
+    seen = rule_reads(objective, batch, torch.Generator().manual_seed(1))
     monotonic = MonotonicPass() if objective.name == "mma" else None
     loss = cross_entropy(model, decode_batch(model, batch, seen, monotonic), batch.labels, 0.1)
     if monotonic is not None:

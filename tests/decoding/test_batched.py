@@ -44,7 +44,7 @@ def test_all_decoders_agree(model: Translator, name: str, rows: list[list[int]])
     slow = written([translate_recomputed(model, row, chosen, LIMITS) for row in rows])
     assert written(translate_batch(model, rows, chosen, LIMITS)) == slow
     assert written([translate_online(model, row, chosen, LIMITS) for row in rows]) == slow
-    assert written(translate_batch(model, rows, chosen, LIMITS, graphed=True)) == slow
+    assert written(Decoding(model, chosen, LIMITS, len(rows), graphed=True).translate(rows)) == slow
     one, three = (Decoding(model, chosen, LIMITS, batch, graphed=True) for batch in (1, 3))
     assert written([one.translate([row])[0] for row in rows]) == slow
     assert written(three.translate(rows)) == written(three.translate(rows)) == slow

@@ -15,7 +15,7 @@ from whilst.decoding.batched import translate_batch
 from whilst.decoding.beam import beam_search
 from whilst.decoding.output import Output
 from whilst.model.transformer import Translator
-from whilst.policy.full import Full
+from whilst.policy.fixed import Full
 
 LIMITS = Limits(1.5, 3)
 SHORT = Limits(0, 4)  # three units and the end mark

@@ -25,7 +25,7 @@ from whilst.core.settings import Agent as Settings
 from whilst.core.settings import Limits, Model
 from whilst.data.vocabulary import EOS
 from whilst.decoding import batched as decode
-from whilst.decoding import graphed as steady
+from whilst.decoding import graphed
 from whilst.decoding.batched import Decoding, translate_batch
 from whilst.decoding.graphed import LOOKAHEADS, Graphed
 from whilst.model.agent import Agent
@@ -70,9 +70,9 @@ def test_recorded_steps_equal_lockstep(
 ) -> None:
     policy = AgentPolicy(PolicySpec("agent"), undecided(model, kind, inputs, seed), model, seed % 2, threshold)
     limits = data.draw(st.sampled_from([Limits(1.5, 4), Limits(0.5, 1), Limits(0, 1)]))
-    plain = written(translate_batch(model, rows, policy, limits, graphed=False))
-    assert written([translate_batch(model, [row], policy, limits, graphed=False)[0] for row in rows]) == plain
-    assert written(translate_batch(model, rows, policy, limits, graphed=True)) == plain
+    plain = written(translate_batch(model, rows, policy, limits))
+    assert written([translate_batch(model, [row], policy, limits)[0] for row in rows]) == plain
+    assert written(Decoding(model, policy, limits, len(rows), graphed=True).translate(rows)) == plain
 
 
 @pytest.mark.parametrize("inputs", get_args(Inputs))
@@ -134,16 +134,16 @@ def test_rows_are_reused(
     model: Translator, monkeypatch: pytest.MonkeyPatch, batch: int, share: float, repeated: type[RepeatedStep]
 ) -> None:
     """One by one, in groups, or all together; recordings of several sizes serve them, and the next text too."""
-    monkeypatch.setattr(steady, "RepeatedStep", repeated)
-    monkeypatch.setattr(steady, "COLUMNS", 8)
-    monkeypatch.setattr(steady, "REFILL", share)
+    monkeypatch.setattr(graphed, "RepeatedStep", repeated)
+    monkeypatch.setattr(graphed, "COLUMNS", 8)
+    monkeypatch.setattr(graphed, "REFILL", share)
     for chosen in (
         BySentence(),
         AgentPolicy(PolicySpec("agent"), undecided(model, "lstm", "lookahead", 1), model, 0, 0.6),
     ):
         decoding = Decoding(model, chosen, LIMITS, batch, graphed=True)
         for rows in (texts(24, 1, 20), texts(20, 2, 35), texts(10, 3, 12)):
-            plain = translate_batch(model, rows, chosen, LIMITS, graphed=False)
+            plain = translate_batch(model, rows, chosen, LIMITS)
             assert written(decoding.translate(rows)) == written(plain)
         assert decoding.recorded is not None
         assert len(decoding.recorded.recorded) > 2, "steps of several sizes, or this shows nothing"
@@ -152,7 +152,7 @@ def test_rows_are_reused(
 
 def test_monotone_heads_are_reset(monotone: Translator) -> None:
     rows = texts(30, 4, 12)
-    plain = translate_batch(monotone, rows, policy("mma"), LIMITS, graphed=False)
+    plain = translate_batch(monotone, rows, policy("mma"), LIMITS)
     assert written(Decoding(monotone, policy("mma"), LIMITS, 4, graphed=True).translate(rows)) == written(plain)
 
 
@@ -194,7 +194,7 @@ def test_long_sentences_get_fewer_rows(model: Translator, monkeypatch: pytest.Mo
     monkeypatch.setattr(decode, "Graphed", Noted)
     monkeypatch.setattr(decode, "MAX_TOKENS", 500)
     outputs = Decoding(model, chosen, LIMITS, 4, graphed=True).translate(rows)
-    assert written(outputs) == written(translate_batch(model, rows, chosen, LIMITS, graphed=False))
+    assert written(outputs) == written(translate_batch(model, rows, chosen, LIMITS))
     assert [rows for rows, _ in made] == [1, 4]
     assert made[1][0] * made[1][1] <= 500
 
@@ -240,7 +240,7 @@ def test_every_step_does_the_same_operations(
     else:
         chosen = policy(name)
     chosen = Patient(chosen, translator.logits) if patient else chosen
-    monkeypatch.setattr(steady, "RepeatedStep", Recorded)
+    monkeypatch.setattr(graphed, "RepeatedStep", Recorded)
     decoding = Graphed(translator, chosen, 3, 8, LIMITS)
     tensors = decoding.tensors()
     calls: list[Any] = []
@@ -267,7 +267,7 @@ def test_half_precision_stays_half_and_ends(tiny: Model, name: Any, dtype: torch
     translator.to(dtype)
     rows = texts(9, 10, 12)
     decoding = Graphed(translator, chosen, 3, 12, LIMITS)
-    for outputs in (decoding.translate(rows), translate_batch(translator, rows, chosen, LIMITS, graphed=False)):
+    for outputs in (decoding.translate(rows), translate_batch(translator, rows, chosen, LIMITS)):
         for row, output in zip(rows, outputs, strict=True):
             assert 1 <= len(output.reads) <= LIMITS.of(len(row))
             assert output.reads == sorted(output.reads)
@@ -289,7 +289,7 @@ def test_a_gpu_writes_the_same(
     dtype: torch.dtype,
 ) -> None:
     """The graphs themselves. Halves round, so that they need only come near: most sentences are the same."""
-    monkeypatch.setattr(steady, "COLUMNS", 8)
+    monkeypatch.setattr(graphed, "COLUMNS", 8)
     translator = monotone if name == "mma" else model
     agent = undecided(model, name, "lookahead", 1) if name in get_args(Kind) else None
 
@@ -301,7 +301,7 @@ def test_a_gpu_writes_the_same(
     on_gpu = chosen(there, None if agent is None else copy.deepcopy(agent).to("cuda", dtype))
     decoding = Decoding(there, on_gpu, LIMITS, 5)
     for rows in (texts(24, 1, 20), texts(20, 2, 35), texts(10, 3, 12)):
-        plain = written(translate_batch(translator, rows, chosen(translator, agent), LIMITS, graphed=False))
+        plain = written(translate_batch(translator, rows, chosen(translator, agent), LIMITS))
         same = [left == right for left, right in zip(written(decoding.translate(rows)), plain, strict=True)]
         assert sum(same) >= (len(rows) if dtype == torch.float64 else 0.6 * len(rows))
     assert decoding.recorded is not None

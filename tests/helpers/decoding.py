@@ -1,4 +1,4 @@
-"""What the tests of the plain and of the steady loop share: what was written, and a policy that knows its rows."""
+"""What tests of decoding share: what was written, a policy that knows its rows, slow decoders."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,8 +7,13 @@ import torch
 from torch import Tensor
 
 from whilst.core.policy_spec import PolicySpec
+from whilst.data.batches import Tokens
+from whilst.data.vocabulary import BOS
 from whilst.decoding.output import Output
-from whilst.decoding.reference import recomputed_states
+from whilst.decoding.reference import States, recomputed_states
+from whilst.model.attention import Mask, dense_mask
+from whilst.model.layers import DecoderLayer, self_attend
+from whilst.model.monotonic_attention import MonotonicHeads
 from whilst.model.transformer import Translator
 from whilst.policy import Decider, Policy, View, make_policy
 
@@ -51,9 +56,52 @@ def policy(name: str) -> Policy:
     return make_policy(PolicySpec.parse(name))
 
 
+def monotone_decoder(
+    model: Translator, states: Tensor, encoded: Tensor, causal: Mask, reads: Sequence[int]
+) -> tuple[Tensor, Tensor]:
+    """The decoder of one sentence, each head moved along the source in a loop: (1, target, width) states, and (1)
+    whether all heads stopped for the last token before its reads ended."""
+    stopped = True
+    for layer in model.decoder:
+        assert isinstance(layer, DecoderLayer)
+        assert isinstance(layer.cross, MonotonicHeads)
+        states = self_attend(layer.attention, layer.attention_sublayer, states, causal, None, None)
+        around = layer.cross_sublayer
+        keys, values = layer.cross.keys_values(encoded)
+        attend, stop = layer.cross.energies(around.before(states)[0], keys)
+        mixed = torch.zeros_like(states).view(len(reads), layer.cross.heads, -1)
+        for head in range(layer.cross.heads):
+            position = 0
+            for i, read in enumerate(reads):
+                while position < read - 1 and stop[0, head, i, position] < 0:
+                    position += 1
+                weights = attend[0, head, i, : position + 1].softmax(0)
+                mixed[i, head] = weights @ values[0, head, : position + 1]
+            stopped &= bool(stop[0, head, -1, position] >= 0)
+        states = around.after(states, layer.cross.out(mixed.flatten(1)[None]))
+        around = layer.feed_forward_sublayer
+        states = around.after(states, layer.feed_forward(around.before(states)[0]))
+    return model.decoder_norm(states), torch.tensor([stopped], device=states.device)
+
+
+@torch.inference_mode()
+def monotone_states(
+    model: Translator, source: Sequence[int], target: Sequence[int], reads: Sequence[int]
+) -> States:
+    """`recomputed_states` of a model with monotone heads."""
+    encoded, _, _ = recomputed_states(model, source, target, reads)
+    positions = torch.arange(len(target) + 1)[None]
+    target_at = Tokens(torch.zeros_like(positions), positions)
+    embedded = model.embed(model.target_embedding, torch.tensor([[BOS, *target]]), positions)
+    causal = dense_mask(target_at, positions + 1, target_at)
+    decoded, stopped = monotone_decoder(model, embedded, encoded, causal, reads)
+    return encoded, decoded[:, -1], stopped
+
+
 @torch.inference_mode()
 def recomputed_logits(
     model: Translator, source: Sequence[int], target: Sequence[int], reads: Sequence[int]
 ) -> Tensor:
     """(units): the logits of the token after `target`, without caches."""
-    return model.logits(recomputed_states(model, source, target, reads)[1])[0]
+    states = monotone_states if model.settings.cross == "monotone" else recomputed_states
+    return model.logits(states(model, source, target, reads)[1])[0]

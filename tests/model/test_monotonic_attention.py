@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from tests.conftest import crosses
-from tests.helpers.decoding import policy, recomputed_logits
+from tests.helpers.decoding import monotone_states, policy, recomputed_logits
 from tests.helpers.runs import CPU, assert_same, changed, elsewhere, short_recipe, tensors
 from tests.policy.test_learnt import LIMITS, essence, three_ways
 from whilst.core.errors import UserError
@@ -33,7 +33,7 @@ from whilst.model.monotonic_alignment import expected_alignment, infinite_lookba
 from whilst.model.monotonic_attention import MonotonicPass, expected_latency
 from whilst.model.transformer import Translator
 from whilst.training.losses import cross_entropy, latency_cost
-from whilst.training.sampling import RULES
+from whilst.training.sampling import rule_reads
 from whilst.training.train import train
 
 
@@ -174,7 +174,9 @@ def test_all_ways_of_decoding_agree(monotone: Translator, sources: list[list[int
     chosen = policy("mma")
     batched, alone, live = three_ways(monotone, sources, chosen)
     assert batched == alone == live
-    assert batched == essence([translate_recomputed(monotone, source, chosen, LIMITS) for source in sources])
+    assert batched == essence(
+        [translate_recomputed(monotone, source, chosen, LIMITS, monotone_states) for source in sources]
+    )
     waits = [g[i + 1] - g[i] for _, g in batched for i in range(len(g) - 1)]
     assert len(set(waits)) > 2, "waits should vary"
 
@@ -183,7 +185,9 @@ def test_all_ways_of_decoding_agree(monotone: Translator, sources: list[list[int
 def test_other_policies_limit_what_heads_see(monotone: Translator, sources: list[list[int]], name: str) -> None:
     batched, alone, live = three_ways(monotone, sources, policy(name))
     assert batched == alone == live
-    assert batched == essence([translate_recomputed(monotone, source, policy(name), LIMITS) for source in sources])
+    assert batched == essence(
+        [translate_recomputed(monotone, source, policy(name), LIMITS, monotone_states) for source in sources]
+    )
 
 
 def test_certain_heads_train_as_they_decode(monotone: Translator) -> None:
@@ -221,7 +225,7 @@ def test_a_batch_is_its_sentences(monotone: Translator, split: Split) -> None:
 
     def loss(numbers: list[int]) -> float:
         batch, monotonic = pad_batch(split, np.array(numbers)), MonotonicPass()
-        seen = RULES["mma"](objective, batch, torch.Generator())
+        seen = rule_reads(objective, batch, torch.Generator())
         assert torch.equal(seen, batch.source_lengths), "mma sees the whole source"
         states = decode_batch(monotone, batch, seen, monotonic)
         total = cross_entropy(monotone, states, batch.labels, 0.1)

@@ -23,8 +23,8 @@ from whilst.model.reads import wait_k
 from whilst.model.transformer import Translator
 from whilst.search.binary_search import search
 from whilst.search.labels import Labels
-from whilst.search.packing import Packing
 from whilst.training import captured, tasks
+from whilst.training.captured import Packing
 
 MakeSplit = Callable[..., Split]
 FOUR = Search(intervals=((1, 4),), slope="one")
@@ -44,9 +44,9 @@ def test_the_next_target_is_the_first_that_needs_more(random_split: MakeSplit) -
         length = len(split.target[number])
         for read in range(1, int(path[number, length - 1])):
             written = int((path[number, :length] <= read).sum())
-            assert (int(ours.first[number, read - 1]), int(ours.column[number, read - 1])) == (0, written)
+            assert [int(found[number, read - 1]) for found in ours] == [0, written]
             place = int(packing.source[number, read - 1])
-            assert (int(theirs.first[0, place]), int(theirs.column[0, place])) == (begin, begin + written)
+            assert [int(found[0, place]) for found in theirs] == [begin, begin + written]
         begin += length
 
 
@@ -54,7 +54,7 @@ def test_padding_costs_two_tiles_at_most(random_split: MakeSplit) -> None:
     """If padding attended to all padding, most of an update would be spent on it."""
     batch = pack_batch(random_split(9, 3), np.arange(9), 8 * BLOCK, 8 * BLOCK)
     path = wait_k(2, batch.target_at.position, batch.source_lengths)
-    tiles = lookahead_mask(batch, next_targets(batch, path))
+    tiles = lookahead_mask(batch, *next_targets(batch, path))
     assert isinstance(tiles, BlockMask)
     real = -(-int((batch.source != PAD).sum()) // BLOCK)
     padding = tiles.kv_num_blocks[0, 0, 8 + real :]

@@ -48,9 +48,3 @@ def test_draw_k_stays_in_bounds(rows: list[int]) -> None:
     below_one = torch.nextafter(torch.tensor(1.0), torch.tensor(0.0))
     assert reads.draw_k(longest, torch.zeros(len(rows))).tolist() == [1] * len(rows)
     assert reads.draw_k(longest, below_one.expand(len(rows))).tolist() == rows
-
-
-@given(st.lists(st.lists(lengths, min_size=8, max_size=8), min_size=1, max_size=4))
-def test_monotone_is_the_cumulative_maximum(needs: list[list[int]]) -> None:
-    found = reads.monotone(torch.tensor(needs)).tolist()
-    assert found == [[max(row[: i + 1]) for i in range(len(row))] for row in needs]

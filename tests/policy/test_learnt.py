@@ -60,7 +60,7 @@ def essence(outputs: Sequence[Output]) -> Essence:
 def three_ways(model: Translator, sources: list[list[int]], policy: Policy) -> tuple[Essence, Essence, Essence]:
     alone = [translate_batch(model, [source], policy, LIMITS, [n])[0] for n, source in enumerate(sources)]
     live = [translate_online(model, source, policy, LIMITS, n) for n, source in enumerate(sources)]
-    graphed = translate_batch(model, sources, policy, LIMITS, graphed=True)
+    graphed = Decoding(model, policy, LIMITS, len(sources), graphed=True).translate(sources)
     assert essence(graphed) == essence(alone)
     for batch in (1, 5):
         assert essence(Decoding(model, policy, LIMITS, batch, graphed=True).translate(sources)) == essence(alone)

@@ -13,6 +13,7 @@ from tests.live.test_session import LIMITS, Recording, assert_as_batched, make_t
 from tests.policy.test_learnt import learnt
 from whilst.core.policy_spec import PolicySpec
 from whilst.core.settings import Agent, Evaluate, Limits
+from whilst.decoding import batched
 from whilst.decoding.batched import translate_batch, translate_online
 from whilst.decoding.reference import translate_recomputed
 from whilst.evaluation.identity import Decoding
@@ -45,11 +46,11 @@ def make_policy(model: Translator, name: str) -> Policy:
 def test_all_decoders_agree(model: Translator, name: str, rows: list[list[int]]) -> None:
     limits, free = Limits(1.5, 4), make_policy(model, name)
     patient = Patient(free, model.logits)
-    found = written(translate_batch(model, rows, patient, limits, graphed=False))
-    assert written(translate_batch(model, rows, patient, limits, graphed=True)) == found
+    found = written(translate_batch(model, rows, patient, limits))
+    assert written(batched.Decoding(model, patient, limits, len(rows), graphed=True).translate(rows)) == found
     online = [translate_online(model, row, patient, limits, n) for n, row in enumerate(rows)]
     assert written(online) == found
-    if not free.depends_on_sentence and name != "by-sentence":
+    if name != "by-sentence":
         assert written([translate_recomputed(model, row, patient, limits) for row in rows]) == found
     for row, (units, reads) in zip(rows, found, strict=True):
         assert reads[-1] == len(row) or len(units) == limits.of(len(row)), "ended, or was cut"

@@ -12,8 +12,7 @@ from whilst.core import policy_spec
 from whilst.core.errors import UserError
 from whilst.core.policy_spec import KINDS, PolicyKind, PolicySpec, fixed_reads, log_odds, parse_live
 from whilst.policy import View, make_policy, registry
-from whilst.policy.fixed import WaitK
-from whilst.policy.full import Full
+from whilst.policy.fixed import Full, WaitK
 
 COUNTS = st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20)), min_size=1, max_size=5)
 

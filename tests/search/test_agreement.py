@@ -23,10 +23,10 @@ from whilst.evaluation.evaluate import evaluate_run
 from whilst.model.checkpoint import load_run
 from whilst.model.run_folder import model_folder
 from whilst.model.transformer import Translator, most_likely
-from whilst.policy.full import Full
+from whilst.policy.fixed import Full
 from whilst.research.explain import explain
-from whilst.search.agreement import agreement_reads, bounded_agreement, find_agreement_labels
 from whilst.search.binary_search import Interval, search_all
+from whilst.search.labels import agreement_reads, bounded_agreement, find_agreement_labels
 from whilst.training.train import train
 
 LIMITS = Limits(1.5, 4)

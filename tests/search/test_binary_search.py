@@ -18,7 +18,6 @@ from whilst.data.vocabulary import PAD
 from whilst.model.attention import dense_mask
 from whilst.model.transformer import Translator
 from whilst.search.binary_search import (
-    CONDITIONS,
     Interval,
     PathDecoder,
     Prediction,
@@ -29,6 +28,8 @@ from whilst.search.binary_search import (
     search_all,
     search_interval,
 )
+
+CONDITIONS = ["concavity", "authors", "ground-truth"]
 
 
 def one(first: int, size: int, **others: Any) -> Search:
@@ -77,7 +78,8 @@ def test_search_matches_the_algorithms(values: list[tuple[float, int]], first: i
             authors_search(first, last, lambda g: probabilities[g - first], lambda g: tokens[g - first]),
         ),
     ):
-        assert int(binary_search(left, left + size - 1, size, predict, CONDITIONS[name], left)) == wanted
+        settings = one(first, size, condition=name)
+        assert int(binary_search(left, left + size - 1, predict, left, settings)) == wanted
 
 
 def test_the_right_half_of_the_authors_begins_at_the_midpoint() -> None:
@@ -88,8 +90,8 @@ def test_the_right_half_of_the_authors_begins_at_the_midpoint() -> None:
         return Prediction(p[path - 1], torch.tensor([0, 0, 0, 0])[path - 1])
 
     left, right = torch.tensor([1]), torch.tensor([4])
-    assert int(binary_search(left, right, 4, predict, CONDITIONS["concavity"], left)) == 4
-    assert int(binary_search(left, right, 4, predict, CONDITIONS["authors"], left)) == 2
+    assert int(binary_search(left, right, predict, left, one(1, 4))) == 4
+    assert int(binary_search(left, right, predict, left, one(1, 4, condition="authors"))) == 2
 
 
 def slow(model: Translator, batch: Batch, first: int, size: int, ratio: bool) -> list[list[int]]:
@@ -146,7 +148,7 @@ def test_reads_lie_in_the_interval_and_do_not_decrease(
 def search_step_by_step(model: Translator, batch: Batch, settings: Search, first: int) -> torch.Tensor:
     """With decoder passes at every bisection, in which earlier tokens follow their own current bounds."""
     predict = PathDecoder(model, batch, settings.target).predict
-    return search_interval(predict, batch, Interval(first, settings.size, settings.slope), settings)
+    return search_interval(predict, batch, settings, first)
 
 
 @pytest.mark.parametrize("condition", CONDITIONS)
@@ -185,7 +187,7 @@ def test_packed_and_padded_find_the_same(model: Translator, random_split: Callab
         return Prediction(table.gather(0, (path - start).clamp(0, 4)[None])[0], path)
 
     left, right = start.minimum(row.source_lengths), (start + 4).minimum(row.source_lengths)
-    other = monotone(binary_search(left, right, 5, predict, CONDITIONS["concavity"], row.labels), row)
+    other = monotone(binary_search(left, right, predict, row.labels, one(1, 5)), row)
     for number in range(9):
         length = int((rows.labels[number] != PAD).sum())
         assert other[row.target_at.segment == number].tolist() == by_rows[number, :length].tolist()
@@ -277,6 +279,5 @@ def test_a_tolerance_ignores_small_gains() -> None:
         return Prediction(p[path - 1], path)
 
     left, right = torch.tensor([1]), torch.tensor([8])
-    concavity = CONDITIONS["concavity"]
-    assert int(binary_search(left, right, 8, predict, concavity, left)) == 4
-    assert int(binary_search(left, right, 8, predict, concavity, left, tolerance=0.01)) == 3
+    assert int(binary_search(left, right, predict, left, one(1, 8))) == 4
+    assert int(binary_search(left, right, predict, left, one(1, 8, tolerance=0.01))) == 3

@@ -19,7 +19,14 @@ from whilst.data.vocabulary import PAD
 from whilst.model.transformer import Translator
 from whilst.search import packed_search
 from whilst.search.binary_search import Interval, search, search_all
-from whilst.search.packed_search import build_row, count_queries, row_size, search_all_packed, search_packed
+from whilst.search.packed_search import (
+    build_row,
+    count_queries,
+    row_size,
+    score_queries,
+    search_all_packed,
+    search_packed,
+)
 from whilst.training import captured
 from whilst.training.sampling import search_sentences
 
@@ -47,10 +54,10 @@ def test_packed_search_matches_search(
     firsts = torch.tensor([0, 3])[torch.arange(10) % 2]
     queries = count_queries(split, np.arange(9), firsts[:9].numpy(), 5, settings)
     first = firsts[batch.target_at.segment]
-    found = search_packed(model, batch, settings, first, row_size(queries))
+    found = search_packed(model, batch, settings, first, row_size(queries), score_queries)
     assert torch.equal(found[real], search(model, batch, settings, first)[real])
     queries = count_queries(split, np.arange(9), np.zeros(9, np.int64), 8, settings)
-    found_all = search_all_packed(model, batch, settings, row_size(queries))
+    found_all = search_all_packed(model, batch, settings, row_size(queries), score_queries)
     assert torch.equal(found_all[:, real], search_all(model, batch, settings)[:, real])
     assert not torch.equal(found_all[0], found_all[1])
 
@@ -95,7 +102,7 @@ def test_a_captured_search_finds_the_same(
     recipe = dataclasses.replace(short_recipe(toy_data, tmp_path), search=settings)
     torch.manual_seed(3)
     model = Translator(recipe.model, len(toy_dataset.source), len(toy_dataset.target)).double().eval()
-    recorded_search = captured.CapturedSearch(toy_dataset.split("train"))
+    recorded_search = captured.CapturedSearch(toy_dataset.split("train"), score_queries)
     monkeypatch.setattr(captured, "CapturedGraph", Replayed)
     recorded = []
     for count in (10, 9, 30):

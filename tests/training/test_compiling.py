@@ -5,10 +5,8 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 import torch
-from torch._inductor.async_compile import AsyncCompile
 from torch.fx import GraphModule
 
-from whilst.core.distributed import start_compile_workers
 from whilst.core.settings import Model, Search
 from whilst.data.batches import pad_batch
 from whilst.data.dataset import Split
@@ -53,12 +51,3 @@ def test_alike_layers_are_compiled_once(
         return len(made)
 
     assert [train(), search_reads(), train(), search_reads()] == [2, 4, 4, 4]
-
-
-def test_compile_workers_start_only_for_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = []
-    monkeypatch.setattr(AsyncCompile, "use_process_pool", lambda: calls.append("woken"))
-    start_compile_workers(torch.device("cpu"))
-    assert not calls
-    start_compile_workers(torch.device("cuda"))
-    assert calls

@@ -15,7 +15,7 @@ from whilst.data.dataset import Dataset, TokenSequences
 from whilst.data.vocabulary import EOS, Language, Vocabulary
 from whilst.decoding.batched import translate_batch
 from whilst.model.checkpoint import load_run, save_tensors
-from whilst.policy.full import Full
+from whilst.policy.fixed import Full
 from whilst.training.distil import FOLDER, cached_translations, with_teacher
 from whilst.training.train import train
 

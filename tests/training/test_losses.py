@@ -20,11 +20,11 @@ from whilst.data.vocabulary import PAD
 from whilst.model.forward import decode_batch
 from whilst.model.transformer import Translator
 from whilst.training.losses import cross_entropy, divergence, r_drop
-from whilst.training.sampling import RULES
+from whilst.training.sampling import rule_reads
 
 
 def draw(objective: Objective, batch: Batch, seed: int = 0) -> Tensor:
-    return RULES[objective.name](objective, batch, torch.Generator().manual_seed(seed))
+    return rule_reads(objective, batch, torch.Generator().manual_seed(seed))
 
 
 def loss(model: Translator, batch: Batch, objective: Objective, smoothing: float = 0.1) -> Tensor:
@@ -77,7 +77,7 @@ def test_reads_rise_within_bounds(
 def first_reads(objective: Objective, batch: Batch, times: int) -> Tensor:
     """(times, sentences): g_1, which for a wait-k path up to J is its k."""
     random = torch.Generator().manual_seed(0)
-    drawn = torch.stack([RULES[objective.name](objective, batch, random) for _ in range(times)])
+    drawn = torch.stack([rule_reads(objective, batch, random) for _ in range(times)])
     return drawn[:, batch.target_at.position == 0][:, : batch.sentences]
 
 

@@ -106,17 +106,6 @@ def pick_device(name: str = "auto") -> torch.device:
     return device
 
 
-def start_compile_workers(device: torch.device) -> None:
-    """Start the processes that compile kernels for a GPU ahead of time, which takes seconds.
-
-    Until they are ready, kernels are compiled one after the other.
-    """
-    if device.type == "cuda":
-        from torch._inductor.async_compile import AsyncCompile
-
-        AsyncCompile.use_process_pool()  # type: ignore[no-untyped-call]
-
-
 def device_name(device: torch.device) -> str:
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)

@@ -1,4 +1,4 @@
-"""Decoding of texts under any policy, in batches; on GPUs by recorded steps (graphed.py)."""
+"""Translate texts under any policy, in batches; on GPUs by recorded steps (graphed.py)."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -16,7 +16,7 @@ from whilst.decoding.output import Output
 from whilst.decoding.state import DecodingState
 from whilst.model.transformer import Translator
 from whilst.policy import Policy
-from whilst.policy.full import Full
+from whilst.policy.fixed import Full
 
 SHRINK = 0.75  # drop finished rows when this share is left: copying caches costs time, and so do finished rows
 MAX_TOKENS = 1 << 19  # capacity of all rows on a GPU together: 14 GB with the paper's model
@@ -27,10 +27,6 @@ def check(model: Translator, policy: Policy) -> None:
         raise UserError(f"policy {policy.name}: this model's encoder needs the whole source; use full")
 
 
-def on_gpu(model: Translator) -> bool:
-    return model.target_embedding.weight.device.type == "cuda"
-
-
 @torch.inference_mode()
 def translate_batch(
     model: Translator,
@@ -38,17 +34,11 @@ def translate_batch(
     policy: Policy,
     limits: Limits,
     sentences: Sequence[int] | None = None,
-    graphed: bool | None = None,
 ) -> list[Output]:
-    """Translate sources (each ending with eos) together; `sentences` are their indices in the corpus.
-
-    `graphed`: by recorded steps; None means on a GPU.
-    """
+    """Translate sources (each ending with eos) together; `sentences` are their indices in the corpus."""
     check(model, policy)
     began = time.perf_counter()
     width = max(map(len, sources))
-    if on_gpu(model) if graphed is None else graphed:
-        return Graphed(model, policy, len(sources), width, limits).translate(sources, sentences)
     batch = Lockstep(model, policy, sentences or range(len(sources)), width, limits.of(width))
     batch.begin(sources, limits)
     outputs = [Output() for _ in sources]
@@ -102,7 +92,7 @@ class Decoding:
         check(self.model, self.policy)
         self.recorded: Graphed | None = None
         if self.graphed is None:
-            self.graphed = on_gpu(self.model)
+            self.graphed = self.model.target_embedding.weight.device.type == "cuda"
 
     def translate(self, sources: Sequence[Sequence[int]], what: str = "translating") -> list[Output]:
         """In the order of the sources."""
@@ -115,8 +105,7 @@ class Decoding:
         outputs: dict[int, Output] = {}
         for start in range(0, len(order), self.batch):
             chosen = order[start : start + self.batch]
-            rows = [sources[n] for n in chosen]
-            done = translate_batch(self.model, rows, self.policy, self.limits, chosen, graphed=False)
+            done = translate_batch(self.model, [sources[n] for n in chosen], self.policy, self.limits, chosen)
             outputs |= dict(zip(chosen, done, strict=True))
             advance(len(chosen))
         return [outputs[n] for n in range(len(sources))]

@@ -100,8 +100,10 @@ def use_small_tiles(device: torch.device) -> None:
     pass is compiled in another thread. Where the interface is missing, PyTorch's own tiles stay, which are correct
     but slower.
     """
-    from torch._inductor.choices import InductorChoices
-
+    try:
+        from torch._inductor.choices import InductorChoices
+    except ImportError:
+        return
     shared = torch.cuda.get_device_properties(device).shared_memory_per_multiprocessor
     if shared < FlexTiles.MIN_SHARED_MEMORY or "get_flex_attention_bwd_configs" not in vars(InductorChoices):
         return

@@ -49,9 +49,7 @@ class Sublayer(nn.Module):
         self.norm = nn.LayerNorm(settings.width)
         self.dropout = Dropout(settings.dropout)
         self.pre = settings.norm == "pre"
-        self.fold_norm = (
-            False  # in training, let the next linear layer apply the norm's gain and bias, see `project`
-        )
+        self.fold_norm = False  # in training the next linear layer applies its gain and bias, see `project`
 
     def before(self, states: Tensor) -> tuple[Tensor, nn.LayerNorm | None]:
         """The input of the sublayer, and the norm whose gain and bias are still to be applied, or None."""

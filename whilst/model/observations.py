@@ -31,33 +31,29 @@ class PathStates:
         return PathStates(self.encoded.bfloat16(), self.states.bfloat16(), self.words, lookahead)
 
 
-@dataclass(frozen=True)
-class NextTargets:
-    """The target token that is written next after each source token: (rows, source) each."""
+def next_targets(batch: Batch, path: Tensor) -> tuple[Tensor, Tensor]:
+    """The target token that is written next after each source token: (rows, source) columns where its sentence
+    begins, and its own, which is meaningless after the last token.
 
-    first: Tensor  # column where its sentence begins
-    column: Tensor  # its own column; meaningless after the last token
-
-
-def next_targets(batch: Batch, path: Tensor) -> NextTargets:
-    """The first token that needs more than has been read, by binary search: reads ascend along a sentence."""
+    It is the first that needs more than has been read: a binary search, since reads ascend along a sentence.
+    """
     target, source = batch.target_at, batch.source_at
     stride = batch.source.shape[1] + 1  # keeps the sentences of a packed row in order
     first = torch.searchsorted(target.segment, source.segment)
     end = torch.searchsorted(target.segment, source.segment, right=True)
     needed, read = path + target.segment * stride, source.position + 1 + source.segment * stride
     written = torch.searchsorted(needed, read, right=True)
-    return NextTargets(first, written.minimum(end - 1).clamp(min=0))
+    return first, written.minimum(end - 1).clamp(min=0)
 
 
-def lookahead_mask(batch: Batch, upcoming: NextTargets) -> Mask:
+def lookahead_mask(batch: Batch, upcoming_first: Tensor, upcoming: Tensor) -> Mask:
     """Self-attention of the tokens and of the lookahead queries after them: to the tokens before, and to itself.
 
     Queries of padding attend to themselves only: in a packed row each would attend to all padding, at great cost.
     """
     column = torch.arange(batch.target.shape[1], device=batch.target.device)
-    first = torch.cat([column - batch.target_at.position, upcoming.first], 1)
-    own = torch.where(batch.source == PAD, upcoming.first, upcoming.column)
+    first = torch.cat([column - batch.target_at.position, upcoming_first], 1)
+    own = torch.where(batch.source == PAD, upcoming_first, upcoming)
     end = torch.cat([column.expand_as(batch.target), own], 1)
     if batch.packed:
         return span_mask(first[0], end[0], first.shape[1], itself=True)
@@ -67,13 +63,13 @@ def lookahead_mask(batch: Batch, upcoming: NextTargets) -> Mask:
 
 def decode_with_lookahead(model: Translator, batch: Batch, path: Tensor, source: Tensor) -> Tensor:
     """(rows, target + source, width) decoder states of the tokens, and lookahead states after each source token."""
-    upcoming = next_targets(batch, path)
+    first, upcoming = next_targets(batch, path)
     target, read = batch.target_at, batch.source_at
-    positions = torch.cat([target.position, target.position.gather(1, upcoming.column)], 1)
+    positions = torch.cat([target.position, target.position.gather(1, upcoming)], 1)
     queries = Tokens(torch.cat([target.segment, read.segment], 1), positions)
     cross = attention_mask(batch, queries, torch.cat([path, read.position + 1], 1), read)
-    tokens = torch.cat([batch.target, batch.target.gather(1, upcoming.column)], 1)
-    return model.decode(tokens, positions, source, lookahead_mask(batch, upcoming), cross)
+    tokens = torch.cat([batch.target, batch.target.gather(1, upcoming)], 1)
+    return model.decode(tokens, positions, source, lookahead_mask(batch, first, upcoming), cross)
 
 
 @torch.no_grad()

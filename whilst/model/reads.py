@@ -24,8 +24,3 @@ def wait_k(k: int | Tensor, positions: Tensor, source_lengths: Tensor) -> Tensor
 def draw_k(longest: Tensor, random: Tensor) -> Tensor:
     """k uniform in [1, longest], from `random` uniform in [0, 1)."""
     return (random * longest).long().clamp(max=longest - 1) + 1
-
-
-def monotone(needs: Tensor) -> Tensor:
-    """The smallest non-decreasing reads (along the last dimension) that are not below `needs`."""
-    return needs.cummax(dim=-1).values

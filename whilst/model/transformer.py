@@ -13,9 +13,8 @@ from torch import Tensor, nn
 
 from whilst.core.errors import UserError
 from whilst.core.settings import MAX_POSITIONS, Model
-from whilst.data.batches import Tokens
 from whilst.data.vocabulary import EOS, PAD
-from whilst.model.attention import Mask, dense_mask
+from whilst.model.attention import Mask
 from whilst.model.cache import Cache, KeysValues, LayerCache, lazy_zeros, row_numbers, select_rows
 from whilst.model.layers import DecoderLayer, EncoderLayer, Sublayer
 from whilst.model.monotonic_attention import HeadPositions, MonotonicPass
@@ -194,7 +193,7 @@ class Translator(nn.Module):
         cache.read_end = min(cache.read_end + len(steps), capacity)
         limit = (cache.read + counts)[:, None].expand_as(columns) if self.bidirectional else columns + 1
         states = self.embed(self.source_embedding, tokens, columns)
-        mask = additive(visible(columns, limit, cache.read_end), states)
+        mask = additive(visible(limit, cache.read_end), states)
         index = row_numbers(cache.rows, columns)[:, None]
         for layer, (keys, values) in zip(self.encoder, cache.encoder, strict=True):
             states = layer(states, mask, LayerCache(keys, values, columns, index, cache.read_end, cache.rows))
@@ -205,7 +204,7 @@ class Translator(nn.Module):
         """(rows, longest) sources -> (rows, longest, width), as `read` would encode them."""
         steps = torch.arange(tokens.shape[1], device=tokens.device).expand_as(tokens)
         limit = counts[:, None].expand_as(steps) if self.bidirectional else steps + 1
-        mask = additive(visible(steps, limit, tokens.shape[1]), self.source_embedding.weight)
+        mask = additive(visible(limit, tokens.shape[1]), self.source_embedding.weight)
         return self.encode(tokens, steps, mask)
 
     def preload(self, cache: Cache, encoded: Tensor, counts: Tensor) -> None:
@@ -241,7 +240,7 @@ class Translator(nn.Module):
         token = self.embed(self.target_embedding, last[:, None], cache.written[:, None])
         states = token.expand(-1, count, -1)
         mask = additive(lookahead_mask(columns, end), states)
-        cross = visible(columns, reads, cache.read_end)
+        cross = visible(reads, cache.read_end)
         cross = cross if cache.heads else additive(cross, states)
         stops: Sequence[HeadPositions | None] = cache.heads or [None] * len(self.decoder)
         keys, values = cache.decoder
@@ -260,11 +259,9 @@ def most_likely(logits: Tensor) -> Tensor:
     return logits[..., EOS:].argmax(-1) + EOS
 
 
-def visible(columns: Tensor, limit: Tensor, end: int) -> Tensor:
-    """(rows, 1, new, end): the rule of attention.sees for cached keys, where a row is a sentence."""
-    queries = Tokens(torch.zeros_like(columns[:, :1]), columns)
-    keys = Tokens(queries.segment, torch.arange(end, device=columns.device)[None])
-    return dense_mask(queries, limit, keys)
+def visible(limit: Tensor, end: int) -> Tensor:
+    """(rows, new) limits -> (rows, 1, new, end): the rule of attention.sees where a row is a sentence."""
+    return (torch.arange(end, device=limit.device) < limit[..., None])[:, None]
 
 
 def lookahead_mask(columns: Tensor, end: int) -> Tensor:

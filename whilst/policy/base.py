@@ -114,11 +114,6 @@ class Policy(abc.ABC):
         return False
 
     @property
-    def depends_on_sentence(self) -> bool:
-        """Whether it depends on which sentence of the corpus it translates."""
-        return False
-
-    @property
     def batch_key(self) -> Hashable:
         """Rows under policies of equal key can share a decider, by `Decider.update`."""
         return self

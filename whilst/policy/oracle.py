@@ -21,10 +21,6 @@ class Oracle(Policy):
     def spec(self) -> PolicySpec:
         return self.identity
 
-    @property
-    def depends_on_sentence(self) -> bool:
-        return True
-
     def start(self, sentences: Tensor) -> Decider:
         chosen = [self.reads[number] for number in sentences.tolist()]
         table = torch.full((len(chosen), max(map(len, self.reads)) + 1), 1 << 30)

@@ -29,10 +29,6 @@ class Patient(Policy):
         return True
 
     @property
-    def depends_on_sentence(self) -> bool:
-        return self.policy.depends_on_sentence
-
-    @property
     def batch_key(self) -> Hashable:
         return Patient, self.policy.batch_key
 

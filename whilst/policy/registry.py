@@ -11,8 +11,7 @@ from whilst.model.agent import Agent
 from whilst.model.transformer import Translator
 from whilst.policy.agent import AgentPolicy
 from whilst.policy.base import Policy
-from whilst.policy.fixed import Diagonal, WaitK
-from whilst.policy.full import Full
+from whilst.policy.fixed import Diagonal, Full, WaitK
 from whilst.policy.monotonic import NO_HEADS, Monotonic
 from whilst.policy.oracle import Oracle
 from whilst.policy.patient import Patient

@@ -24,9 +24,9 @@ from whilst.decoding.forced import forced_reads
 from whilst.decoding.policies import policy_for
 from whilst.model.checkpoint import LoadedRun
 from whilst.model.transformer import Translator
-from whilst.policy.full import Full
-from whilst.search.agreement import bounded_agreement
+from whilst.policy.fixed import Full
 from whilst.search.binary_search import Interval, PathDecoder, search
+from whilst.search.labels import bounded_agreement
 
 FOUND, AGENT = "#D55E00", "#009E73"
 SHADES = " ░▒▓█"

@@ -23,12 +23,9 @@ from torch import Tensor
 
 from whilst.core.settings import Search
 from whilst.data.batches import Batch
-from whilst.model import reads
 from whilst.model.attention import Mask
 from whilst.model.forward import causal_mask, cross_mask, encode_batch
 from whilst.model.transformer import Translator
-
-Target = Literal["reference", "belief"]
 
 
 @dataclass(frozen=True)
@@ -62,60 +59,29 @@ class Prediction:
 Predict = Callable[[Tensor], Prediction]  # (rows, target) reads -> prediction
 
 
-@dataclass(frozen=True)
-class Bounds:
-    """l_i, m_i and r_i of every token: (rows, target) each."""
-
-    left: Tensor
-    mid: Tensor
-    right: Tensor
-
-
-def concavity(at: Bounds, predict: Predict, _: Tensor, tolerance: float) -> Tensor:
-    """p^m >= (p^l + p^r) / 2: the left half gains at least as much as the right one, up to the tolerance."""
-    mean = (predict(at.left).probability + predict(at.right).probability) / 2
-    return predict(at.mid).probability + tolerance >= mean
-
-
-def authors_condition(at: Bounds, predict: Predict, labels: Tensor, tolerance: float) -> Tensor:
-    """Concavity, or p^l >= p^r; in an interval of two, whether both predict the same token."""
-    left, right = predict(at.left), predict(at.right)
-    gains_nothing = left.probability + tolerance >= right.probability
-    go_left = concavity(at, predict, labels, tolerance) | gains_nothing
-    return torch.where(at.right - at.left == 1, left.token == right.token, go_left)
-
-
-def ground_truth(at: Bounds, predict: Predict, labels: Tensor, _: float) -> Tensor:
-    """The paper's ablation: whether the reference token is the most probable one at m."""
-    return predict(at.mid).token == labels
-
-
-Condition = Callable[[Bounds, Predict, Tensor, float], Tensor]  # bounds, predict, labels, tolerance
-# When to continue with [l, m].
-CONDITIONS: dict[str, Condition] = {
-    "concavity": concavity,
-    "authors": authors_condition,  # the authors' code
-    "ground-truth": ground_truth,
-}
-
-
-def binary_search(
-    left: Tensor,
-    right: Tensor,
-    size: int,
-    predict: Predict,
-    condition: Condition,
-    labels: Tensor,
-    tolerance: float = 0.0,
+def goes_left(
+    left: Tensor, mid: Tensor, right: Tensor, predict: Predict, labels: Tensor, settings: Search
 ) -> Tensor:
-    """Algorithm 1: (rows, target) g_i in [l_i, r_i], intervals of at most `size`."""
+    """Whether to continue with [l, m], under `search.condition`: all (rows, target)."""
+    if settings.condition == "ground-truth":  # the paper's ablation
+        return predict(mid).token == labels
+    at_left, at_right = predict(left), predict(right)
+    mean = (at_left.probability + at_right.probability) / 2
+    concave = predict(mid).probability + settings.tolerance >= mean
+    if settings.condition == "concavity":  # the left half gains at least as much as the right one
+        return concave
+    gains_nothing = at_left.probability + settings.tolerance >= at_right.probability
+    return torch.where(right - left == 1, at_left.token == at_right.token, concave | gains_nothing)
+
+
+def binary_search(left: Tensor, right: Tensor, predict: Predict, labels: Tensor, settings: Search) -> Tensor:
+    """Algorithm 1: (rows, target) g_i in [l_i, r_i]."""
     # In the authors' code the right half is [m, r] instead of [m + 1, r], except in an interval of two.
-    keeps_mid = condition is authors_condition
+    keeps_mid = settings.condition == "authors"
     # While l < r: a fixed number of steps, which is always enough, needs no synchronisation.
-    for _ in range((size - 1).bit_length() + keeps_mid):
+    for _ in range((settings.size - 1).bit_length() + keeps_mid):
         mid = (left + right) // 2
-        bounds = Bounds(left, mid, right)
-        go_left = condition(bounds, predict, labels, tolerance) | (left == right)
+        go_left = goes_left(left, mid, right, predict, labels, settings) | (left == right)
         right_half = torch.where(right - left == 1, right, mid) if keeps_mid else mid + 1
         left, right = torch.where(go_left, left, right_half), torch.where(go_left, mid, right)
     return left
@@ -195,40 +161,41 @@ def fill_table(decoder: PathDecoder, interval: Interval) -> PredictionTable:
     return PredictionTable(decoder.batch, interval, probabilities, torch.stack([one.token for one in found]))
 
 
-def intervals_of(settings: Search) -> list[Interval]:
-    return [Interval(first, settings.size, settings.slope) for first, _ in settings.intervals]
-
-
 def covering_interval(settings: Search) -> Interval:
     """The smallest interval that contains all of the settings."""
     firsts = [first for first, _ in settings.intervals]
     return Interval(min(firsts), max(firsts) - min(firsts) + settings.size, settings.slope)
 
 
-def search_interval(predict: Predict, batch: Batch, interval: Interval, settings: Search) -> Tensor:
-    """(rows, target) non-decreasing reads in one interval."""
+def search_interval(predict: Predict, batch: Batch, settings: Search, first: int | Tensor) -> Tensor:
+    """(rows, target) non-decreasing reads in the interval that begins at `first`."""
+    interval = Interval(first, settings.size, settings.slope)
     left, right = interval.reads(batch, 0), interval.reads(batch, interval.size - 1)
-    condition = CONDITIONS[settings.condition]
-    found = binary_search(left, right, interval.size, predict, condition, batch.labels, settings.tolerance)
-    return monotone(found, batch)
+    return monotone(binary_search(left, right, predict, batch.labels, settings), batch)
+
+
+def search_intervals(predict: Predict, batch: Batch, settings: Search) -> Tensor:
+    """(intervals, rows, target) non-decreasing reads."""
+    return torch.stack([search_interval(predict, batch, settings, first) for first, _ in settings.intervals])
 
 
 @torch.no_grad()
 def search(model: Translator, batch: Batch, settings: Search, first: int | Tensor) -> Tensor:
     """(rows, target) non-decreasing reads, with the model in eval mode. `first`: l_1, or (rows, target) of each."""
-    interval = Interval(first, settings.size, settings.slope)
     decoder = PathDecoder(model, batch, settings.target)
-    return search_interval(fill_table(decoder, interval).predict, batch, interval, settings)
+    table = fill_table(decoder, Interval(first, settings.size, settings.slope))
+    return search_interval(table.predict, batch, settings, first)
 
 
 @torch.no_grad()
 def search_all(model: Translator, batch: Batch, settings: Search) -> Tensor:
     """(intervals, rows, target) reads in every interval. Overlapping intervals share decoder passes."""
-    predict = fill_table(PathDecoder(model, batch, settings.target), covering_interval(settings)).predict
-    return torch.stack([search_interval(predict, batch, one, settings) for one in intervals_of(settings)])
+    table = fill_table(PathDecoder(model, batch, settings.target), covering_interval(settings))
+    return search_intervals(table.predict, batch, settings)
 
 
 def monotone(found: Tensor, batch: Batch) -> Tensor:
-    """Non-decreasing along each sentence; an offset for each segment keeps the sentences of a packed row apart."""
+    """The smallest reads that are not below `found` and do not decrease along a sentence."""
+    # An offset for each segment keeps the sentences of a packed row apart.
     offset = batch.target_at.segment * (batch.source.shape[1] + 1)
-    return reads.monotone(found + offset) - offset
+    return (found + offset).cummax(-1).values - offset

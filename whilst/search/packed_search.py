@@ -25,9 +25,9 @@ from whilst.search.binary_search import (
     PathDecoder,
     PredictionTable,
     covering_interval,
-    intervals_of,
     probability_and_argmax,
     search_interval,
+    search_intervals,
 )
 
 SIZE_MULTIPLE = 2048  # of the queries in a row
@@ -127,18 +127,16 @@ def search_packed(
     settings: Search,
     first: Tensor,
     size: int,
-    score: ScoreQueries = score_queries,
+    score: ScoreQueries,
 ) -> Tensor:
     """`search` of a packed batch in one pass."""
     interval = Interval(first, settings.size, settings.slope)
     table = fill_table_packed(model, batch, interval, settings, size, score)
-    return search_interval(table.predict, batch, interval, settings)
+    return search_interval(table.predict, batch, settings, first)
 
 
 @torch.no_grad()
-def search_all_packed(
-    model: Translator, batch: Batch, settings: Search, size: int, score: ScoreQueries = score_queries
-) -> Tensor:
+def search_all_packed(model: Translator, batch: Batch, settings: Search, size: int, score: ScoreQueries) -> Tensor:
     """`search_all` of a packed batch in one pass."""
     table = fill_table_packed(model, batch, covering_interval(settings), settings, size, score)
-    return torch.stack([search_interval(table.predict, batch, one, settings) for one in intervals_of(settings)])
+    return search_intervals(table.predict, batch, settings)

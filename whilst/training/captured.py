@@ -3,7 +3,9 @@
 A captured graph must not use autocast's cache of weights, which would keep them as they were when it was captured.
 """
 
+import dataclasses
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -12,18 +14,17 @@ from whilst.core.cuda_graphs import CapturedGraph
 from whilst.core.settings import Search
 from whilst.data.batches import Batch
 from whilst.data.dataset import Split
+from whilst.data.vocabulary import BOS, PAD
 from whilst.model.observations import PathStates
 from whilst.model.transformer import Translator
-from whilst.search.labels import PackedSearch
+from whilst.search.labels import PackedSearch, packed_sizes
 from whilst.search.packed_search import (
     ScoreQueries,
     count_queries,
     row_size,
-    score_queries,
     search_all_packed,
     search_packed,
 )
-from whilst.search.packing import Packing
 from whilst.training.sampling import of_tokens, search_sentences
 
 Observer = Callable[[Translator, Batch, Tensor], PathStates]  # model, batch, reads
@@ -40,7 +41,7 @@ def compile_layers(model: Translator) -> None:
 class CapturedSearch:
     """`search_sentences`, with packed batches searched by a CUDA graph for each size of the packed row."""
 
-    def __init__(self, split: Split, score: ScoreQueries = score_queries) -> None:
+    def __init__(self, split: Split, score: ScoreQueries) -> None:
         self.split, self.score = split, score
         self.graphs: dict[int, CapturedGraph] = {}
 
@@ -76,6 +77,72 @@ def captured_label_search(model: Translator, settings: Search, score: ScoreQueri
         return graphs[0](batch.tensors())
 
     return find
+
+
+def packed_positions(position: Tensor, lengths: Tensor, size: int) -> Tensor:
+    """(rows, columns) the place of each token in a packed row; `lengths` (rows). Padding goes to `size`."""
+    starts = lengths.cumsum(0) - lengths
+    return torch.where(position < lengths[:, None], position + starts[:, None], size)
+
+
+@dataclass(frozen=True)
+class Packing:
+    """Packs a padded batch into one row of a fixed size on its own device, without synchronisation."""
+
+    source: Tensor  # (rows, source) place in the packed row; of padding one past its end
+    target: Tensor  # (rows, target)
+    source_size: int
+    target_size: int
+
+    @classmethod
+    def for_batch(cls, batch: Batch, tokens: int) -> "Packing":
+        """`tokens`: the most that a batch has on either side."""
+        source_size, target_size = packed_sizes(tokens)
+        return cls(
+            packed_positions(batch.source_at.position, batch.source_lengths[:, 0], source_size),
+            packed_positions(batch.target_at.position, batch.target_lengths[:, 0], target_size),
+            source_size,
+            target_size,
+        )
+
+    def pack_source(self, values: Tensor, padding: int) -> Tensor:
+        """(rows, source) -> (1, source size)."""
+        return _pack(values, self.source, self.source_size, padding)
+
+    def pack_target(self, values: Tensor, padding: int) -> Tensor:
+        return _pack(values, self.target, self.target_size, padding)
+
+    def pack(self, batch: Batch) -> Batch:
+        """The same as `pack_batch` of these sentences."""
+        source_at, target_at, padding = batch.source_at, batch.target_at, batch.sentences
+        tensors = (
+            self.pack_source(batch.source, PAD),
+            self.pack_source(source_at.segment, padding),
+            self.pack_source(source_at.position, 0),
+            self.pack_target(batch.target, BOS),
+            self.pack_target(target_at.segment, padding),
+            self.pack_target(target_at.position, 0),
+            self.pack_target(batch.labels, PAD),
+            self.pack_target(batch.source_lengths, 1),
+            self.pack_target(batch.target_lengths, 1),
+        )
+        return dataclasses.replace(batch.with_tensors(tensors), packed=True)
+
+    def unpack(self, packed: PathStates) -> PathStates:
+        """(1, size, …) -> (rows, columns, …); padding has arbitrary values."""
+        source = self.source.clamp(max=self.source_size - 1)
+        target = self.target.clamp(max=self.target_size - 1)
+        return PathStates(
+            packed.encoded[0, source],
+            packed.states[0, target],
+            packed.words[0, target],
+            None if packed.lookahead is None else packed.lookahead[0, source],
+        )
+
+
+def _pack(values: Tensor, place: Tensor, size: int, padding: int) -> Tensor:
+    row = values.new_full((size + 1,), padding)
+    return row.scatter(0, place.flatten(), values.flatten())[None, :size]
 
 
 class CapturedObserver:

@@ -14,7 +14,7 @@ from whilst.decoding.batched import translate
 from whilst.model.checkpoint import LoadedRun, load_translator
 from whilst.model.run_folder import WEIGHTS
 from whilst.model.transformer import Translator
-from whilst.policy.full import Full
+from whilst.policy.fixed import Full
 
 FOLDER = "translations"  # in a run folder
 

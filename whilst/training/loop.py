@@ -85,9 +85,9 @@ class Loop:
                 if is_logged or self.processes.count == 1 or self.device.type == "cpu":
                     halted = self.processes.any_rank(interrupted(), self.device)
                 stop = stop or halted or state.step >= settings.steps
-                if stop or state.step % settings.save_every == 0:
+                if self.processes.first and (stop or state.step % settings.save_every == 0):
                     with meter.paused():
-                        self.save()
+                        state.save()
         if halted:
             raise UserError(f"{state.folder}: stopped after step {state.step}; the same command continues")
         if self.processes.first:
@@ -223,10 +223,6 @@ class Loop:
             if math.isnan(found.loss):
                 notes.print("the loss is not a number: training has diverged; start again with a smaller train.lr")
         return self.processes.broadcast(self.state.out_of_patience, self.device)
-
-    def save(self) -> None:
-        if self.processes.first:
-            self.state.save()
 
     def finish(self, meter: "Meter", trained: bool) -> None:
         """Write the summary."""

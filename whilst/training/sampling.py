@@ -12,14 +12,6 @@ from whilst.model.transformer import Translator
 from whilst.search.binary_search import search
 
 
-def full(_: Objective, batch: Batch, __: torch.Generator) -> Tensor:
-    return batch.source_lengths
-
-
-def wait_k(objective: Objective, batch: Batch, _: torch.Generator) -> Tensor:
-    return reads.wait_k(objective.k, batch.target_at.position, batch.source_lengths)
-
-
 def multi_path(objective: Objective, batch: Batch, random: torch.Generator) -> Tensor:
     """Wait-k with k uniform in [1, J] (at most `longest`), or the whole source with probability `whole`.
 
@@ -40,13 +32,13 @@ def multi_path(objective: Objective, batch: Batch, random: torch.Generator) -> T
     return reads.wait_k(k, batch.target_at.position, lengths)
 
 
-# Monotonic heads (mma) attend to what they choose of the whole source.
-RULES: dict[str, Callable[[Objective, Batch, torch.Generator], Tensor]] = {
-    "full": full,
-    "wait-k": wait_k,
-    "multi-path": multi_path,
-    "mma": full,
-}
+def rule_reads(objective: Objective, batch: Batch, random: torch.Generator) -> Tensor:
+    """(rows, target) the reads of an objective that does not search."""
+    if objective.name == "wait-k":
+        return reads.wait_k(objective.k, batch.target_at.position, batch.source_lengths)
+    if objective.name == "multi-path":
+        return multi_path(objective, batch, random)
+    return batch.source_lengths  # full; monotonic heads (mma) choose from the whole source
 
 
 def draw_intervals(intervals: int, batch: Batch, random: torch.Generator) -> Tensor:
@@ -76,7 +68,7 @@ def draw_reads(
     """(rows, target) the reads of the recipe's objective."""
     objective, settings = recipe.objective, recipe.search
     if objective.name != "search":
-        return RULES[objective.name](objective, batch, random)
+        return rule_reads(objective, batch, random)
     firsts = torch.tensor([first for first, _ in settings.intervals])
     chosen = firsts[draw_intervals(len(firsts), batch, random)]
     training = model.training

@@ -28,8 +28,14 @@ from whilst.model.observations import PathStates, observe
 from whilst.model.reads import Action
 from whilst.model.run_folder import WEIGHTS
 from whilst.model.transformer import Translator
-from whilst.search.agreement import bounded_agreement, find_agreement_labels
-from whilst.search.labels import Labels, find_labels, find_labels_packed, worth_packing
+from whilst.search.labels import (
+    Labels,
+    bounded_agreement,
+    find_agreement_labels,
+    find_labels,
+    find_labels_packed,
+    worth_packing,
+)
 from whilst.search.packed_search import ScoreQueries, score_queries
 from whilst.training import losses
 from whilst.training.captured import (
@@ -238,14 +244,10 @@ class AgentTask(Task):
         finder = self.finder
         return {
             "version": LABEL_CACHE_VERSION,
-            "weights": self.weights_checksum,
+            "weights": sha256(Path(self.recipe.start) / WEIGHTS),
             "texts": [hashlib.sha256(side.tokens.tobytes()).hexdigest() for side in (split.source, split.target)],
             "how": values_with(finder, Role.READS) if finder else {"translation": "token"},
         }
-
-    @functools.cached_property
-    def weights_checksum(self) -> str:
-        return sha256(Path(self.recipe.start) / WEIGHTS)
 
     @property
     def finder(self) -> Search | None:

@@ -8,7 +8,7 @@ import torch
 
 from whilst.core.config import flat, to_table
 from whilst.core.console import notes
-from whilst.core.distributed import Processes, start_compile_workers
+from whilst.core.distributed import Processes
 from whilst.core.errors import UserError
 from whilst.core.policy_spec import distinct
 from whilst.core.settings import Recipe, Role, names_with
@@ -53,8 +53,6 @@ def train(recipe: Recipe, device: torch.device, restart: bool = False, with_text
     dataset.require_languages("data.dataset", Path(recipe.run), recipe.data)
     if "evaluate" in recipe.stages:
         check_evaluation(recipe, dataset, device)  # before hours of training
-    if any(stage.train.compile for stage in stages(recipe)):
-        start_compile_workers(device)
     folder = Path(recipe.run)
     for stage in stages(recipe):
         folder = train_stage(stage, dataset, device, restart, Path(recipe.run))

@@ -76,7 +76,7 @@ def run_bench(
     settings = with_precision(trained, trained.recipe.evaluate).recipe.evaluate
     split = Dataset.open(Path(trained.recipe.data.dataset)).split(settings.split)
     chosen, limits = policy_for(trained, policy, settings, split), settings.limits
-    if chosen.depends_on_sentence:
+    if policy.about.needs_reference:
         raise UserError(f"policy {policy}: an oracle needs the reference; time agent-L, wait-K or full")
     every = [split.source[number].tolist() for number in range(len(split.source))]
     many = list(itertools.islice(itertools.cycle(every), sentences or len(every)))

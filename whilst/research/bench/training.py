@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 
 from whilst.core.console import progress_bar
-from whilst.core.distributed import pick_device, start_compile_workers
+from whilst.core.distributed import pick_device
 from whilst.core.settings import Recipe
 from whilst.data.batches import prefetch
 from whilst.data.dataset import Dataset
@@ -37,7 +37,6 @@ def train_bench(
 ) -> None:
     """Time `steps` updates of a stage after as many to warm up."""
     device = pick_device(name)
-    start_compile_workers(device)
     with tempfile.TemporaryDirectory() as temporary:
         whole = load_or_make(recipe, overrides, Path(temporary))
         chosen = replace(stages(replace(whole, stages=(stage,)))[0], start="")
