@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from whilst.core.errors import UserError
-from whilst.core.settings import Objective
 from whilst.data.batches import (
     BLOCK,
     Batch,
@@ -32,8 +31,8 @@ from whilst.data.buckets import Ints
 from whilst.data.dataset import Split, TokenSequences
 from whilst.data.vocabulary import BOS, EOS, PAD
 from whilst.model.forward import decode_batch
+from whilst.model.reads import wait_k
 from whilst.model.transformer import Translator
-from whilst.training import sampling
 
 MakeSplit = Callable[..., Split]
 PACK = pytest.mark.parametrize("pack", [False, True], ids=["padded", "packed"])
@@ -53,7 +52,7 @@ def sentences(batch: Batch, tokens: Tensor, segments: Tensor) -> list[list[int]]
 def losses(model: Translator, batch: Batch, k: int) -> Tensor:
     """(sentences) the cross-entropy of each under wait-k."""
     batch = dataclasses.replace(batch, packed=False)  # FlexAttention needs a GPU; one dense row works, too
-    seen = sampling.wait_k(Objective(k=k), batch, torch.Generator())
+    seen = wait_k(k, batch.target_at.position, batch.source_lengths)
     logits = model.logits(decode_batch(model, batch, seen))
     each = F.cross_entropy(logits.flatten(0, 1), batch.labels.flatten(), ignore_index=PAD, reduction="none")
     total = each.new_zeros(batch.sentences + 1)

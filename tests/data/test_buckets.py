@@ -81,7 +81,7 @@ def loss_and_gradients(model: Translator, objective: Objective, batch: Batch) ->
     monotonic = MonotonicPass() if objective.name == "mma" else None
     loss = cross_entropy(model, decode_batch(model, batch, seen, monotonic), batch.labels, 0.1)
     if monotonic is not None:
-        loss = loss + latency_cost(objective, batch, monotonic)
+        loss = loss + latency_cost(monotonic.delays, batch, objective.latency_average)
     return loss, list(torch.autograd.grad(loss, list(model.parameters()), allow_unused=True))
 
 

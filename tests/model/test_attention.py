@@ -16,7 +16,6 @@ from torch._inductor.choices import InductorChoices
 from torch._inductor.virtualized import V
 from torch.nn.attention.flex_attention import BlockMask, create_mask
 
-from whilst.core.settings import Objective
 from whilst.data.batches import BLOCK, Batch, Tokens, pack_batch, pad_batch
 from whilst.data.dataset import Split
 from whilst.model.attention import (
@@ -28,7 +27,7 @@ from whilst.model.attention import (
     span_mask,
     use_small_tiles,
 )
-from whilst.training import sampling
+from whilst.model.reads import wait_k
 
 SIZE = 2 * BLOCK
 MakeSplit = Callable[..., Split]
@@ -37,7 +36,7 @@ MakeSplit = Callable[..., Split]
 def views(batch: Batch, k: int) -> list[tuple[Tokens, Tensor, Tokens]]:
     """(queries, limits, keys) of causal and bidirectional encoder, decoder, and cross-attention under wait-k."""
     source, target = batch.source_at, batch.target_at
-    seen = sampling.wait_k(Objective(k=k), batch, torch.Generator())
+    seen = wait_k(k, batch.target_at.position, batch.source_lengths)
     return [
         (source, source.position + 1, source),
         (source, torch.full_like(source.position, 1 << 30), source),
@@ -107,7 +106,7 @@ def test_block_mask_visits_few_tiles(random_split: MakeSplit) -> None:
 def test_dense_mask_is_a_plain_loop(split: Split) -> None:
     batch = pad_batch(split, np.arange(4))
     rows, width, height = len(batch.source), batch.source.shape[1], batch.target.shape[1]
-    seen = sampling.wait_k(Objective(k=2), batch, torch.Generator())
+    seen = wait_k(2, batch.target_at.position, batch.source_lengths)
     mask = dense_mask(batch.target_at, seen, batch.source_at)
     assert mask.shape == (rows, 1, height, width)
     for row in range(rows):

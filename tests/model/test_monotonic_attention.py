@@ -4,7 +4,8 @@ import itertools
 import math
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from types import SimpleNamespace
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from whilst.core.files import read_json
 from whilst.core.settings import Data, Evaluate, Objective, Recipe
 from whilst.data.batches import Tokens, pack_batch, pad_batch
 from whilst.data.dataset import Dataset, Split
-from whilst.data.vocabulary import BOS, EOS
+from whilst.data.vocabulary import BOS, EOS, PAD
 from whilst.decoding.batched import translate_batch
 from whilst.decoding.reference import translate_recomputed
 from whilst.evaluation.curves import Result
@@ -30,7 +31,7 @@ from whilst.model.attention import dense_mask
 from whilst.model.checkpoint import load_run
 from whilst.model.forward import cross_mask, decode_batch
 from whilst.model.monotonic_alignment import expected_alignment, infinite_lookback
-from whilst.model.monotonic_attention import MonotonicPass, expected_latency
+from whilst.model.monotonic_attention import MonotonicPass
 from whilst.model.transformer import Translator
 from whilst.training.losses import cross_entropy, latency_cost
 from whilst.training.sampling import rule_reads
@@ -140,15 +141,23 @@ def test_large_energies_are_stable(kind: torch.dtype, scale: float) -> None:
     assert all(bool(gradient.isfinite().all()) for gradient in gradients)
 
 
+def lengths_only(source: int, labels: list[int]) -> Any:
+    """One sentence of which only the lengths matter."""
+    sizes = source, sum(label != PAD for label in labels)
+    source_lengths, target_lengths = (torch.full((1, len(labels)), size) for size in sizes)
+    return SimpleNamespace(
+        labels=torch.tensor([labels]), source_lengths=source_lengths, target_lengths=target_lengths
+    )
+
+
 def test_latency_is_differentiable_average_lagging() -> None:
     """Of heads that stop with certainty, as metrics.py computes it for the latest one."""
     late, early = [2.0, 3.0, 3.0, 6.0], [1.0, 1.0, 2.0, 2.0]
-    lengths, real = (torch.tensor([[n] * 6]) for n in (6, 4)), torch.tensor([[True] * 4 + [False] * 2])
+    batch = lengths_only(6, [5, 6, 7, 8, PAD, PAD])
     reads = torch.tensor([[[*late, 9.0, 9.0]], [[*early, 9.0, 9.0]]])
     # Ten thousand tokens apart, the softmax leaves the late head alone.
     far = [reads[:1], reads[1:] - 10_000]
-    source_lengths, target_lengths = lengths
-    found = expected_latency(far, source_lengths, target_lengths, real, 0.5)
+    found = latency_cost(far, batch, 0.5)
     assert float(found) == pytest.approx(0.5 * differentiable_average_lagging([2, 3, 3, 6], 6))
 
 
@@ -162,8 +171,7 @@ def test_late_heads_have_more_weight() -> None:
         lag = max(lag, mean - i * 5 / 3) if i else mean
         total += lag / 3
     delays = [torch.tensor([heads[:2]]), torch.tensor([heads[2:]])]
-    lengths = [torch.full((1, 3), count) for count in (5, 3)]
-    found = expected_latency(delays, lengths[0], lengths[1], torch.ones(1, 3, dtype=torch.bool), 1.0)
+    found = latency_cost(delays, lengths_only(5, [5, 6, 7]), 1.0)
     assert float(found) == pytest.approx(total)
 
 
@@ -229,7 +237,7 @@ def test_a_batch_is_its_sentences(monotone: Translator, split: Split) -> None:
         assert torch.equal(seen, batch.source_lengths), "mma sees the whole source"
         states = decode_batch(monotone, batch, seen, monotonic)
         total = cross_entropy(monotone, states, batch.labels, 0.1)
-        return (total + latency_cost(objective, batch, monotonic)).item()
+        return (total + latency_cost(monotonic.delays, batch, objective.latency_average)).item()
 
     assert loss([3, 1, 4, 5]) == pytest.approx(sum(loss([n]) for n in (3, 1, 4, 5)))
 

@@ -1,5 +1,6 @@
 """Beam search, for full-sentence translation only: a beam revises output, which live translation must not."""
 
+import itertools
 import time
 from collections.abc import Sequence
 
@@ -42,7 +43,13 @@ def beam_search(
         parent, unit = top.indices // units, top.indices % units
         ended = unit == EOS
         paths = torch.cat([history.gather(1, parent[..., None].expand(-1, -1, step - 1)), unit[..., None]], -1)
-        _collect(best, open_rows, top.values, ended, paths, step, length_penalty, most)
+        scaled, ends = (top.values / step**length_penalty).tolist(), ended.tolist()
+        for row, rank in itertools.product(open_rows, range(2 * beam)):
+            # An end that ranks below the beam would not have been reached by a beam of this width.
+            has_ended = ends[row][rank] and rank < beam
+            is_cut = step >= most[row] and rank == 0 and not best[row][1]  # at the limit, if none has ended
+            if (has_ended or is_cut) and scaled[row][rank] > best[row][0]:
+                best[row] = (scaled[row][rank], paths[row, rank].tolist())
         going = top.values.masked_fill(ended, -torch.inf).topk(beam)
         scores = going.values
         chosen = parent.gather(1, going.indices)
@@ -57,24 +64,3 @@ def beam_search(
         Output([unit for unit in path if unit != EOS], [len(s)] * len(path), [now] * len(path))
         for s, (_, path) in zip(sources, best, strict=True)
     ]
-
-
-def _collect(
-    best: list[tuple[float, list[int]]],
-    open_rows: set[int],
-    values: torch.Tensor,
-    ended: torch.Tensor,
-    paths: torch.Tensor,
-    step: int,
-    length_penalty: float,
-    most: list[int],
-) -> None:
-    """Note the best ended path of each row; at a row's length limit an open one, if none has ended."""
-    beam = values.shape[1] // 2
-    scores, ends = (values / step**length_penalty).tolist(), ended.tolist()
-    for row in open_rows:
-        for rank in range(2 * beam):
-            # An end that ranks below the beam would not have been reached by a beam of this width.
-            at_limit = step >= most[row] and rank == 0 and not best[row][1]
-            if ((ends[row][rank] and rank < beam) or at_limit) and scores[row][rank] > best[row][0]:
-                best[row] = (scores[row][rank], paths[row, rank].tolist())

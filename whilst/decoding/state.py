@@ -77,7 +77,10 @@ class DecodingState:
 
     def view(self, with_lookahead: bool) -> View:
         """What policies decide from."""
-        return View.of(self.cache, self.source, self._last(), self.look_ahead() if with_lookahead else None)
+        lookahead = self.look_ahead() if with_lookahead else None  # first, as it moves monotone heads
+        cache = self.cache
+        states = cache.encoded, cache.decoded, lookahead, cache.stopped
+        return View(cache.read, cache.written, self.source, self._last(), *states, cache.rows)
 
     def write(self, writing: Tensor | None = None, tokens: Tensor | None = None) -> Tensor:
         """WRITE in these rows (booleans), or all: the most likely tokens, or given ones. Returns them (rows)."""

@@ -78,8 +78,7 @@ class Agent(nn.Module):
         if single and self.settings.kind == "lstm":  # nn.LSTM packs its weights: ten times the time for one step
             states, state = self._step_by_step(inputs, state)
         elif self.settings.kind == "lstm":
-            states, (hidden, cell) = self.core(inputs, state)
-            state = hidden, cell
+            states, state = self.core(inputs, state)
         elif self.settings.kind == "gru":
             states, hidden = self.core(inputs, *state)
             state = (hidden,)

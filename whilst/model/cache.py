@@ -125,5 +125,4 @@ class Cache:
         self.decoder = self.decoder[0][:, rows], self.decoder[1][:, rows]
         self.encoded, self.decoded = self.encoded[rows], self.decoded[rows]
         self.read, self.written = self.read[rows], self.written[rows]
-        for layer in self.heads:
-            layer.select(rows)
+        self.heads = [layer.part(rows) for layer in self.heads]

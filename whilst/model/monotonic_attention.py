@@ -52,25 +52,6 @@ class HeadPositions:
     def put(self, rows: Tensor, part: "HeadPositions") -> None:
         self.past[rows], self.now[rows], self.done[rows] = part.past, part.now, part.done
 
-    def select(self, rows: Tensor) -> None:
-        self.past, self.now, self.done = self.past[rows], self.now[rows], self.done[rows]
-
-
-def expected_latency(
-    delays: list[Tensor], source_lengths: Tensor, target_lengths: Tensor, real: Tensor, weight: float
-) -> Tensor:
-    """`weight` times the differentiable average lagging, summed over sentences. Lengths and `real`: (rows, target).
-
-    The delay of a token is the mean over all heads, weighted by the softmax of their delays: the latest heads count
-    most, since a token waits for them.
-    """
-    reads = torch.cat(delays, 1)  # (rows, layers * heads, target)
-    delay = (reads.softmax(1) * reads).sum(1)
-    position = torch.arange(delay.shape[1], device=delay.device)
-    # A token cannot lag less than the one before: that makes this average lagging differentiable.
-    lag = (delay - position * source_lengths / target_lengths).cummax(1).values
-    return (weight * lag * real / target_lengths).sum()
-
 
 def weights_from_soft_attention(model: nn.Module, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """Weights of a translator with ordinary attention, for a model with monotonic heads.

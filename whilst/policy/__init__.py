@@ -1,4 +1,4 @@
-"""Online policies: READ or WRITE, decided from what has been read and written so far. One small file each.
+"""Online policies: READ or WRITE, decided from what has been read and written so far.
 
 Knows no decoding loop and no files. Others use `make_policy` and `register`, and the interface in base.py.
 """

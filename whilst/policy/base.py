@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from whilst.core.policy_spec import PolicySpec
-from whilst.model.cache import Cache, row_numbers
+from whilst.model.cache import row_numbers
 
 
 @dataclass(frozen=True)
@@ -27,11 +27,6 @@ class View:
     lookahead: Tensor | None = None  # (rows, width) decoder state that would write the next token now
     stopped: Tensor | None = None  # (rows) whether all monotone heads have stopped for the next token
     rows: Tensor | None = None  # (rows) indices into `source` and `encoded`, if not all rows
-
-    @classmethod
-    def of(cls, cache: Cache, source: Tensor, last: Tensor, lookahead: Tensor | None) -> "View":
-        states = cache.encoded, cache.decoded, lookahead, cache.stopped
-        return cls(cache.read, cache.written, source, last, *states, cache.rows)
 
     def last_source(self) -> tuple[Tensor, Tensor]:
         """(rows) the last source token read, (rows, width) its encoder state."""

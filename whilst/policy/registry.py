@@ -48,9 +48,8 @@ Factory = Callable[[PolicySpec, Context], Policy]
 def make_agent(spec: PolicySpec, context: Context) -> Policy:
     if context.agent is None or context.model is None:
         raise UserError(NO_AGENT.format(spec.name, context.run))
-    index, threshold = spec.index_in(context.agent_policies), spec.threshold
-    threshold = context.threshold if threshold is None else threshold
-    return AgentPolicy(spec, context.agent, context.model, index, threshold)
+    threshold = context.threshold if spec.threshold is None else spec.threshold
+    return AgentPolicy(spec, context.agent, context.model, spec.index_in(context.agent_policies), threshold)
 
 
 def make_monotonic(spec: PolicySpec, context: Context) -> Policy:  # noqa: ARG001

@@ -4,7 +4,7 @@ A captured graph must not use autocast's cache of weights, which would keep them
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 import torch
@@ -15,6 +15,7 @@ from whilst.core.settings import Search
 from whilst.data.batches import Batch
 from whilst.data.dataset import Split
 from whilst.data.vocabulary import BOS, PAD
+from whilst.model.attention import use_small_tiles
 from whilst.model.observations import PathStates
 from whilst.model.transformer import Translator
 from whilst.search.labels import PackedSearch, packed_sizes
@@ -30,8 +31,11 @@ from whilst.training.sampling import of_tokens, search_sentences
 Observer = Callable[[Translator, Batch, Tensor], PathStates]  # model, batch, reads
 
 
-def compile_layers(model: Translator) -> None:
+def compile_translator(model: Translator, shortcuts: Collection[str]) -> None:
     """Compile each layer by itself: all encoder layers share one program, all decoder layers another."""
+    model.enable_fast_paths(shortcuts)
+    if "tiles" in shortcuts:
+        use_small_tiles(model.target_embedding.weight.device)
     # Each stage has its own shapes. Beyond the limit FlexAttention would run uncompiled and exhaust the memory.
     torch._dynamo.config.recompile_limit = 128
     for layer in (*model.encoder, *model.decoder):

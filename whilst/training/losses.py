@@ -1,12 +1,13 @@
 """The losses of the training stages, each summed over the tokens of a batch that are not padding."""
 
+from collections.abc import Sequence
+
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from whilst.core.settings import Objective
 from whilst.data.batches import Batch
 from whilst.data.vocabulary import PAD
-from whilst.model.monotonic_attention import MonotonicPass, expected_latency
 from whilst.model.transformer import Translator
 
 
@@ -39,8 +40,15 @@ def divergence(model: Translator, states: Tensor, belief: Tensor, labels: Tensor
     return ((p.exp() * (p - q)).sum(-1) * (labels.flatten() != PAD)).sum()
 
 
-def latency_cost(objective: Objective, batch: Batch, monotonic: MonotonicPass) -> Tensor:
-    """The weighted latency of monotonic heads (MMA)."""
-    return expected_latency(
-        monotonic.delays, batch.source_lengths, batch.target_lengths, batch.labels != PAD, objective.latency_average
-    )
+def latency_cost(delays: Sequence[Tensor], batch: Batch, weight: float) -> Tensor:
+    """`weight` times the differentiable average lagging of monotonic heads (MMA), summed over sentences.
+
+    `delays`: of each layer, (rows, heads, target). The delay of a token is their mean, weighted by their softmax:
+    the latest heads count most, since a token waits for them.
+    """
+    reads = torch.cat(list(delays), 1)  # (rows, layers * heads, target)
+    delay = (reads.softmax(1) * reads).sum(1)
+    position = torch.arange(delay.shape[1], device=delay.device)
+    # A token cannot lag less than the one before: that makes this average lagging differentiable.
+    lag = (delay - position * batch.source_lengths / batch.target_lengths).cummax(1).values
+    return (weight * lag * (batch.labels != PAD) / batch.target_lengths).sum()

@@ -20,7 +20,6 @@ from whilst.data.batches import Batch, batches_by_length
 from whilst.data.dataset import Dataset, Split
 from whilst.model import agent as agents
 from whilst.model.agent import Agent
-from whilst.model.attention import use_small_tiles
 from whilst.model.checkpoint import load_tensors, save_tensors
 from whilst.model.forward import decode_batch
 from whilst.model.monotonic_attention import MonotonicPass, use_triton_kernels
@@ -43,7 +42,7 @@ from whilst.training.captured import (
     CapturedSearch,
     Observer,
     captured_label_search,
-    compile_layers,
+    compile_translator,
 )
 from whilst.training.sampling import Searcher, draw_intervals, draw_reads, search_sentences
 from whilst.training.validate import Validation, validate
@@ -62,8 +61,7 @@ class Task(abc.ABC):
     def compile(self) -> None:
         """Prepare for a GPU."""
 
-    @abc.abstractmethod
-    def set_step(self, step: int) -> None:
+    def set_step(self, step: int) -> None:  # noqa: B027  (nothing, in most tasks)
         """Set what depends on the number of updates done. Not part of a captured update."""
 
     @abc.abstractmethod
@@ -99,10 +97,7 @@ class TranslatorTask(Task):
         if self.boxes:
             use_triton_kernels(self.module)
             return  # every shape would be compiled separately
-        self.module.enable_fast_paths(self.recipe.train.shortcuts)
-        if "tiles" in self.recipe.train.shortcuts:
-            use_small_tiles(self.device)
-        compile_layers(self.module)
+        compile_translator(self.module, self.recipe.train.shortcuts)
         self.cross_entropy = torch.compile(losses.cross_entropy, dynamic=False)
         self.r_drop = torch.compile(losses.r_drop, dynamic=False)
         self.divergence = torch.compile(losses.divergence, dynamic=False)
@@ -131,7 +126,9 @@ class TranslatorTask(Task):
             apart = self.divergence(self.module, states, self.belief(batch), batch.labels)
             loss = (1 - objective.distil) * loss + objective.distil * apart
         if monotonic is not None:
-            loss = loss + self.latency_scale * losses.latency_cost(objective, batch, monotonic)
+            loss = loss + self.latency_scale * losses.latency_cost(
+                monotonic.delays, batch, objective.latency_average
+            )
         return loss
 
     @torch.no_grad()
@@ -166,17 +163,11 @@ class AgentTask(Task):
     def compile(self) -> None:
         """Compile the translator. cuDNN's LSTM is fast without."""
         shortcuts = self.recipe.train.shortcuts
-        if "tiles" in shortcuts:
-            use_small_tiles(self.device)
         self.compiled = copy.deepcopy(self.translator)
-        self.compiled.enable_fast_paths(shortcuts)
-        compile_layers(self.compiled)
+        compile_translator(self.compiled, shortcuts)
         self.score = torch.compile(score_queries, dynamic=False)
         if "observations" in shortcuts:
             self.observer = CapturedObserver(self.observe, self.compiled, self.recipe.train.batch_tokens)
-
-    def set_step(self, step: int) -> None:
-        """Nothing depends on the step."""
 
     def draw(self, batch: Batch, random: torch.Generator) -> Tensor:
         """(sentences) the index of an interval for each."""

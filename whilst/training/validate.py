@@ -63,7 +63,7 @@ def validate(model: Translator, recipe: Recipe, dataset: Dataset) -> Validation:
         states = decode_batch(model, batch, reads, monotonic)
         total += cross_entropy(model, states, batch.labels, 0.0)
         if monotonic.delays:
-            total += latency_cost(recipe.objective, batch, monotonic)
+            total += latency_cost(monotonic.delays, batch, recipe.objective.latency_average)
         tokens += batch.target_tokens
     bleu = None
     if recipe.train.validate_bleu:
