@@ -46,8 +46,7 @@ def test_the_folder_translates_by_itself(run: Path, exported: Path, precision: s
     direct = make_engine(trained.model, trained.agent, precision)
     assert (few_steps(EngineSession(loaded.engine)) == few_steps(EngineSession(direct))).all()
     assert loaded.recipe == trained.recipe
-    assert loaded.engine.sizes.agent is not None
-    assert loaded.engine.sizes.agent.intervals == trained.recipe.latencies
+    assert "agent" in loaded.engine.graphs
     assert loaded.source.vocabulary.units == trained.source.vocabulary.units
     assert loaded.target.vocabulary.units == trained.target.vocabulary.units
     assert read_json(exported / MANIFEST)["weights"] == trained.checksum
@@ -65,7 +64,6 @@ def test_the_command_says_where_it_lies_and_may_be_repeated(run: Path, tmp_path:
 def test_a_run_without_agent_is_exported_without(tmp_path: Path, toy_data: Data, toy_dataset: Dataset) -> None:
     export(make_run(tmp_path / "run", toy_data, toy_dataset, agent=False), tmp_path / "out")
     loaded = load_exported(tmp_path / "out")
-    assert loaded.engine.sizes.agent is None
     assert loaded.engine.graphs.keys() == {"read", "write", "words"}
 
 
@@ -161,7 +159,7 @@ def test_an_earlier_export_comes_back_if_the_new_one_cannot_take_its_name(
     load_exported(out)
 
 
-@pytest.mark.parametrize("damage", ["gone", "cut", "format", "sizes", "files", "not a folder of ours", "json"])
+@pytest.mark.parametrize("damage", ["gone", "cut", "format", "pace", "files", "not a folder of ours", "json"])
 def test_a_damaged_folder_says_what_is_wrong(damage: str, run: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     export(run, out)
@@ -172,8 +170,8 @@ def test_a_damaged_folder_says_what_is_wrong(damage: str, run: Path, tmp_path: P
         (out / "read.int8.onnx").write_bytes((out / "read.int8.onnx").read_bytes()[:-1])
     elif damage == "format":
         write_json(out / MANIFEST, about | {"format": 99})
-    elif damage == "sizes":
-        write_json(out / MANIFEST, about | {"sizes": {"width": 32}})
+    elif damage == "pace":
+        write_json(out / MANIFEST, about | {"pace": [3]})
     elif damage == "files":
         write_json(out / MANIFEST, {name: value for name, value in about.items() if name != "files"})
     elif damage == "json":

@@ -42,8 +42,8 @@ def has_shipped(run: Path, precision: str) -> bool:
     return (run / SHIPPED / f"read.{precision}.onnx").is_file()
 
 
-def engine_of(run: Path, precision: str, say: Callable[[str], None], threads: int = 1) -> Exported:
-    """`say` gets messages for the user. Where nothing can be cached, the engine is made in memory."""
+def engine_of(run: Path, precision: str, notify: Callable[[str], None], threads: int = 1) -> Exported:
+    """`notify` gets messages for the user. Where nothing can be cached, the engine is made in memory."""
     if has_shipped(run, precision):
         return load_exported(run / SHIPPED, precision, threads)
     try:
@@ -53,13 +53,13 @@ def engine_of(run: Path, precision: str, say: Callable[[str], None], threads: in
                 return load_exported(entry, precision, threads)
             except UserError:  # damaged
                 shutil.rmtree(entry)
-        say(f"making the CPU engine of {run} (only once: it is kept in {entry.parent})")
+        notify(f"making the CPU engine of {run} (only once: it is kept in {entry.parent})")
         _make(run, entry, precision)
     except OSError as error:
         from whilst.engine.export import export_in_memory, load_exportable
 
         reason = error.strerror or error
-        say(f"the CPU engine of {run} cannot be cached ({reason}); XDG_CACHE_HOME names another folder")
+        notify(f"the CPU engine of {run} cannot be cached ({reason}); XDG_CACHE_HOME names another folder")
         return export_in_memory(load_exportable(run), precision, threads)
     return load_exported(entry, precision, threads)
 

@@ -14,7 +14,6 @@ Each graph is there in fp32, in int8 (weights of 8 bits), or in both.
 import contextlib
 import shutil
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -26,18 +25,15 @@ import whilst
 from whilst.core.config import to_table
 from whilst.core.errors import UserError
 from whilst.core.files import read_json, sha256, write_json, writing_folder
-from whilst.core.settings import MAX_POSITIONS
 from whilst.engine.engine_cache import SHIPPED
 from whilst.engine.graphs import floats, make_graphs
 from whilst.engine.runtime import (
     FORMAT,
     MANIFEST,
     PRECISIONS,
-    AgentSizes,
     Engine,
     Exported,
     Floats,
-    Sizes,
     export_obstacle,
     load_graph,
 )
@@ -76,20 +72,11 @@ def make_tables(model: Translator) -> dict[str, Floats]:
     }
 
 
-def sizes_of(model: Translator, agent: Agent | None) -> Sizes:
-    settings, of_agent = model.settings, None
-    if agent is not None:
-        states, intervals = len(agent.start(1)), agent.latency.num_embeddings
-        of_agent = AgentSizes(agent.settings.hidden, agent.settings.inputs, states, intervals)
-    layers = settings.encoder_layers, settings.decoder_layers
-    return Sizes(settings.width, settings.heads, *layers, MAX_POSITIONS, of_agent)
-
-
 def make_engine(model: Translator, agent: Agent | None, precision: str, threads: int = 1) -> Engine:
     """An engine without a folder."""
     graphs = make_graphs(model, agent, precision == "int8")
     loaded = {graph.name: load_graph(graph.serialise(), threads) for graph in graphs}
-    return Engine(sizes_of(model, agent), make_tables(model), loaded)
+    return Engine(make_tables(model), loaded)
 
 
 def length_ratio(trained: LoadedRun) -> tuple[int, int] | None:
@@ -120,7 +107,6 @@ def write_engine(trained: LoadedRun, folder: Path, precisions: Sequence[str] = P
         "format": FORMAT,
         "whilst": whilst.__version__,
         "weights": trained.checksum,  # of the run's model.safetensors
-        "sizes": asdict(sizes_of(model, agent)),
         "recipe": to_table(trained.recipe),
         "agents": list(map(str, trained.agents)),
         "pace": length_ratio(trained),

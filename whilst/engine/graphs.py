@@ -17,7 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 from torch import Tensor, nn
 
 from whilst.core.errors import UserError
-from whilst.engine.runtime import Floats, agent_inputs
+from whilst.engine.runtime import Floats
 from whilst.model.agent import Agent
 from whilst.model.attention import Heads
 from whilst.model.layers import DecoderLayer, EncoderLayer, Sublayer
@@ -109,7 +109,6 @@ class Graph:
         return self.op("Mul", self.op("Cast", total, attributes={"to": TensorProto.FLOAT}), scales)
 
     def serialise(self) -> bytes:
-        """The bytes of an .onnx file."""
         if self._bytes > MAX_BYTES:
             size = self._bytes / 2**30
             raise UserError(f"graph {self.name}: {size:.1f} GiB of weights, but an ONNX file holds only 2")
@@ -256,7 +255,9 @@ def words_graph(model: Translator, int8: bool) -> Graph:
 def agent_graph(agent: Agent, width: int, int8: bool) -> Graph:
     """One step of the agent: log-odds of WRITE, and its new state."""
     graph = Graph("agent", int8)
-    names = agent_inputs(agent.settings.inputs)
+    names = ["source", "target"]
+    names += ["source_state", "target_state"] if agent.settings.inputs != "embeddings" else []
+    names += ["ahead"] if agent.settings.inputs == "lookahead" else []  # "ahead": as in older exports
     observed = graph.op("Concat", *(graph.input(name, 1, width) for name in names), attributes={"axis": 1})
     tokens = graph.layers(observed, [agent.tokens])
     # There are two actions, so their layer is a table of two rows.

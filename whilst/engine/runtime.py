@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
-from whilst.core.config import build, renamed
+from whilst.core.config import build
 from whilst.core.errors import UserError
 from whilst.core.files import read_json, sha256
 from whilst.core.policy_spec import PolicySpec
-from whilst.core.settings import Agent, Model, Recipe
+from whilst.core.settings import Model, Recipe
 from whilst.data.vocabulary import BOS, Language
 
 FORMAT = 2
@@ -28,38 +28,6 @@ FIRST_CAPACITY = 64  # columns of a new key/value buffer; doubled when they are 
 Floats = NDArray[np.float32]
 
 
-@dataclass(frozen=True)
-class AgentSizes:
-    hidden: int
-    inputs: str  # as in the settings of the agent
-    memories: int  # vectors of its state: 2 for an LSTM, 1 for a GRU
-    intervals: int  # latencies that it was trained for
-
-
-@dataclass(frozen=True)
-class Sizes:
-    width: int
-    heads: int
-    encoder_layers: int
-    decoder_layers: int
-    positions: int  # tokens of the longest source and of the longest target
-    agent: AgentSizes | None
-
-    @classmethod
-    def from_table(cls, table: dict[str, Any]) -> "Sizes":
-        agent = table["agent"]
-        if agent is not None:
-            agent = AgentSizes(**agent | {"inputs": renamed(Agent, "inputs", agent["inputs"])})
-        return cls(**table | {"agent": agent})
-
-
-def agent_inputs(kind: str) -> list[str]:
-    """Names of the vectors that an agent with this setting observes."""
-    names = ["source", "target"]
-    names += ["source_state", "target_state"] if kind != "embeddings" else []
-    return names + (["ahead"] if kind == "lookahead" else [])  # "ahead": as in older exports
-
-
 class BoundGraph:
     """A graph with the arrays that it reads and writes in place; each call overwrites its outputs."""
 
@@ -67,6 +35,7 @@ class BoundGraph:
         self._graph = graph
         self._binding = graph.io_binding()
         self._arrays: dict[str, NDArray[Any]] = {}  # a binding does not keep its arrays alive
+        self.inputs: dict[str, list[Any]] = {port.name: port.shape for port in graph.get_inputs()}  # shapes
         for port in graph.get_outputs():
             array = self._arrays[port.name] = np.zeros(port.shape, np.float32)
             self._binding.bind_output(port.name, "cpu", 0, array.dtype, array.shape, array.ctypes.data)
@@ -95,8 +64,10 @@ class KeyValueBuffer:
     would be slow. The allocation below only grows and is reused.
     """
 
-    def __init__(self, name: str, graph: BoundGraph, layers: int, heads: int, head_size: int) -> None:
+    def __init__(self, name: str, graph: BoundGraph) -> None:
         self._name, self._graph = name, graph
+        layers = sum(port.startswith(f"{name}.") and port.endswith(".keys") for port in graph.inputs)
+        heads, _, head_size = graph.inputs[f"{name}.0.keys"]
         self._shape = layers, 2, heads, head_size
         self._memory: Floats = np.zeros(0, np.float32)
         self._masks: Floats = np.zeros(0, np.float32)
@@ -140,14 +111,13 @@ class EngineSession:
     """The translation of one sentence, then of another."""
 
     def __init__(self, engine: "Engine") -> None:
-        self.engine, sizes = engine, engine.sizes
+        self.engine = engine
         names = "read", "write", "words"
         self._read, self._write, self._words = (BoundGraph(engine.graphs[name]) for name in names)
-        heads, head_size = sizes.heads, sizes.width // sizes.heads
-        self._encoder = KeyValueBuffer("encoder", self._read, sizes.encoder_layers, heads, head_size)
-        self._source = KeyValueBuffer("source", self._write, sizes.decoder_layers, heads, head_size)
-        self._decoder = KeyValueBuffer("decoder", self._write, sizes.decoder_layers, heads, head_size)
-        self._embedded: Floats = np.zeros((1, sizes.width), np.float32)
+        self._encoder = KeyValueBuffer("encoder", self._read)
+        self._source = KeyValueBuffer("source", self._write)
+        self._decoder = KeyValueBuffer("decoder", self._write)
+        self._embedded: Floats = np.zeros(self._read.inputs["embedded"], np.float32)
         for graph in (self._read, self._write):
             graph.bind({"embedded": self._embedded})
         self._words.bind({"state": self._write["state"]})
@@ -157,10 +127,11 @@ class EngineSession:
         """Begin another sentence in the same memory."""
         for buffer in (self._encoder, self._source, self._decoder):
             buffer.clear()
-        self.has_lookahead = False  # computed since the last action
+        self.lookahead_state: Floats | None = None  # (width) of the last `lookahead`, until the next action
         self.last_read = self.last_written = BOS
         self.wrote = False  # whether the last action was a WRITE
-        self.decoded: Floats = np.zeros(self.engine.sizes.width, np.float32)  # state of the last token written
+        self.encoded: Floats = np.zeros_like(self._embedded[0])  # (width) state of the last token read
+        self.decoded: Floats = np.zeros_like(self._embedded[0])  # (width) state of the last token written
 
     @property
     def read_count(self) -> int:
@@ -172,7 +143,7 @@ class EngineSession:
 
     def _embed(self, table: str, token: int, position: int) -> None:
         tables = self.engine.tables
-        if position >= self.engine.sizes.positions:
+        if position >= len(tables["positions"]):
             raise UserError(f"a sentence of more than {position} units is too long; split it")
         if not 0 <= token < len(tables[table]):
             raise ValueError(f"{table} unit {token}: there are only {len(tables[table])}")
@@ -185,13 +156,9 @@ class EngineSession:
         self._read()
         self._encoder.append(self._read["encoder.new"])
         self._source.append(self._read["source.new"])
-        self.last_read, self.wrote, self.has_lookahead = token, False, False
+        self.last_read, self.wrote, self.lookahead_state = token, False, None
+        self.encoded = self._read.row("state")
         return self.encoded
-
-    @property
-    def encoded(self) -> Floats:
-        """(width) the encoder state of the last source token."""
-        return self._read.row("state")
 
     def lookahead(self, reads: int | None = None) -> Floats:
         """(width) the decoder state that would write the next token now; `reads` source tokens are visible."""
@@ -202,71 +169,63 @@ class EngineSession:
         self._decoder.set_visible(self._decoder.count)
         self._source.set_visible(reads)
         self._write()
-        self.has_lookahead = True
+        self.lookahead_state = self._write.row("state")
         return self.lookahead_state
-
-    @property
-    def lookahead_state(self) -> Floats:
-        """(width) the result of the last `lookahead`."""
-        assert self.has_lookahead, "call lookahead first"
-        return self._write.row("state")
 
     def logits(self) -> Floats:
         """(target units) of the next token, from the lookahead state."""
-        assert self.has_lookahead, "call lookahead first"
+        assert self.lookahead_state is not None, "call lookahead first"
         self._words()
         return self._words.row("logits")
 
     def commit(self, token: int) -> None:
         """WRITE this token: the lookahead state becomes part of the decoder's cache."""
-        self.decoded = self.lookahead_state
+        assert self.lookahead_state is not None, "call lookahead first"
         self._decoder.append(self._write["decoder.new"])
-        self.last_written, self.wrote, self.has_lookahead = token, True, False
+        self.decoded, self.lookahead_state = self.lookahead_state, None
+        self.last_written, self.wrote = token, True
 
 
 class EngineAgent:
-    """The agent's state in a session. `log_odds` must be called once after every action."""
+    """The agent's state in a session. `log_odds`, those of WRITE, must be called once after every action."""
 
     def __init__(self, session: EngineSession, interval: int) -> None:
         """For a session that has just begun; `interval` is the index of the latency."""
-        engine = session.engine
-        sizes = engine.sizes
-        if sizes.agent is None:
+        if "agent" not in session.engine.graphs:
             raise UserError("this run has no agent: train one and export it again, or choose another policy")
-        if not 0 <= interval < sizes.agent.intervals:
-            raise UserError(f"the agent knows {sizes.agent.intervals} latencies, counted from 0: not {interval}")
-        self._session, self._tables = session, engine.tables
-        self._graph = BoundGraph(engine.graphs["agent"])
-        names = agent_inputs(sizes.agent.inputs)
-        self._observed: dict[str, Floats] = {name: np.zeros((1, sizes.width), np.float32) for name in names}
-        self._state = [np.zeros((1, sizes.agent.hidden), np.float32) for _ in range(sizes.agent.memories)]
+        self._session, self._tables = session, session.engine.tables
+        self._graph = BoundGraph(session.engine.graphs["agent"])
+        shapes = self._graph.inputs
+        self._state = {name: np.zeros(shapes[name], np.float32) for name in shapes if name.startswith("memory.")}
         self._action = np.zeros(1, np.int64)
-        self._graph.bind(self._observed | {f"memory.{number}": part for number, part in enumerate(self._state)})
-        self._graph.bind({"action": self._action, "interval": np.array([interval], np.int64)})
+        own: dict[str, NDArray[Any]] = {
+            "action": self._action,
+            "interval": np.array([interval], np.int64),
+            **self._state,
+        }
+        self._observed: dict[str, Floats] = {
+            name: np.zeros(shape, np.float32) for name, shape in shapes.items() if name not in own
+        }
+        self.needs_lookahead = "ahead" in self._observed  # before every `log_odds`
+        self._graph.bind(own | self._observed)
 
     def restart(self) -> None:
-        """The session begins another sentence."""
-        for part in self._state:
+        for part in self._state.values():
             part.fill(0)
 
-    @property
-    def needs_lookahead(self) -> bool:
-        """Whether `log_odds` needs the session's `lookahead` first."""
-        return "ahead" in self._observed
-
     def log_odds(self) -> float:
-        """Of WRITE."""
         session, observed = self._session, self._observed
         observed["source"][0] = self._tables["source"][session.last_read]
         observed["target"][0] = self._tables["target"][session.last_written]
         if "source_state" in observed:
             observed["source_state"][0], observed["target_state"][0] = session.encoded, session.decoded
         if "ahead" in observed:
+            assert session.lookahead_state is not None, "call lookahead first"
             observed["ahead"][0] = session.lookahead_state
         self._action[0] = session.wrote
         self._graph()
-        for number, part in enumerate(self._state):
-            part[:] = self._graph[f"memory.new.{number}"]
+        for name, part in self._state.items():
+            part[:] = self._graph[name.replace("memory", "memory.new")]
         return float(self._graph["odds"][0, 0])
 
 
@@ -274,15 +233,12 @@ class EngineAgent:
 class Engine:
     """The loaded graphs. Sessions share them and may run in threads of their own."""
 
-    sizes: Sizes
     tables: dict[str, Floats]  # source and target embeddings and positions, (rows, width) each
     graphs: dict[str, Any]  # onnxruntime's sessions: read, write, words and, with an agent, agent
 
 
 @dataclass(frozen=True)
 class Exported:
-    """A loaded export."""
-
     path: Path
     recipe: Recipe
     source: Language
@@ -313,20 +269,20 @@ def load_exported(folder: Path, precision: str = "int8", threads: int = 1) -> Ex
         raise UserError(f"precision {precision}: write {' or '.join(PRECISIONS)}")
     manifest = read_manifest(folder)
     try:
-        sizes, recipe = Sizes.from_table(manifest["sizes"]), build(Recipe, manifest["recipe"])
+        recipe = build(Recipe, manifest["recipe"])
         ratio = None if manifest["pace"] is None else (int(manifest["pace"][0]), int(manifest["pace"][1]))
         agents, weights = [PolicySpec.parse(str(name)) for name in manifest["agents"]], str(manifest["weights"])
         stored = load_file(folder / "tables.safetensors")
         tables = {name: table.astype(np.float32) for name, table in stored.items()}
     except (KeyError, IndexError, TypeError, ValueError, SafetensorError) as error:
         raise UserError(f"{folder}: is damaged ({error}); export the run again") from None
-    names = ["read", "write", "words"] + (["agent"] if sizes.agent else [])
+    names = ["read", "write", "words"] + (["agent"] if agents else [])
     files = {name: folder / f"{name}.{precision}.onnx" for name in names}
     if not all(file.is_file() for file in files.values()):
         raise UserError(f"{folder}: was exported without {precision}; choose the other one, or export it again")
     graphs = {name: load_graph(file.read_bytes(), threads) for name, file in files.items()}
     languages = Language.load(folder, "source"), Language.load(folder, "target")
-    return Exported(folder, recipe, *languages, Engine(sizes, tables, graphs), precision, agents, ratio, weights)
+    return Exported(folder, recipe, *languages, Engine(tables, graphs), precision, agents, ratio, weights)
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
@@ -344,7 +300,6 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def load_graph(file: bytes, threads: int) -> Any:
-    """onnxruntime's session of a graph."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()

@@ -92,7 +92,7 @@ class EngineBackend(Backend):
         return bool(self.agent.log_odds() >= self.bound)
 
     def _look_ahead(self) -> None:
-        if not self.session.has_lookahead:
+        if self.session.lookahead_state is None:
             self.session.lookahead()
 
     def _next_unit(self) -> int:

@@ -29,18 +29,16 @@ class Utf8Decoder:
         self._decoder = codecs.getincrementaldecoder("utf-8-sig")()
 
     def decode(self, chunk: bytes, last: bool = False) -> Iterator[str]:
-        message = ""
+        wrong = b""
         try:
             text = self._decoder.decode(chunk, last)
         except UnicodeDecodeError as error:
-            text = error.object[: error.start].decode("utf-8-sig")
-            line = self._line + text.count("\n")
-            byte = f"byte 0x{error.object[error.start]:02x}"
-            message = f"{self._name}:{line}: not valid UTF-8 ({byte}); convert it, for example with iconv -t UTF-8"
+            text, wrong = error.object[: error.start].decode("utf-8-sig"), error.object[error.start :]
         self._line += text.count("\n")
         yield text
-        if message:
-            raise UserError(message)
+        if wrong:
+            what = f"{self._name}:{self._line}: not valid UTF-8 (byte 0x{wrong[0]:02x})"
+            raise UserError(f"{what}; convert it, for example with iconv -t UTF-8")
 
 
 class Parser(abc.ABC):

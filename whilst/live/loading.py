@@ -33,8 +33,6 @@ BUNDLED = Path(__file__).parents[1] / "models"
 
 @dataclass(frozen=True)
 class ModelOptions:
-    """Which model, and how to run it."""
-
     model: str
     latency: str = "medium"  # or the name of a policy
     engine: str = "auto"
@@ -103,8 +101,8 @@ def resolve(name: str) -> Path:
     raise UserError(f"model {name!r}: no such folder, and no model of that name; {there}")
 
 
-def open_model(options: ModelOptions, log: Callable[[str], None]) -> LiveModel:
-    """`log` takes messages on what takes time or fails without harm."""
+def open_model(options: ModelOptions, notify: Callable[[str], None]) -> LiveModel:
+    """`notify` gets messages on what takes time or fails without harm."""
     folder = resolve(options.model)
     if is_export(folder):
         if options.engine == "torch":
@@ -119,7 +117,7 @@ def open_model(options: ModelOptions, log: Callable[[str], None]) -> LiveModel:
 
         return open_run(options, home, policy, note)
     rule_in(home, policy, options.overrides)  # raises errors before the engine is made
-    return open_exported(engine_of(home, options.precision, log, options.threads or 1), options, home)
+    return open_exported(engine_of(home, options.precision, notify, options.threads or 1), options, home)
 
 
 def _is_for_engine(options: ModelOptions, home: Path, policy: PolicySpec) -> bool:

@@ -37,8 +37,6 @@ class Word:
 
 @dataclass(frozen=True)
 class SentenceEnd:
-    """A sentence has been translated."""
-
     sentence: int
     position: int  # source words of the session up to its end
     length: int  # its source words
@@ -48,8 +46,6 @@ Event = Word | SentenceEnd
 
 
 class Operation(enum.Enum):
-    """What a backend computes."""
-
     BEGIN = enum.auto()  # reset: a sentence begins
     READ = enum.auto()  # encode one source unit
     DECIDE = enum.auto()  # 1: WRITE next, 0: READ next; requested once after each READ or WRITE

@@ -36,8 +36,6 @@ def wrap(words: list[str]) -> list[str]:
 
 
 class CueBuilder:
-    """Collects words into cues."""
-
     def __init__(self) -> None:
         self._words: list[str] = []
         self._begin = self._last = 0  # times of the current cue and of its last word

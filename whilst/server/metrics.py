@@ -62,7 +62,6 @@ class Metrics:
         self._seconds.labels(step).inc(seconds)
 
     def count_message(self, words: int, seconds: float) -> None:
-        """A client message has been processed."""
         self._words.inc(words)
         self._latency.observe(seconds)
         self._memory.set(resident_bytes())

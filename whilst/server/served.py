@@ -21,8 +21,6 @@ def default_engine() -> str:
 
 @dataclass(frozen=True)
 class EngineOptions:
-    """How the model is run."""
-
     # batch: PyTorch, all sessions in one batch; single: PyTorch, one by one; onnx: the CPU engine, one by one
     engine: str = field(default_factory=default_engine)
     precision: str = ""  # empty: the engine's default

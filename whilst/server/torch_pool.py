@@ -47,7 +47,6 @@ class BatchPool(Pool):
         self._ahead: set[int] = set()  # slots with a lookahead computed since their last action
         self._read, self._written = [0] * slots, [0] * slots  # the cache's counts, without waiting for the device
         self._policy: dict[int, Policy] = {}
-        self._key: dict[int, Hashable] = {}  # batch_key of the slot's policy
         self._deciders: dict[Hashable, Decider] = {}  # by batch_key
 
     def use(self, slot: int, policy: str) -> None:
@@ -83,11 +82,10 @@ class BatchPool(Pool):
             self._read[slot] = self._written[slot] = 0
             policy = self._policy[slot]
             key, row = policy.batch_key, self._tensor([slot])
-            self._key[slot] = key
             if key not in self._deciders:
                 self._deciders[key] = policy.start(self._rows)
             self._deciders[key].update(row, policy.start(row))
-        used = set(self._key.values())
+        used = {policy.batch_key for policy in self._policy.values()}
         self._deciders = {key: decider for key, decider in self._deciders.items() if key in used}
 
     def _read_units(self, slots: list[int], units: list[int]) -> None:
@@ -111,7 +109,7 @@ class BatchPool(Pool):
         self._look_ahead([slot for slot in slots if self._policy[slot].needs_lookahead])
         groups: defaultdict[Hashable, list[int]] = defaultdict(list)
         for slot in slots:
-            groups[self._key[slot]].append(slot)
+            groups[self._policy[slot].batch_key].append(slot)
         decisions: dict[int, int] = {}
         for key, group in groups.items():
             rows, needs_lookahead = self._tensor(group), self._policy[group[0]].needs_lookahead
