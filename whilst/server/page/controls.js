@@ -56,7 +56,7 @@ function connectSpeech({ node, addWord, note }) {
   if (!Recognition) {
     button.disabled = true;
     button.title = "This browser has no speech recognition";
-  } else button.title = "Uses the browser's speech recognition, which may send your speech to the maker of the browser";
+  } else button.title = "Uses the browser's speech recognition, which may send your speech to its maker";
   button.onclick = () => {
     if (listener.listening) return listener.stop();
     note("");
