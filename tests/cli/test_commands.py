@@ -73,7 +73,7 @@ def test_each_step_leaves_its_files(work: Work) -> None:
     assert names("run") == weights | languages | figures | {"evaluations"}
     evaluated = {f"test.{policy}.{ending}" for policy in ("wait-3", "full") for ending in ("json", "jsonl.xz")}
     assert names("run/evaluations") == evaluated
-    assert names("report") == {"report.md", "report.json", "curve.png", "curve.svg"}
+    assert names("report") == {"report.md", "curve.png", "curve.svg"}
 
 
 def test_each_step_says_what_it_found(work: Work) -> None:

@@ -10,7 +10,7 @@ from whilst.evaluation.compare import (
     AtLatency,
     agents,
     at_equal_latency,
-    compare,
+    at_our_latency,
     curve,
     gaps,
     has_diagonal,
@@ -26,6 +26,7 @@ def one(system: str, policy: str, al: float, bleu: float | None) -> Result:
     return Result((make(system, policy, al, bleu),))
 
 
+TUNED = "BS-SiMT, ours, fine-tuned"
 AGENT = [make("bs-simt", "agent-1", 3, 28), make("bs-simt", "agent-5", 7, 30)]
 ORACLE = [make("bs-simt oracle", "oracle-1", 2, 29), make("bs-simt oracle", "oracle-5", 6, 31)]
 WAIT = [make("multi-path", "wait-1", 3, 25), make("multi-path", "wait-9", 9, 28)]
@@ -34,19 +35,13 @@ WAIT += [make("multi-path", "full", 20, 29)]  # a height, and no part of the cur
 
 def test_comparison_with_the_same_system_and_the_best() -> None:
     full, wait_3 = one("full-sentence", "full", 22.5, 30.1), one("multi-path", "wait-3", 4.69, 29.2)
-    same = compare(wait_3, paper_system(wait_3))
-    assert same is not None
-    assert (same.system, same.bleu) == ("multi-path", 27.99)
-    assert same.difference == pytest.approx(29.2 - 27.99)
-    best = compare(wait_3, "bs-simt")
-    assert best is not None
-    assert best.bleu == pytest.approx(28.0 + 1.05 * (4.69 - 3.4) / (5.39 - 3.4))
-    offline = compare(full, paper_system(full))
-    assert offline is not None
-    assert offline.bleu == 28.8
-    assert compare(full, "bs-simt") is None
-    assert compare(one("multi-path", "wait-1", 1.0, 20.0), "multi-path") is None
-    assert compare(one("ours", "wait-1", 4.0, 20.0), "ours") is None
+    assert paper_system(wait_3) == "multi-path"
+    assert at_our_latency(wait_3, "multi-path") == 27.99
+    assert at_our_latency(wait_3, "bs-simt") == pytest.approx(28.0 + 1.05 * (4.69 - 3.4) / (5.39 - 3.4))
+    assert at_our_latency(full, paper_system(full)) == 28.8
+    assert at_our_latency(full, "bs-simt") is None
+    assert at_our_latency(one("multi-path", "wait-1", 1.0, 20.0), "multi-path") is None
+    assert at_our_latency(one("ours", "wait-1", 4.0, 20.0), "ours") is None
 
 
 @pytest.mark.parametrize(
@@ -122,7 +117,7 @@ def test_systems_stand_apart_with_their_own_oracle() -> None:
     systems = System("bs-simt", "multi-path", True), System("bs-simt", "multi-path")
     assert [(own[0].system, own[0].variant) for own in agents(results)] == [(system, "") for system in systems]
     rows = [row for row in at_equal_latency(results) if row.label == "[3,7]"]
-    assert [row.system for row in rows] == ["bs-simt", "bs-simt (multi-path)"]
+    assert [row.system for row in rows] == [TUNED, "BS-SiMT, ours"]
     assert [row.figures["ours"] for row in rows] == pytest.approx([28.2, 20.2])
     assert [row.figures["oracle"] for row in rows] == pytest.approx([29.7, 21.7])
     assert [row.figures["multi_path"] for row in rows] == pytest.approx([25.2, 25.2])
@@ -132,16 +127,16 @@ def test_another_threshold_is_another_curve() -> None:
     bolder = [make("bs-simt", f"agent-{n}.threshold-0.4", al, 20) for n, al in ((1, 2.5), (5, 6.0))]
     rows = at_equal_latency(over_seeds(AGENT + bolder))
     at = {row.system: row.figures["ours"] for row in rows if row.label == "[3,7]"}
-    assert at == pytest.approx({"bs-simt": 28.2, "bs-simt, threshold-0.4": 20.0})
+    assert at == pytest.approx({TUNED: 28.2, f"{TUNED}, threshold-0.4": 20.0})
 
 
 def test_of_a_variant_only_what_can_be_compared_is_kept() -> None:
     bolder = [make("bs-simt", f"agent-{n}.threshold-0.4", al, 20) for n, al in ((1, 2.5), (5, 6.0), (9, 8.0))]
     results = over_seeds(AGENT + bolder + ORACLE)
     rows = at_equal_latency(results)
-    usual = [row.label for row in rows if row.system == "bs-simt"]
+    usual = [row.label for row in rows if row.system == TUNED]
     assert usual == ["[1,5]", "[3,7]", "[5,9]", "[7,11]", "[9,13]"]
-    assert [row.label for row in rows if row.system != "bs-simt"] == ["[3,7]", "[5,9]", "[7,11]"]
+    assert [row.label for row in rows if row.system != TUNED] == ["[3,7]", "[5,9]", "[7,11]"]
     # Beyond the oracle's points, and it has none under that interval: the usual agent's row would stay.
     assert [gap.agent.first.policy for gap in gaps(results) if gap.agent.variant] == [
         "agent-1.threshold-0.4",
@@ -184,15 +179,15 @@ def test_what_changes_a_choice_stands_beside_its_system_and_not_in_its_curve() -
     results = usual + changed(narrow, THREE)
     assert repeated(results) == []
     rows = at_equal_latency(results)
-    assert [row for row in rows if row.system == "bs-simt"] == at_equal_latency(usual)
-    own = next(row for row in rows if row.system == "bs-simt, intervals of 3")
+    assert [row for row in rows if row.system == TUNED] == at_equal_latency(usual)
+    own = next(row for row in rows if row.system == f"{TUNED}, intervals of 3")
     assert own.label == "[3,7]"
     assert take(own, "ours", "multi_path") == pytest.approx((20 + 4 * 0.9 / 3.5, 25.2))
     assert own.figures["oracle"] is None, "the oracle is another system's"
     assert gaps(results) == gaps(usual)
     results += changed(ORACLE, THREE)
     assert gaps(results)[:2] == gaps(usual)
-    assert [gap.agent.name for gap in gaps(results)[2:]] == ["bs-simt, intervals of 3"] * 2
+    assert [gap.agent.name for gap in gaps(results)[2:]] == [f"{TUNED}, intervals of 3"] * 2
     assert [gap.bleu for gap in gaps(results)[2:]] == pytest.approx([29.25 - 20, 31 - 24])
 
 
@@ -205,8 +200,8 @@ def test_what_changes_a_choice_stands_beside_its_system_and_not_in_its_curve() -
     ],
 )
 def test_what_the_paper_does_not_have_has_no_name_there(result: Result) -> None:
-    assert compare(result, paper_system(result)) is None
-    assert compare(result, "bs-simt") is not None
+    assert at_our_latency(result, paper_system(result)) is None
+    assert at_our_latency(result, "bs-simt") is not None
 
 
 def setting(record: Record, **sections: dict[str, Any]) -> Record:
@@ -222,7 +217,7 @@ def test_a_model_for_each_lambda_or_k_is_one_curve() -> None:
     assert [(point.al, point.bleu) for point in curve(over_seeds(mma))] == [point[1:] for point in points]
     assert repeated(over_seeds(mma)) == []
     twice = setting(mma[0], train={"steps": 7})
-    assert repeated(over_seeds([*mma, twice])) == ["mma mma λ=0.4"]
+    assert repeated(over_seeds([*mma, twice])) == ["MMA mma λ=0.4"]
     wait = [setting(make("wait-k", f"wait-{k}", k, 20), objective={"name": "wait-k", "k": k}) for k in (1, 3)]
     assert len(curve(over_seeds(wait))) == 2
 

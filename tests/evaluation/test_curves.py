@@ -81,25 +81,26 @@ def test_what_one_seed_lacks_has_no_mean() -> None:
 @pytest.mark.parametrize(
     ("policy", "parts"),
     [
-        ("wait-3", ("wait", "3", "", "s", False)),
-        ("agent-1.threshold-0.4", ("agent", "1", "threshold-0.4", "s, threshold-0.4", False)),
-        ("full", ("full", "", "", "s", True)),
-        ("full.beam-5", ("full", "", "beam-5", "s, beam-5", True)),
+        ("wait-3", ("wait", "", "s", False)),
+        ("agent-1.threshold-0.4", ("agent", "threshold-0.4", "s, threshold-0.4", False)),
+        ("full", ("full", "", "s", True)),
+        ("full.beam-5", ("full", "beam-5", "s, beam-5", True)),
     ],
 )
-def test_a_policys_name_says_what_it_is(policy: str, parts: tuple[str, str, str, str, bool]) -> None:
+def test_a_policys_name_says_what_it_is(policy: str, parts: tuple[str, str, str, bool]) -> None:
     result = Result((make("s", policy, 1, 2),))
-    assert (result.kind, result.argument, result.variant, result.name, result.is_full) == parts
+    assert (result.kind, result.variant, result.name, result.is_full) == parts
 
 
 def test_a_change_and_the_weight_of_latency_tell_rows_and_curves_apart() -> None:
     gru = make("bs-simt", "agent-1.threshold-0.4", 1, 2)
     bold = Result((dataclasses.replace(gru, settings=gru.settings | {"agent": {"kind": "gru"}}),))
-    assert bold.cells == ("bs-simt, agent gru", "agent-1.threshold-0.4")
-    assert (bold.variant, bold.name) == ("agent gru, threshold-0.4", "bs-simt, agent gru, threshold-0.4")
+    assert bold.cells == ("BS-SiMT, ours, fine-tuned, agent gru", "agent-1.threshold-0.4")
+    assert bold.variant == "agent gru, threshold-0.4"
+    assert bold.name == "BS-SiMT, ours, fine-tuned, agent gru, threshold-0.4"
     weak = make("mma", "mma", 1, 2)
     heavy = changed(weak, "objective", "latency_average", 0.4)
-    assert [Result((record,)).cells for record in (weak, heavy)] == [("mma", "mma λ=0.1"), ("mma", "mma λ=0.4")]
+    assert [Result((record,)).cells for record in (weak, heavy)] == [("MMA", "mma λ=0.1"), ("MMA", "mma λ=0.4")]
 
 
 def test_a_record_from_before_a_setting_was_there_has_its_default() -> None:

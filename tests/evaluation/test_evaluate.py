@@ -285,11 +285,11 @@ def test_names_in_reports(sides: Callable[[str, str], LoadedRun]) -> None:
         "iwslt15.en-vi",
     )
     searching = dataclasses.replace(recipe, objective=Objective(name="search"), start="runs/gone")
-    assert str(System.of(searching, parse("oracle-1"))) == "bs-simt oracle"
-    assert str(System.of(searching, parse("wait-3"))) == "bs-simt (wait-k)"
-    assert str(System.of(trained.recipe, parse("oracle-1"))) == "bs-simt (multi-path) oracle"
+    assert str(System.of(searching, parse("oracle-1"))) == "BS-SiMT, ours, fine-tuned, oracle"
+    assert str(System.of(searching, parse("wait-3"))) == "BS-SiMT, ours, fine-tuned, wait-k"
+    assert str(System.of(trained.recipe, parse("oracle-1"))) == "BS-SiMT, ours, oracle"
     scratch = dataclasses.replace(searching, start="")
-    assert str(System.of(scratch, parse("oracle-1"))) == "bs-simt (from scratch) oracle"
+    assert str(System.of(scratch, parse("oracle-1"))) == "BS-SiMT, ours, from scratch, oracle"
     named = dataclasses.replace(recipe, data=dataclasses.replace(data, corpus="", dataset="data/a+b.en-vi"))
     assert pair_name(named.data) == "a+b.en-vi"
 
@@ -300,7 +300,7 @@ def test_a_policy_that_is_not_built_in_is_a_system_of_its_own() -> None:
     assert str(decoding) == "align-0.5.beam-2.half"
     full = dataclasses.replace(recipe, objective=Objective(name="full"))
     systems = [System.of(one, decoding.policy) for one in (recipe, full)]
-    assert list(map(str, systems)) == ["align (multi-path)", "align (full-sentence)"]
+    assert list(map(str, systems)) == ["align, on multi-path", "align, on full-sentence"]
     assert systems[0] != System.of(recipe, parse("wait-3"))
 
 

@@ -76,10 +76,10 @@ def test_a_run_remembers_what_it_began_with(toy_data: Data, tmp_path: Path) -> N
     made = whole_recipe(toy_data, tmp_path / "run", SHORT)
     made = dataclasses.replace(made, start=base.run, stages=("search", "agent"))
     tuned = train(made, CPU).parent
-    assert ask(made, "agent-1", tmp_path / "before").title == "bs-simt (from full-sentence)"
+    assert ask(made, "agent-1", tmp_path / "before").title == "BS-SiMT, ours, fine-tuned from full-sentence"
     shutil.move(base.run, tmp_path / "moved")
     after = ask(made, "agent-1", tmp_path / "after")
-    assert (after.title, after.origin["began_with"]) == ("bs-simt (from full-sentence)", "full")
+    assert (after.title, after.origin["began_with"]) == ("BS-SiMT, ours, fine-tuned from full-sentence", "full")
     recipe = read_recipe(tuned)
     assert base_objective(recipe) == ""
     assert base_objective(dataclasses.replace(recipe, start="another"), tuned) == "", "that of another start"

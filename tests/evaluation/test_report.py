@@ -1,6 +1,5 @@
-"""Reports: the paper's numbers, tables in Markdown, JSON and the terminal, and the figure."""
+"""Reports: the paper's numbers, tables in Markdown and the terminal, and the figure."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -12,8 +11,9 @@ from whilst.core.errors import UserError
 from whilst.evaluation import paper_numbers as paper
 from whilst.evaluation.curves import Point, over_seeds
 from whilst.evaluation.record import Record, write_record
-from whilst.evaluation.report import our_lines, print_comparisons, print_table, report, select
+from whilst.evaluation.report import our_lines, print_table, report, select
 
+TUNED = "BS-SiMT, ours, fine-tuned"
 RECORDS = [
     make("full-sentence", "full", 22.5, 30.1),
     make("multi-path", "wait-3", 4.69, 29.2),
@@ -52,10 +52,10 @@ def test_the_papers_numbers_are_there() -> None:
         paper.curve("iwslt15.en-vi", "x")
 
 
-def test_report_writes_table_data_and_curves_the_same_every_time(tmp_path: Path) -> None:
+def test_report_writes_table_and_curves_the_same_every_time(tmp_path: Path) -> None:
     written = report(RECORDS, tmp_path / "one")
     report(RECORDS, tmp_path / "two")
-    assert [path.name for path in written] == ["report.md", "report.json", "curve.png", "curve.svg"]
+    assert [path.name for path in written] == ["report.md", "curve.png", "curve.svg"]
     for path in written:
         assert path.read_bytes() == (tmp_path / "two" / path.name).read_bytes()
     markdown = (tmp_path / "one" / "report.md").read_text()
@@ -64,11 +64,8 @@ def test_report_writes_table_data_and_curves_the_same_every_time(tmp_path: Path)
     assert [row.split("|")[2].strip() for row in rows[2:]] == ["wait-1", "wait-3", "[3,7]", "full"]
     assert "27.99 (+1.21)" in rows[3]
     assert SIGNATURE["bleu"] in markdown
-    table = json.loads((tmp_path / "one" / "report.json").read_text())
-    assert table["evaluations"][1]["paper"] == {"system": "multi-path", "bleu": 27.99, "difference": 1.21}
     assert "seeds" not in rows[0]
     assert "##" not in markdown, "without an agent there is nothing to compare at equal latency"
-    assert table["at_equal_latency"] == table["agent_and_oracle"] == []
     assert (tmp_path / "one" / "curve.png").read_bytes().startswith(b"\x89PNG")
     svg = (tmp_path / "one" / "curve.svg").read_text()
     assert "<dc:date>" not in svg
@@ -77,7 +74,7 @@ def test_report_writes_table_data_and_curves_the_same_every_time(tmp_path: Path)
 
 def test_a_pair_that_the_paper_lacks_has_no_reference(tmp_path: Path) -> None:
     report([make("multi-path", "wait-1", 1.0, 60.0, pair="toy.a-b")], tmp_path)  # one point alone is drawn as well
-    assert "paper, bs-simt" not in (tmp_path / "report.md").read_text()
+    assert "paper: BS-SiMT" not in (tmp_path / "report.md").read_text()
 
 
 def test_only_what_compares_is_put_together(tmp_path: Path) -> None:
@@ -97,59 +94,47 @@ def rows_of(markdown: str, title: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
 
 
-def test_equal_latency_and_oracle_in_markdown_and_json(tmp_path: Path) -> None:
-    report(BOTH, tmp_path)
-    markdown, table = (tmp_path / "report.md").read_text(), json.loads((tmp_path / "report.json").read_text())
+def test_equal_latency_and_oracle(tmp_path: Path) -> None:
+    markdown = "\n".join(to_lines(BOTH, tmp_path))
     headings, _, *rows = rows_of(markdown, "At equal latency")
     assert headings[2:6] == ["AL", "paper", "ours", "over paper"]
     assert [row[1] for row in rows] == ["[1,5]", "[3,7]", "[5,9]", "[7,11]", "[9,13]"]
     # By hand: the mean of the seeds is (3.3, 28.6), the next point (5.6, 29.4); multi-path has (3.16, 27.4) and
     # (4.69, 29.2); the paper's multi-path at 3.4 is 25.82 + 2.17 * 0.24 / 1.53.
     expected = ["3.40", "28.00", "28.63", "+0.63", "27.68", "+0.95", "+1.84", "29.59"]
-    assert rows[1] == ["bs-simt", "[3,7]", *expected]
-    assert rows[2] == ["bs-simt", "[5,9]", "5.39", "29.05", "29.33", "+0.28", "—", "—", "+0.92", "30.45"]
+    assert rows[1] == [TUNED, "[3,7]", *expected]
+    assert rows[2] == [TUNED, "[5,9]", "5.39", "29.05", "29.33", "+0.28", "—", "—", "+0.92", "30.45"]
     assert rows[4][4:] == ["—", "—", "—", "—", "+0.67", "—"]
-    found = table["at_equal_latency"][1]
-    assert (found["ours"], found["over_paper"], found["over_multi_path"]) == (28.63, 0.63, 0.95)
-    assert (found["paper_over_its_multi_path"], found["oracle"]) == (1.84, 29.59)
 
     _, _, *rows = rows_of(markdown, "Agent and oracle")
     assert rows == [
-        ["bs-simt", "[3,7]", "3.30", "28.60", "3.20", "29.50", "+0.94"],
-        ["bs-simt", "[5,9]", "5.60", "29.40", "5.50", "30.50", "+1.10†"],
+        [TUNED, "[3,7]", "3.30", "28.60", "3.20", "29.50", "+0.94"],
+        [TUNED, "[5,9]", "5.60", "29.40", "5.50", "30.50", "+1.10†"],
     ]
     assert "†: that AL is outside" in markdown
-    found = table["agent_and_oracle"][0]
-    assert found["agent"] == {"al": 3.3, "bleu": 28.6}
-    assert (found["gap"], found["gap_is_at_equal_latency"]) == (0.94, True)
-    assert not table["agent_and_oracle"][1]["gap_is_at_equal_latency"]
 
 
 def test_seeds_share_a_row_with_mean_and_deviation(tmp_path: Path) -> None:
-    report(BOTH, tmp_path)
-    markdown, table = (tmp_path / "report.md").read_text(), json.loads((tmp_path / "report.json").read_text())
+    markdown = "\n".join(to_lines(BOTH, tmp_path))
     assert markdown.splitlines()[2].startswith("| system | policy | seeds | AL |")
-    rows = [line for line in markdown.splitlines() if line.startswith("| bs-simt | agent")]
+    rows = [line for line in markdown.splitlines() if line.startswith(f"| {TUNED} | agent")]
     assert len(rows) == 2
-    assert rows[0].startswith("| bs-simt | agent-3 | 2 | 3.30 ± 0.14 |")
+    assert rows[0].startswith(f"| {TUNED} | agent-3 | 2 | 3.30 ± 0.14 |")
     assert "| 28.60 ± 0.28 |" in rows[0]
     assert "±" not in rows[1]
-    found = next(item for item in table["evaluations"] if item["policy"] == "agent-3")
-    assert (found["seeds"], found["scores"]["bleu"], found["deviations"]["bleu"]) == (2, 28.6, 0.2828)
-    assert len(found["traces"]) == 2
-    line = next(line for line in our_lines(over_seeds(BOTH)) if line.name == "bs-simt")
+    line = next(line for line in our_lines(over_seeds(BOTH)) if line.name == TUNED)
     assert [(one.label, round(one.al or 0, 2)) for one in line.points] == [("[3,7]", 3.3), ("[5,9]", 5.6)]
 
 
 def test_variants_are_lines_of_their_own() -> None:
     lines = our_lines(over_seeds(select(VARIED, None)))
-    names = ["multi-path", "bs-simt", "bs-simt oracle", "full-sentence"]
+    names = ["multi-path", TUNED, f"{TUNED}, oracle", "full-sentence"]
     assert [line.name for line in lines if not line.is_variant] == names, "systems keep their order"
     variants = {line.name: line for line in lines if line.is_variant}
     thresholds = "threshold-0.6", "threshold-0.7", "threshold-0.7.unknown-keep"
-    assert variants.keys() == {f"bs-simt, {name}" for name in thresholds}
+    assert variants.keys() == {f"{TUNED}, {name}" for name in thresholds}
     points = [Point("[3,7]", 4.1, 29.0), Point("[5,9]", 6.2, 29.6)]
-    assert variants["bs-simt, threshold-0.7"].points == points
+    assert variants[f"{TUNED}, threshold-0.7"].points == points
 
 
 def test_variants_keep_the_tables_readable(tmp_path: Path) -> None:
@@ -157,8 +142,8 @@ def test_variants_keep_the_tables_readable(tmp_path: Path) -> None:
     markdown = "\n".join(to_lines(VARIED, tmp_path))
     _, _, *rows = rows_of(markdown, "At equal latency")
     found = [(row[0], row[1]) for row in rows if "threshold" in row[0]]
-    assert found == [("bs-simt, threshold-0.6", "[5,9]"), ("bs-simt, threshold-0.7", "[5,9]")]
-    assert [row[1] for row in rows if row[0] == "bs-simt"] == ["[1,5]", "[3,7]", "[5,9]", "[7,11]", "[9,13]"]
+    assert found == [(f"{TUNED}, threshold-0.6", "[5,9]"), (f"{TUNED}, threshold-0.7", "[5,9]")]
+    assert [row[1] for row in rows if row[0] == TUNED] == ["[1,5]", "[3,7]", "[5,9]", "[7,11]", "[9,13]"]
     assert note in markdown
     assert note not in "\n".join(to_lines(BOTH, tmp_path))
 
@@ -195,23 +180,17 @@ def test_the_command_takes_a_split(words: list[str], split: str, tmp_path: Path)
         write_record(Path(file), make("multi-path", "wait-1", 3.3, 25.0, split=name))
     done = CliRunner().invoke(app, ["report", *files, "--out", str(tmp_path / "out"), *words])
     assert done.exit_code == 0, done.output
-    assert json.loads((tmp_path / "out" / "report.json").read_text())["split"] == split
+    assert (tmp_path / "out" / "report.md").read_text().startswith(f"# iwslt15.en-vi, {split}\n")
 
 
 @pytest.mark.usefixtures("terminal_width")
-def test_the_terminal_shows_comparisons_whole(capsys: pytest.CaptureFixture[str]) -> None:
-    chosen = select([*BOTH, make("bs-simt (from scratch)", "agent-5.threshold-0.45", 4.0, 28.0)], None)
-    print_table(chosen)
-    print_comparisons(chosen)
+def test_the_terminal_shows_seeds_and_policies_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    scratch = make("bs-simt (from scratch)", "agent-5.threshold-0.45", 4.0, 28.0)
+    print_table(select([*BOTH, scratch], None))
     printed = capsys.readouterr().out
     assert "…" not in printed
-    for text in ("28.60 ± 0.28", "+0.63", "+1.84", "+1.10†", "At equal latency", "Agent and oracle"):
-        assert text in printed
+    assert "28.60 ± 0.28" in printed
     assert "agent-5.threshold-0.45 " in printed
-    print_comparisons(select(BOTH, None))
-    assert "bs-simt  [3,7]     3.40  28.00  28.63  +0.63 " in capsys.readouterr().out
-    print_comparisons(select(RECORDS, None))
-    assert capsys.readouterr().out == ""
 
 
 def test_the_terminal_table_never_cuts_a_figure(terminal_width: int, capsys: pytest.CaptureFixture[str]) -> None:

@@ -40,6 +40,7 @@ from whilst.research.sufficiency import (
 from whilst.training.train import train
 
 parse = PolicySpec.parse
+TUNED = "BS-SiMT, ours, fine-tuned"
 
 Files = tuple[Path, Path, Path]
 
@@ -209,7 +210,9 @@ def test_a_threshold_decides_and_is_part_of_the_name(run: Path, files: Files) ->
     said = point_of(run, text, "agent-3", "evaluate.threshold=0.0")
     assert said == always
     assert point_of(run, text, "agent-3.threshold-1.0", "evaluate.threshold=0.0") == never
-    assert [line.name for line in curves([never, always])] == ["bs-simt, threshold-1.0", "bs-simt, threshold-0.0"]
+    assert [line.name for line in curves([never, always])] == [
+        f"{TUNED}, threshold-{value}" for value in ("1.0", "0.0")
+    ]
 
 
 def test_points_have_different_labels(run: Path, heads: list[Path], files: Files, tmp_path: Path) -> None:
@@ -235,11 +238,11 @@ def test_runs_with_one_point_each_share_a_curve(run: Path, tuned: Path, heads: l
     text = Aligned.read(*files, False, False)
     points = measure_points(run_policies([run, tuned], ["agent-1", "agent-3"], [], "cpu"), text)
     assert [point.label for point in points] == ["[1,3]", "[3,5]", "[1,2]", "[3,4]"]
-    assert [line.name for line in curves(points)] == [f"bs-simt, {run}", f"bs-simt, {tuned}"]
-    assert [line.name for line in curves(points[::2])] == ["bs-simt"]
+    assert [line.name for line in curves(points)] == [f"{TUNED}, {run}", f"{TUNED}, {tuned}"]
+    assert [line.name for line in curves(points[::2])] == [TUNED]
     points = measure_points(run_policies([heads[0], heads[0].parent / heads[0].name], ["mma"], [], "cpu"), text)
     again = [points[0], dataclasses.replace(points[1], run="again")]
-    assert [line.name for line in curves(again)] == [f"mma, {heads[0]}", "mma, again"], "the same λ is no curve"
+    assert [line.name for line in curves(again)] == [f"MMA, {heads[0]}", "MMA, again"], "the same λ is no curve"
 
 
 def test_full_is_not_part_of_a_curve(run: Path, files: Files) -> None:
@@ -315,7 +318,7 @@ def test_the_command(run: Path, heads: list[Path], files: Files, tmp_path: Path)
     assert "wait-3" in done.out
     table = json.loads((tmp_path / "sufficiency.json").read_text(encoding="utf-8"))
     found = [(point["system"], point["policy"]) for point in table["points"]]
-    assert found == [(name, k) for name in ("multi-path", "mma (wait-k)") for k in ("wait-1", "wait-3")]
+    assert found == [(name, k) for name in ("multi-path", "MMA, wait-k") for k in ("wait-1", "wait-3")]
     assert table["links"] == "sure and possible"
     assert (tmp_path / "sufficiency.png").stat().st_size > 5000
     assert (tmp_path / "sufficiency.svg").stat().st_size > 5000

@@ -330,7 +330,7 @@ def test_the_bench(run: Path, tmp_path: Path) -> None:
     out = tmp_path / "serve.json"
     serve_bench(str(run), 3, BenchLoad(3, 10.0, 1.0, "low"), 60_000, 4, [], out)
     found = json.loads(out.read_text(encoding="utf-8"))
-    (probe,) = found["probes"]
-    assert (found["streams"], probe["streams"], probe["lost"], probe["wrong"]) == (3, 3, 0, 0)
+    (probe,) = found["rows"]
+    assert (found["streams within it"], probe["streams"], probe["lost"], probe["wrong"]) == (3, 3, 0, 0)
     assert probe["words"] == 30
     assert 0 < probe["p50"] <= probe["p95"] <= probe["p99"] <= probe["most"]

@@ -197,7 +197,7 @@ def test_agent_policies_are_named_by_the_agents_intervals(trained: dict[str, Rec
     )
     train_all([recipe], CPU)
     assert set(records_of(recipe)) == {"agent-2", "agent-5"}
-    assert {str(record.system) for record in records_of(recipe).values()} == {"bs-simt (multi-path)"}
+    assert {str(record.system) for record in records_of(recipe).values()} == {"BS-SiMT, ours"}
 
 
 def test_an_agent_alone_is_evaluated_by_its_own_recipe(trained: dict[str, Recipe], tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ def decode(
 ) -> None:
     """Time decoding: in batches, one by one, without caches.
 
-    With --run: a first pass, in which a GPU captures its steps, and a second one; then 20 sentences one by one.
+    Everything is decoded twice, since a GPU captures its steps in the first pass; 20 sentences also one by one.
 
     \b
     Examples:
@@ -72,12 +72,12 @@ def decode(
         whilst bench decode --run runs/toy --sentences 5000 --set evaluate.batch=250 --set evaluate.precision=half
     """
     from whilst.core.policy_spec import PolicySpec
-    from whilst.research.bench.decoding import decode_bench, run_bench
+    from whilst.research.bench.decoding import decode_bench, random_work, work_of_run
 
     if run is not None:
-        run_bench(run, PolicySpec.parse(policy), sentences, set_, device, json)
+        decode_bench(work_of_run(run, PolicySpec.parse(policy), sentences, set_, device), False, json)
     else:
-        decode_bench(recipe, sentences or 64, length, set_, device, json)
+        decode_bench(random_work(recipe, sentences or 64, length, set_, device), True, json)
 
 
 @app.command()

@@ -120,7 +120,7 @@ def report(
 ) -> None:
     """Draw the quality/latency curve of evaluations.
 
-    Also writes their table. The figures of the paper are shown beside them.
+    Also writes their table, and compares them with each other and with the paper at equal latency (report.md).
 
     \b
     Examples:
@@ -130,11 +130,9 @@ def report(
     """
     from whilst.core.console import notes
     from whilst.evaluation.record import read_records
-    from whilst.evaluation.report import print_comparisons, print_table, report, select
+    from whilst.evaluation.report import print_table, report, select
 
     records = read_records(evaluations)
     written = report(records, out, pair, split)
-    chosen = select(records, pair, split)
-    print_table(chosen)
-    print_comparisons(chosen)
+    print_table(select(records, pair, split))
     notes.print(f"{out}: {', '.join(path.name for path in written)}")

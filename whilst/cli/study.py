@@ -32,15 +32,13 @@ def explain(
     from whilst.core.console import notes
     from whilst.core.distributed import pick_device
     from whilst.model.checkpoint import load_run
-    from whilst.research.explain import draw, explain, print_explanation
+    from whilst.research.explain import draw, explain
 
     if out.suffix not in (".png", ".svg", ".pdf"):
         raise UserError(f"--out {out}: the name must end in .png, .svg or .pdf")
     trained = load_run(run, pick_device(device))
     first = trained.recipe.search.intervals[0][0] if latency is None else latency
-    explanation = explain(trained, source, target, first)
-    print_explanation(explanation)
-    draw(explanation, out)
+    draw(explain(trained, source, target, first), out)
     notes.print(f"picture: {out}")
 
 
@@ -101,7 +99,7 @@ def paper(
 ) -> None:
     """Write the paper's tables and figures beside ours.
 
-    The document is Markdown, and HTML in one file. It says how each number was made.
+    The document is Markdown. It says how each number was made.
 
     \b
     Examples:
@@ -111,6 +109,4 @@ def paper(
     from whilst.core.console import notes
     from whilst.research.paper.paper import write_paper
 
-    folder = out or results / "paper"
-    written = write_paper(results, folder)
-    notes.print(f"{folder}: {', '.join(path.name for path in written)}")
+    notes.print(str(write_paper(results, out or results / "paper")))

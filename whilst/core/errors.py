@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 # Extras of pyproject.toml and the packages that each one brings.
 EXTRAS = {
-    "train": ("torch", "sacrebleu", "tensorboard", "tokenizers", "markdown_it_py"),
+    "train": ("torch", "sacrebleu", "tensorboard", "tokenizers"),
     "plot": ("matplotlib",),
     "export": ("onnx",),
     "serve": ("starlette", "uvicorn", "websockets", "sse_starlette", "prometheus_client"),

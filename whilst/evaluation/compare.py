@@ -14,26 +14,14 @@ from whilst.evaluation.identity import System
 MULTI_PATH = System("multi-path")  # what BS-SiMT starts from, and has to exceed
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """The paper's BLEU at our AL, and how far ours is above it."""
-
-    system: str
-    bleu: float
-    difference: float
-
-
-def compare(result: Result, system: str | None) -> Comparison | None:
-    """With a system of the paper. None if it has no such system, or no points on both sides of our AL."""
-    ours, pair = result.bleu, result.pair
-    if ours is None or system is None or system not in paper.systems(pair):
+def at_our_latency(result: Result, system: str | None) -> float | None:
+    """BLEU of the paper's system at our AL; None without such a system or without points on both sides of it."""
+    if system is None or system not in paper.systems(result.pair):
         return None
-    points = paper.curve(pair, system)
+    points = paper.curve(result.pair, system)
     if system == paper.FULL:
-        theirs: float | None = points[0].bleu
-    else:
-        theirs = None if result.is_full else interpolate(points, result.al)
-    return None if theirs is None else Comparison(system, theirs, ours - theirs)
+        return points[0].bleu
+    return None if result.is_full else interpolate(points, result.al)
 
 
 def paper_system(result: Result) -> str | None:
@@ -41,10 +29,7 @@ def paper_system(result: Result) -> str | None:
     system = result.system
     if result.change or (system.fine_tuned and system.base != "multi-path"):
         return None
-    if system.name == "full-sentence":
-        return paper.FULL if result.is_full else None
-    name = paper.ORACLE if system.name == paper.BEST and system.policy == "oracle" else system.name
-    return name if paper.KINDS.get(name) == result.kind else None
+    return next((name for name, own in paper.SYSTEMS.items() if own == (system.name, result.kind)), None)
 
 
 def curve(chosen: Sequence[Result]) -> list[Point]:
@@ -74,7 +59,7 @@ def agents(results: Sequence[Result]) -> list[list[Result]]:
     return [of_kind(results, system, "agent", variant) for system, variant in curves]
 
 
-def _minus(high: float | None, low: float | None) -> float | None:
+def minus(high: float | None, low: float | None) -> float | None:
     return None if high is None or low is None else high - low
 
 
@@ -107,12 +92,12 @@ def at_equal_latency(results: Sequence[Result]) -> list[AtLatency]:
                 "al": point.al,
                 "paper": point.bleu,
                 "ours": ours,
-                "over_paper": _minus(ours, point.bleu),
+                "over_paper": minus(ours, point.bleu),
                 "multi_path": multi_path,
-                "over_multi_path": _minus(ours, multi_path),
+                "over_multi_path": minus(ours, multi_path),
                 "diagonal": diagonal,
-                "over_diagonal": _minus(ours, diagonal),
-                "paper_over_its_multi_path": _minus(point.bleu, their_base),
+                "over_diagonal": minus(ours, diagonal),
+                "paper_over_its_multi_path": minus(point.bleu, their_base),
                 "oracle": oracle,
             }
             if ours is not None or not first.variant:
@@ -143,18 +128,8 @@ class Gap:
 
     agent: Result
     oracle: Result | None  # under the same interval
-    at_equal_latency: float | None  # the oracle's curve at the agent's AL, minus the agent
-
-    @property
-    def bleu(self) -> float | None:
-        """Oracle minus agent: at the agent's AL if that is known, else of the two points."""
-        if self.at_equal_latency is not None:
-            return self.at_equal_latency
-        return _minus(self.oracle.bleu if self.oracle else None, self.agent.bleu)
-
-    @property
-    def is_at_equal_latency(self) -> bool:
-        return self.at_equal_latency is not None
+    bleu: float | None  # oracle minus agent
+    is_at_equal_latency: bool  # with the oracle's curve at the agent's AL; otherwise with its point
 
 
 def gaps(results: Sequence[Result]) -> list[Gap]:
@@ -167,9 +142,10 @@ def gaps(results: Sequence[Result]) -> list[Gap]:
         oracles = _oracle(results, curve_of_agent[0])
         points = curve(oracles)
         for agent in curve_of_agent if oracles else []:
-            same = [oracle for oracle in oracles if oracle.argument == agent.argument]
-            gap = _minus(interpolate(points, agent.al), agent.bleu)
-            row = Gap(agent, same[0] if len(same) == 1 else None, gap)
-            if not agent.variant or row.bleu is not None:
-                rows.append(row)
+            same = [oracle for oracle in oracles if oracle.label == agent.label]
+            oracle = same[0] if len(same) == 1 else None
+            level = interpolate(points, agent.al)
+            other = oracle.bleu if level is None and oracle else level
+            if other is not None or not agent.variant:
+                rows.append(Gap(agent, oracle, minus(other, agent.bleu), level is not None))
     return rows

@@ -7,7 +7,7 @@ import itertools
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from statistics import fmean, stdev
 from typing import Any
@@ -83,11 +83,6 @@ class Result:
         return self.first.decoding.policy.kind
 
     @property
-    def argument(self) -> str:
-        """Of the policy: k, or the first read of a search interval."""
-        return self.first.decoding.policy.argument
-
-    @property
     def label(self) -> str:
         """Of the point on its curve, as the paper writes it; empty for full-sentence."""
         return point_label(self.first.decoding.policy, self.first.recipe)
@@ -121,19 +116,29 @@ class Result:
     @cached_property
     def changes(self) -> dict[str, str]:
         """What differs from the paper's choices, of those that its ablations vary."""
-        recipe = self.first.recipe
+        recipe, settings = self.first.recipe, self.settings
         if recipe is None:
             return {}
-        base = self.system.base if self.system.fine_tuned else DEFAULTS["base"]
-        trained_for = str(recipe.objective.k)
-        other_k = self.system.name == "wait-k" and self.kind == "wait" and trained_for != self.label
-        return changes(self.settings, base) | ({"k": trained_for} if other_k else {})
+        condition = settings.get("search.condition", "concavity")
+        own = {
+            "length": str(settings.get("search.intervals", [DEFAULTS["length"]])[0]),
+            "reference": settings.get("agent.reference", "translation"),
+            # the authors' code only adds to the condition
+            "condition": "concavity" if condition == "authors" else condition,
+            "base": self.system.base if self.system.fine_tuned else DEFAULTS["base"],
+            "agent": settings.get("agent.kind", "lstm"),
+        }
+        if self.system.name == "wait-k" and self.kind == "wait" and str(recipe.objective.k) != self.label:
+            own["k"] = str(recipe.objective.k)
+        return {name: value for name, value in own.items() if value != DEFAULTS.get(name)}
 
     @property
     def agreement(self) -> str:
-        """Of the translation-based policy, such as "within [3,11]"; empty if it has no bounds."""
+        """The bounds of a translation-based policy, such as "within [3,11]"; empty if it has none."""
         recipe = self.first.recipe
-        return agreement_of(recipe) if recipe and self.system.name == "translation-based" else ""
+        if recipe is None or self.system.name != "translation-based" or not recipe.agent.bounded:
+            return ""
+        return f"within [{','.join(map(str, recipe.search.intervals[0]))}]"
 
     @property
     def change(self) -> str:
@@ -229,51 +234,27 @@ def used_by(system: System, kind: str, recipe: Recipe, settings: dict[str, Any])
     return {name: value for name, value in settings.items() if not name.startswith(tuple(dropped))}
 
 
-def changes(settings: dict[str, Any], base: str) -> dict[str, str]:
-    """What these flat settings of a curve change of the paper's choices."""
-    condition = settings.get("search.condition", "concavity")
-    own = {
-        "length": str(settings.get("search.intervals", [DEFAULTS["length"]])[0]),
-        "reference": settings.get("agent.reference", "translation"),
-        # the authors' code only adds to the condition
-        "condition": "concavity" if condition == "authors" else condition,
-        "base": base,
-        "agent": settings.get("agent.kind", "lstm"),
-    }
-    return {name: value for name, value in own.items() if value != DEFAULTS[name]}
-
-
-def agreement_of(recipe: Recipe) -> str:
-    """The bounds of translation-based labels, such as "within [3,11]"; empty without bounds."""
-    return f"within [{','.join(map(str, recipe.search.intervals[0]))}]" if recipe.agent.bounded else ""
-
-
 def over_seeds(records: Iterable[Record]) -> list[Result]:
     """Group records that differ only by seed, in the order of the first of each.
 
     A record with the same seed or the same weights as one of a group is no further seed: it starts another group.
     """
-    groups: list[_Group] = []
-    alike: defaultdict[tuple[str, str, str], list[_Group]] = defaultdict(list)
+    groups: list[list[Record]] = []
+    alike: defaultdict[tuple[str, str, str], list[list[Record]]] = defaultdict(list)
     for record in records:
         one = Result((record,))
-        own = {("seeds", *seeds_of(record)), ("weights", record.model_sha256, record.agent_sha256)}
         known = alike[one.curve_key, one.label, record.policy]
-        group = next((group for group in known if group.taken.isdisjoint(own)), None)
+        group = next((group for group in known if all(_seeds_differ(record, other) for other in group)), None)
         if group is None:
-            groups.append(group := _Group())
+            groups.append(group := [])
             known.append(group)
-        group.records.append(record)
-        group.taken |= own
-    return [Result(tuple(group.records)) for group in groups]
+        group.append(record)
+    return [Result(tuple(group)) for group in groups]
 
 
-@dataclass
-class _Group:
-    """Records of one result, and their seeds and weights."""
-
-    records: list[Record] = field(default_factory=list)
-    taken: set[tuple[Any, ...]] = field(default_factory=set)
+def _seeds_differ(one: Record, other: Record) -> bool:
+    same_weights = (one.model_sha256, one.agent_sha256) == (other.model_sha256, other.agent_sha256)
+    return seeds_of(one) != seeds_of(other) and not same_weights
 
 
 @dataclass(frozen=True)
@@ -281,11 +262,14 @@ class Curve:
     """One system trained by one recipe, by rising AL."""
 
     results: tuple[Result, ...]
-    settings: dict[str, Any]
 
     @property
     def first(self) -> Result:
         return self.results[0]
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return self.first.settings
 
     @property
     def pair(self) -> str:
@@ -302,33 +286,14 @@ class Curve:
         return next((one for one in self.results if one.label == label), None)
 
 
-def to_curves(results: Iterable[Result]) -> tuple[list[Curve], list[Record]]:
-    """The curves, and duplicate records: the same point of the same weights a second time.
-
-    Other weights by the same recipe and seeds may have started from another run, of which a record only knows the
-    path. They make a curve of their own.
-    """
-    groups: dict[str, dict[str, Result]] = {}
-    starts: dict[str, dict[str, Any]] = {}
-    duplicates: list[Record] = []
+def to_curves(results: Iterable[Result]) -> list[Curve]:
+    """Group results of one system and recipe. A point that was measured again begins a further curve."""
+    groups: dict[tuple[str, int], dict[str, Result]] = {}
     for result in results:
-        points = groups.setdefault(result.curve_key, {})
-        known = points.setdefault(result.label, result)
-        if known is result:
-            continue
-        weights = {record.model_sha256 for record in known.records}
-        duplicates += [record for record in result.records if record.model_sha256 in weights]
-        others = tuple(record for record in result.records if record.model_sha256 not in weights)
-        if others:
-            start = others[0].settings.get("start") or others[0].settings.get("run")
-            key = f"{result.curve_key} {start}"
-            starts[key] = {"start": start}
-            groups.setdefault(key, {}).setdefault(result.label, Result(others))
-    curves = []
-    for key, points in groups.items():
-        ordered = tuple(sorted(points.values(), key=lambda one: one.al))
-        curves.append(Curve(ordered, ordered[0].settings | starts.get(key, {})))
-    return curves, duplicates
+        keys = ((result.curve_key, number) for number in itertools.count())
+        points = next(points for key in keys if result.label not in (points := groups.setdefault(key, {})))
+        points[result.label] = result
+    return [Curve(tuple(sorted(points.values(), key=lambda one: one.al))) for points in groups.values()]
 
 
 def differing(settings: Sequence[dict[str, Any]]) -> list[str]:

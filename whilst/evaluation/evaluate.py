@@ -29,8 +29,7 @@ from whilst.evaluation.record import (
     header,
     read_record,
     record_path,
-    require_same_runs,
-    require_same_text,
+    require_replaceable,
     write_up,
 )
 from whilst.evaluation.trace import Sentence, read_trace
@@ -39,8 +38,6 @@ from whilst.model.run_folder import AGENT, SEARCH, WEIGHTS, has_agent, model_fol
 from whilst.policy import Policy
 from whilst.policy.monotonic import NO_HEADS, Monotonic
 from whilst.policy.registry import NO_AGENT
-
-NO_BEAM = "evaluate.beam: a beam takes words back, so it is for full only, not {}"
 
 
 def words_with_times(source: Sequence[str], output: Output, trained: LoadedRun) -> Iterator[tuple[str, int, float]]:
@@ -142,7 +139,7 @@ def check_precision(settings: Evaluate, device: torch.device) -> None:
 
 def check_beam(policy: PolicySpec, settings: Evaluate) -> None:
     if settings.beam != 1 and policy.kind != "full":
-        raise UserError(NO_BEAM.format(policy))
+        raise UserError(f"evaluate.beam: a beam takes words back, so it is for full only, not {policy}")
 
 
 def check_evaluation(recipe: Recipe, dataset: Dataset, device: torch.device) -> None:
@@ -240,10 +237,8 @@ def evaluate_run(
             dataset.require_units("data.dataset", trained.path)  # the search runs on the dataset's own units
         chosen.append((trained, policy_for(trained, job.policy, job.settings, split)))
     folder = out or run / "evaluations"
-    traces = [trace_path(folder, job.policy, job.settings) for job in jobs]
-    require_same_text(traces, dataset, recipe.evaluate.split)
-    if out is not None or overrides:  # evaluations of the run itself are replaced
-        require_same_runs((trace, job.policy, job.trained.recipe) for trace, job in zip(traces, jobs, strict=True))
+    wanted = ((trace_path(folder, job.policy, job.settings), job.policy, job.trained.recipe) for job in jobs)
+    require_replaceable(wanted, dataset, recipe.evaluate.split, is_own_folder=out is None and not overrides)
     works = (evaluate(trained, dataset, policy, folder, with_text) for trained, policy in chosen)
     return run_in_workers(works, worker_count() if len(chosen) > 1 and pick_device(device).type == "cuda" else 0)
 

@@ -16,12 +16,20 @@ from whilst.evaluation.curves import Point
 from whilst.evaluation.identity import System
 
 MAX_LINES = 6
-# Okabe and Ito's colours, which colour-blind readers can tell apart, without those that are hard to see as lines,
-# and two darker ones.
-COLOURS = ("#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#5B5B5B", "#D55E00", "#7B4B94")
-MARKERS = ("o", "s", "D", "^", "v", "P", "X", "<")
-# The systems of a figure, the most important first. Each has the same colour in every figure.
-RANKED = "bs-simt", "multi-path", "mma", "translation-based", "wait-k", "full-sentence", "diagonal", "oracle"
+# The systems of a figure, the most important first, each with the same colour in every figure: mostly those of
+# Okabe and Ito, which colour-blind readers can tell apart.
+COLOURS = {
+    "bs-simt": "#0072B2",
+    "multi-path": "#009E73",
+    "mma": "#CC79A7",
+    "translation-based": "#E69F00",
+    "wait-k": "#56B4E9",
+    "full-sentence": "#8C6D31",
+    "diagonal": "#D55E00",
+    "oracle": "#7B4B94",
+}
+GREY = "#5B5B5B"  # of the paper's first
+MARKERS = dict(zip((*COLOURS.values(), GREY), "osD^vhX<P", strict=True))
 STYLE: dict[Any, Any] = {
     "svg.hashsalt": "whilst",
     "font.size": 11,
@@ -44,14 +52,14 @@ class Line:
 
     name: str
     points: Sequence[Point]
-    role: str = ""  # one of RANKED; others come last
+    role: str = ""  # one of COLOURS; others come last
     is_variant: bool = False  # comes after the others
     is_reference: bool = False  # of the paper: dashed
 
     @property
     def rank(self) -> tuple[bool, bool, int]:
         is_dot = len(self.points) == 1 and self.points[0].al is not None
-        return self.is_variant, is_dot, RANKED.index(self.role) if self.role in RANKED else len(RANKED)
+        return self.is_variant, is_dot, [*COLOURS, self.role].index(self.role)
 
 
 def role_of(system: System) -> str:
@@ -83,58 +91,29 @@ def draw(
         axes.set_ylabel(names[1])
         drawn = [_draw(axes, line, colour) for line, colour in zip(chosen, _colours(chosen), strict=True)]
         axes.legend(handles=drawn, handlelength=2.6)
-        if chosen:
-            _label(axes, chosen[0], drawn)
         save(figure, stem)
     return chosen
 
 
 def _colours(lines: Sequence[Line]) -> list[str]:
-    """Of its role for the first line that has it, then what is left; references begin with grey."""
-    own = dict(zip(RANKED, COLOURS, strict=True))
-    given: dict[int, str] = {}
-    for number, line in enumerate(lines):
-        colour = own.get(line.role)
-        if colour and colour not in given.values() and not line.is_reference:
-            given[number] = colour
-    left = [colour for colour in COLOURS if colour not in given.values()]
-    left.sort(key=lambda colour: colour == own["full-sentence"])  # grey last
-    for number, line in enumerate(lines):
-        if number not in given:
-            given[number] = left.pop(-1 if line.is_reference else 0)
-    return [given[number] for number in range(len(lines))]
+    """The colour of its role for the first line of ours that has it, a colour that is left for any other."""
+    roles = {line.role for line in lines if not line.is_reference}
+    own = {role: colour for role, colour in COLOURS.items() if role in roles}
+    left = [*(colour for role, colour in COLOURS.items() if role not in roles), GREY]
+    return [left.pop() if line.is_reference else own.pop(line.role, "") or left.pop(0) for line in lines]
 
 
 def _draw(axes: Axes, line: Line, colour: str) -> Line2D:
-    marker = MARKERS[COLOURS.index(colour)]
-    dashes = "--" if line.is_reference else "-"
     curve = [(point.al, point.bleu) for point in line.points if point.al is not None]
     if not curve:
         heights = [axes.axhline(p.bleu, color=colour, linestyle=":", linewidth=1.8) for p in line.points]
         heights[0].set_label(line.name)
         return heights[0]
     als, bleus = zip(*curve, strict=True)
-    face = "white" if line.is_reference else colour
-    (drawn,) = axes.plot(als, bleus, color=colour, linestyle=dashes, linewidth=1.8, marker=marker, markersize=6)
-    drawn.set(markerfacecolor=face, markeredgecolor=colour if line.is_reference else "white", label=line.name)
+    face, edge, dashes = ("white", colour, "--") if line.is_reference else (colour, "white", "-")
+    (drawn,) = axes.plot(als, bleus, color=colour, linestyle=dashes, linewidth=1.8, marker=MARKERS[colour])
+    drawn.set(markersize=6, markerfacecolor=face, markeredgecolor=edge, label=line.name)
     return drawn
-
-
-def _label(axes: Axes, line: Line, drawn: Sequence[Line2D]) -> None:
-    """Label the points of a line, unless labels would overlap each other or a line."""
-    style: dict[str, Any] = {"fontsize": 8.5, "color": "#6b6b6b", "ha": "right", "in_layout": False}
-    texts = [
-        axes.annotate(point.label, (point.al, point.bleu), (-4, 5), textcoords="offset points", **style)
-        for point in line.points
-        if point.al is not None
-    ]
-    axes.figure.draw_without_rendering()  # type: ignore[union-attr]
-    boxes = [text.get_window_extent() for text in texts]
-    paths = [one.get_path().transformed(one.get_transform()) for one in drawn]
-    overlaps = any(a.overlaps(b) for number, a in enumerate(boxes) for b in boxes[:number])
-    if overlaps or any(path.intersects_bbox(box, filled=False) for path in paths for box in boxes):
-        for text in texts:
-            text.remove()
 
 
 def save(figure: Figure, stem: Path) -> None:

@@ -1,6 +1,6 @@
 """Identity of an evaluation as typed values: system, policy with its decoding options, language pair.
 
-Their strings are for file names and for display. Only `Decoding.parse` reads one, the name in a record.
+`str()` of a system is its title for people. That of a decoding is the name in records and of files.
 """
 
 import re
@@ -12,6 +12,7 @@ from whilst.core.settings import Data, Evaluate, Recipe
 
 BUILT_IN = "full", "wait", "diagonal", "mma", "agent", "oracle"  # policies whose systems have names of the field
 SYSTEMS = {"full": "full-sentence", "search": "bs-simt"}  # of objectives, where they differ
+TITLES = {"bs-simt": "BS-SiMT, ours", "mma": "MMA"}  # of systems, where they differ from the name
 SCRATCH = "scratch"
 OPTION = re.compile(r"\.(beam-\d+|unknown-[a-z]+|ending-[a-z]+|half|fp32|int8)$")
 THRESHOLD = re.compile(r"\.threshold-(\d*\.?\d+)$")
@@ -23,8 +24,8 @@ class System:
     """What was trained and how it decides. Its evaluations under several policies are points of one curve."""
 
     name: str  # of the field, such as multi-path or bs-simt; or the kind of a policy that is not built in
-    base: str = ""  # bs-simt: the system that fine-tuning starts from; other policies: the one that they run on
-    fine_tuned: bool = False  # bs-simt: on its reads; otherwise it runs on the base as it is
+    base: str = ""  # bs-simt and policies that are not built in: the system that they start from or run on
+    fine_tuned: bool = False  # bs-simt: on searched reads; otherwise it runs on the base as it is
     policy: str = ""  # kind of policy, if it is not the usual one of the system
 
     @classmethod
@@ -33,7 +34,7 @@ class System:
         objective, kind = recipe.objective.name, policy.kind
         trained = SYSTEMS.get(objective, objective)
         if kind not in BUILT_IN:
-            return cls(kind, trained, objective == "search")
+            return cls(kind, trained)
         if policy.name == AGENT_TRANSLATION.name:
             return cls("translation-based")
         if objective == "search":
@@ -45,14 +46,18 @@ class System:
         return system if kind in usual else replace(system, policy="wait" if kind == "full" else kind)
 
     def __str__(self) -> str:
-        """Such as "bs-simt oracle", "multi-path (diagonal)" or "bs-simt (from scratch)"."""
-        notes = []
-        if self.base and not (self.fine_tuned and self.base == "multi-path"):
-            notes.append(f"from {self.base}" if self.fine_tuned and self.name == "bs-simt" else self.base)
-        if self.policy not in ("", "oracle"):
-            notes.append("wait-k" if self.policy == "wait" else self.policy)
-        title = f"{self.name} ({', '.join(notes)})" if notes else self.name
-        return f"{title} oracle" if self.policy == "oracle" else title
+        """The title for people, such as "BS-SiMT, ours, fine-tuned" or "multi-path, diagonal"."""
+        usual_base = self.name == "bs-simt" and self.base == "multi-path"
+        parts = [TITLES.get(self.name, self.name)]
+        if self.base == SCRATCH:
+            parts.append("from scratch")
+        elif self.fine_tuned:
+            parts.append("fine-tuned" if usual_base else f"fine-tuned from {self.base}")
+        elif self.base and not usual_base:
+            parts.append(f"on {self.base}")
+        if self.policy:
+            parts.append("wait-k" if self.policy == "wait" else self.policy)
+        return ", ".join(parts)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from whilst.core.errors import UserError
 from whilst.data.text import unescape
@@ -126,13 +126,10 @@ def score(sentences: Sequence[Sentence], references: Sequence[str] | None) -> Sc
         how = f"sentence {first} (from 0) is {'missing' if first not in found else 'one too many'}"
         raise UserError(f"{len(sentences)} sentences do not match {len(references)} references by index: {how}")
     hypotheses = [item.prediction for item in sorted(sentences, key=lambda item: item.index)]
-    qualities = {name: measure(hypotheses, references) for name, measure in QUALITIES.items()}
+    bleu, sacrebleu, chrf = (measure(hypotheses, references) for measure in (paper_bleu, sacre_bleu, chr_f))
+    signatures = {"bleu": bleu.signature, "sacrebleu": sacrebleu.signature, "chrf": chrf.signature}
     return dataclasses.replace(
-        scores,
-        bleu=qualities["bleu"].score,
-        sacrebleu=qualities["sacrebleu"].score,
-        chrf=qualities["chrf"].score,
-        signatures={name: quality.signature for name, quality in qualities.items()},
+        scores, bleu=bleu.score, sacrebleu=sacrebleu.score, chrf=chrf.score, signatures=signatures
     )
 
 
@@ -146,8 +143,7 @@ def counted_reference(sentence: Sentence) -> int:
     return max(sentence.reference_length, 1)
 
 
-@dataclass(frozen=True)
-class Quality:
+class Quality(NamedTuple):
     """A corpus score and the signature that says how it was made."""
 
     score: float
@@ -165,22 +161,16 @@ def sacre_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Quality:
     """sacreBLEU's default (13a, cased) on text with entities unescaped."""
     from sacrebleu.metrics.bleu import BLEU
 
-    return _quality(BLEU(force=True), *_unescaped(hypotheses, references))  # force: no warning of tokenised text
+    metric = BLEU(force=True)  # force: no warning of tokenised text
+    return _quality(metric, list(map(unescape, hypotheses)), list(map(unescape, references)))
 
 
 def chr_f(hypotheses: Sequence[str], references: Sequence[str]) -> Quality:
     """chrF2 on text with entities unescaped."""
     from sacrebleu.metrics.chrf import CHRF
 
-    return _quality(CHRF(), *_unescaped(hypotheses, references))
+    return _quality(CHRF(), list(map(unescape, hypotheses)), list(map(unescape, references)))
 
 
 def _quality(metric: "BLEU | CHRF", hypotheses: Sequence[str], references: Sequence[str]) -> Quality:
     return Quality(metric.corpus_score(hypotheses, [references]).score, str(metric.get_signature()))
-
-
-def _unescaped(*texts: Sequence[str]) -> list[list[str]]:
-    return [list(map(unescape, lines)) for lines in texts]
-
-
-QUALITIES = {"bleu": paper_bleu, "sacrebleu": sacre_bleu, "chrf": chr_f}

@@ -13,18 +13,30 @@ FULL = "offline"  # the paper's full-sentence model
 BEST = "bs-simt"
 ORACLE = f"{BEST} oracle"
 BASE = "multi-path"  # what BS-SiMT is fine-tuned from
-# The kind of policy of each system.
-KINDS = {FULL: "full", "wait-k": "wait", BASE: "wait", "mma": "mma", BEST: "agent", ORACLE: "oracle"}
-KINDS |= {"translation-based": "agent"}
+# By the paper's name of a system: ours, and the kind of its policy.
+SYSTEMS = {
+    FULL: ("full-sentence", "full"),
+    "wait-k": ("wait-k", "wait"),
+    BASE: (BASE, "wait"),
+    "mma": ("mma", "mma"),
+    BEST: (BEST, "agent"),
+    ORACLE: (BEST, "oracle"),
+    "translation-based": ("translation-based", "agent"),
+}
+TITLES = {FULL: "full-sentence", "mma": "MMA", BEST: "BS-SiMT", ORACLE: "BS-SiMT, oracle"}
 _ABLATIONS = "ablations"
+
+
+def title(system: str) -> str:
+    """For people. Our own titles are those of `identity.System`."""
+    return f"paper: {TITLES.get(system, system)}"
 
 
 @functools.cache
 def facts() -> dict[str, Any]:
     """The whole of paper.json: curves, contents, hyperparameters and the numbers in the running text."""
-    everything: dict[str, Any] = json.loads(
-        (resources.files("whilst.evaluation") / "paper.json").read_text(encoding="utf-8")
-    )
+    text = (resources.files("whilst.evaluation") / "paper.json").read_text(encoding="utf-8")
+    everything: dict[str, Any] = json.loads(text)
     return everything
 
 

@@ -145,7 +145,7 @@ def write_record(path: Path, record: Record) -> None:
 
 def to_row(record: Record) -> dict[str, Any]:
     """The record as plain data for JSON."""
-    table = {"system": str(record.system)} | {name: getattr(record, name) for name in _HINTS if name != "title"}
+    table = {"system": record.title} | {name: getattr(record, name) for name in _HINTS if name != "title"}
     for name in ("agent_sha256", "origin"):
         if not table[name]:
             del table[name]
@@ -208,39 +208,29 @@ def write_archived(folder: Path, records: Mapping[str, Record]) -> None:
 ELSEWHERE = "choose another folder with --out, or remove it"
 
 
-def require_same_text(traces: Iterable[Path], dataset: Dataset, split: str) -> None:
-    """Refuse to overwrite evaluations of another text."""
-    wanted = sha256_lines(dataset.text(split)[1])
-    for trace in traces:
-        found = _existing(trace)
-        if found is not None and found.reference_sha256 != wanted:
-            raise UserError(f"{record_path(trace)}: is an evaluation of another text; {ELSEWHERE}")
+def require_replaceable(
+    wanted: Iterable[tuple[Path, PolicySpec, Recipe]], dataset: Dataset, split: str, is_own_folder: bool
+) -> None:
+    """Refuse to overwrite evaluations of another text, of another run, or of an oracle of another search.
 
-
-def require_same_runs(wanted: Iterable[tuple[Path, PolicySpec, Recipe]]) -> None:
-    """Refuse to overwrite evaluations of another run, or of an oracle of another search.
-
-    `wanted`: trace, policy and recipe of each evaluation to come.
+    `wanted`: trace, policy and recipe of each evaluation to come. `is_own_folder`: those of the run are replaced.
     """
+    reference = sha256_lines(dataset.text(split)[1])
     for trace, policy, recipe in wanted:
-        record = _existing(trace)
-        if record is None:
+        path = record_path(trace)
+        try:
+            record = read_record(path)
+        except (UserError, OSError):  # absent, damaged, or of another version
             continue
         run, search = record.settings.get("run"), record.settings.get("search", {})
-        if run != recipe.run:
-            raise UserError(f"{record_path(trace)}: is an evaluation of {run}; {ELSEWHERE}")
         now = json.loads(json.dumps(values_with(recipe.search, Role.READS)))  # lists for tuples, as in a record
-        if policy.kind == "oracle" and any(search.get(name) != value for name, value in now.items()):
-            raise UserError(f"{record_path(trace)}: is an oracle of another search; {ELSEWHERE}")
-
-
-def _existing(trace: Path) -> Record | None:
-    """The record of a trace, if it exists and can be read."""
-    path = record_path(trace)
-    try:
-        return read_record(path) if path.is_file() else None
-    except UserError:  # damaged, or of another version
-        return None
+        if record.reference_sha256 != reference:
+            raise UserError(f"{path}: is an evaluation of another text; {ELSEWHERE}")
+        if not is_own_folder and run != recipe.run:
+            raise UserError(f"{path}: is an evaluation of {run}; {ELSEWHERE}")
+        is_same_search = all(search.get(name) == value for name, value in now.items())
+        if not is_own_folder and policy.kind == "oracle" and not is_same_search:
+            raise UserError(f"{path}: is an oracle of another search; {ELSEWHERE}")
 
 
 def records_in(folder: Path) -> dict[Path, Record]:

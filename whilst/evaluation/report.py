@@ -1,11 +1,10 @@
 """Tables and curves of any number of evaluations beside the paper's numbers: files, and the terminal.
 
-Reads records only: no traces, no models. report.md is for people, report.json for programs.
+Reads records only: no traces, no models.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from rich import box
 from rich.console import Console
@@ -13,28 +12,19 @@ from rich.table import Table
 
 from whilst.core.console import console, notes
 from whilst.core.errors import UserError
-from whilst.core.files import write_json, writing_text
+from whilst.core.files import writing_text
 from whilst.evaluation import paper_numbers as paper
-from whilst.evaluation.compare import (
-    AtLatency,
-    Comparison,
-    Gap,
-    agents,
-    at_equal_latency,
-    compare,
-    gaps,
-    has_diagonal,
-    paper_system,
-    repeated,
-)
+from whilst.evaluation.compare import agents, at_equal_latency, gaps, has_diagonal, repeated
 from whilst.evaluation.curves import Point, Result, differing, over_seeds, to_curves
 from whilst.evaluation.figure import MAX_LINES, Line, draw, role_of
 from whilst.evaluation.record import Record, Rescored
 from whilst.evaluation.tables import MARK, NAMES, NONE, agent_and_oracle, all_results, equal_latency
 
-FORMAT = 2
 NARROWER = (("al", "laal", "bleu", "sacrebleu"), ("al", "bleu"))  # scores that a narrow terminal shows
-REFERENCES = {paper.FULL: "full-sentence", paper.ORACLE: "oracle"}  # roles in figures, where they are not the name
+FINE_TUNED = (
+    "BS-SiMT, ours, runs on the multi-path model as it is; where it says fine-tuned, on one that was fine-tuned on"
+    " searched reads."
+)
 
 
 def report(
@@ -44,17 +34,16 @@ def report(
     split: str = "test",
     times: Mapping[str, float] | None = None,
 ) -> list[Path]:
-    """Write report.md, report.json, curve.png and curve.svg into `out`; returns what was written.
+    """Write report.md, curve.png and curve.svg into `out`; returns what was written.
 
     `times`: seconds of the stages that made what was evaluated.
     """
     results = over_seeds(select(records, pair, split))
     lines = our_lines(results) + reference_lines(results[0].pair)
     drawn = draw(lines, f"{results[0].pair} · {split}", out / "curve")
-    write_json(out / "report.json", to_json(results) | ({"seconds": dict(times)} if times else {}))
     with writing_text(out / "report.md") as file:
         file.write(to_markdown(results, len(drawn) < len(lines)) + _times_section(times or {}))
-    return [out / name for name in ("report.md", "report.json", "curve.png", "curve.svg")]
+    return [out / name for name in ("report.md", "curve.png", "curve.svg")]
 
 
 def select(records: Sequence[Record], pair: str | None, split: str = "test") -> list[Record]:
@@ -82,7 +71,7 @@ def our_lines(results: Sequence[Result]) -> list[Line]:
     lines = []
     for name, own in by_name(results).items():
         curve, heights = ([one for one in own if one.is_full is full] for full in (False, True))
-        parts = [each.results for each in to_curves(curve)[0]] if repeated(curve) else [tuple(curve or heights)]
+        parts = [each.results for each in to_curves(curve)] if repeated(curve) else [tuple(curve or heights)]
         for number, part in enumerate(parts, start=1):
             points = [_point(result) for result in part]
             title = f"{name} ({number})" if number > 1 else name
@@ -112,67 +101,9 @@ def reference_lines(pair: str) -> list[Line]:
         points = paper.curve(pair, system)
         if system == paper.FULL:
             points = [Point("", None, point.bleu) for point in points]
-        role = REFERENCES.get(system, system)
-        lines.append(Line(f"paper: {system}", points, role, is_reference=True))
+        name, kind = paper.SYSTEMS[system]
+        lines.append(Line(paper.title(system), points, kind if kind == "oracle" else name, is_reference=True))
     return lines
-
-
-def to_json(results: Sequence[Result]) -> dict[str, Any]:
-    """All figures of the tables, and where they come from."""
-    rows = at_equal_latency(results)
-    return {
-        "format": FORMAT,
-        "pair": results[0].pair,
-        "split": results[0].first.split,
-        "evaluations": list(map(_row, results)),
-        "at_equal_latency": [_at_latency(row, has_diagonal(rows)) for row in rows],
-        "agent_and_oracle": list(map(_gap, gaps(results))),
-    }
-
-
-def _row(result: Result) -> dict[str, Any]:
-    return {
-        **dict(zip(("system", "policy"), result.cells, strict=True)),
-        "seeds": len(result.records),
-        "scores": {name: _rounded(value, 4) for name, value in result.scores.items()},
-        "deviations": {name: _rounded(value, 4) for name, value in result.deviations.items()},
-        "signatures": dict(result.first.scores.signatures),
-        "paper": _comparison(compare(result, paper_system(result))),
-        "paper_best": _comparison(compare(result, paper.BEST)),
-        "traces": [
-            {"trace": record.trace, "seconds": record.seconds, "device": record.device} for record in result.records
-        ],
-    }
-
-
-def _comparison(item: Comparison | None) -> dict[str, Any] | None:
-    if item is None:
-        return None
-    return {"system": item.system, "bleu": _rounded(item.bleu), "difference": _rounded(item.difference)}
-
-
-def _at_latency(row: AtLatency, with_diagonal: bool) -> dict[str, Any]:
-    shown = {name: value for name, value in row.figures.items() if with_diagonal or "diagonal" not in name}
-    return {"system": row.system, "interval": row.label} | {name: _rounded(v) for name, v in shown.items()}
-
-
-def _gap(row: Gap) -> dict[str, Any]:
-    points = {
-        name: {"al": _rounded(result.al), "bleu": _rounded(result.bleu)} if result else None
-        for name, result in (("agent", row.agent), ("oracle", row.oracle))
-    }
-    return {
-        "system": row.agent.name,
-        "policy": row.agent.first.policy,
-        "interval": row.agent.shown_label,
-        **points,
-        "gap": _rounded(row.bleu),
-        "gap_is_at_equal_latency": row.is_at_equal_latency,
-    }
-
-
-def _rounded(value: float | None, digits: int = 2) -> float | None:
-    return None if value is None else round(value, digits)
 
 
 def to_markdown(results: Sequence[Result], is_partial: bool) -> str:
@@ -194,6 +125,8 @@ def to_markdown(results: Sequence[Result], is_partial: bool) -> str:
             f"brackets our BLEU minus that; {NONE} where our AL is outside of its points.",
             "",
         ]
+    if len({result.system.fine_tuned for result in results if result.system.name == paper.BEST}) > 1:
+        lines += [FINE_TUNED, ""]
     if any(len(result.records) > 1 for result in results):
         lines += ["Several seeds: mean ± standard deviation (n - 1). Means are compared.", ""]
     lines += [*warning(results), *_equal_latency_section(results), *_oracle_section(results)]
@@ -265,40 +198,17 @@ def warning(results: Sequence[Result]) -> list[str]:
 
 
 def print_table(records: Sequence[Record]) -> None:
-    """Print the scores, on a narrow terminal only the most important; numbers are never cut."""
-    screen, results = _screen(), over_seeds(records)
+    """Print the scores, on a narrow terminal only the most important, and warnings; numbers are never cut."""
+    # A pipe has no width.
+    screen = console if console.is_terminal else Console(file=console.file, width=140, highlight=False)
+    results = over_seeds(records)
     for names in (NAMES, *NARROWER):
         table = all_results(results, names, is_short=True).to_terminal()
-        if _fits(table, screen):
+        if screen.measure(table, options=screen.options.update_width(1000)).maximum <= screen.width:
             break
     screen.print(table)
-
-
-def print_comparisons(records: Sequence[Record]) -> None:
-    """Print the comparisons at equal latency."""
-    screen, results = _screen(), over_seeds(records)
-    rows, differences = at_equal_latency(results), gaps(results)
-    if rows:
-        screen.print()
-        grid, title = equal_latency(rows), "At equal latency (the paper's points): BLEU"
-        wide = grid.to_terminal(title)
-        screen.print(wide if _fits(wide, screen) else grid.to_terminal(title, is_tight=True))
     for line in filter(None, warning(results)):
         notes.print(line)
-    if differences:
-        screen.print()
-        screen.print(agent_and_oracle(differences).to_terminal("Agent and oracle"))
-        if any(row.bleu is not None and not row.is_at_equal_latency for row in differences):
-            screen.print(f"{MARK} not at equal latency")
-
-
-def _fits(table: Table, screen: Console) -> bool:
-    return screen.measure(table, options=screen.options.update_width(1000)).maximum <= screen.width
-
-
-def _screen() -> Console:
-    """A pipe has no width."""
-    return console if console.is_terminal else Console(file=console.file, width=140, highlight=False)
 
 
 def print_scores(rescored: Rescored) -> None:

@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rich import box
-from rich.console import JustifyMethod
 from rich.markup import escape
 from rich.table import Table
 
 from whilst.evaluation import paper_numbers as paper
-from whilst.evaluation.compare import AtLatency, Comparison, Gap, compare, has_diagonal, paper_system
+from whilst.evaluation.compare import AtLatency, Gap, at_our_latency, has_diagonal, minus, paper_system
 from whilst.evaluation.curves import Result
 
 NONE = "—"
@@ -34,18 +33,18 @@ AT_LATENCY = {
     "al": "AL",
     "paper": "paper",
     "ours": "ours",
-    "over_paper": "over\npaper",
-    "multi_path": "multi-\npath",
-    "over_multi_path": "over\nit",
-    "over_diagonal": "over\ndiagonal",
-    "paper_over_its_multi_path": "paper\nover\nits",
+    "over_paper": "over paper",
+    "multi_path": "multi-path",
+    "over_multi_path": "over it",
+    "over_diagonal": "over diagonal",
+    "paper_over_its_multi_path": "paper over its",
     "oracle": "oracle",
 }
 
 
 @dataclass(frozen=True)
 class Column:
-    heading: str  # a new line where a terminal may break it
+    heading: str
     is_text: bool = False  # text stands left, figures right
     style: str = ""  # in a terminal
 
@@ -61,20 +60,21 @@ class Grid:
     rows: Sequence[Sequence[str]]
 
     def to_markdown(self) -> list[str]:
-        headings = [column.heading.replace("-\n", "-").replace("\n", " ") for column in self.columns]
+        headings = [column.heading for column in self.columns]
         rules = ["---" if column.is_text else "---:" for column in self.columns]
         return [f"| {' | '.join(row)} |" for row in (headings, rules, *self.rows)]
 
-    def to_terminal(self, title: str = "", is_tight: bool = False) -> Table:
+    def to_terminal(self) -> Table:
         """Only a system's name may be wrapped; numbers, policies and intervals stay whole."""
-        table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, int(not is_tight), 0, 0))
-        table.title, table.title_justify = title or None, "left"
+        table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
         for column in self.columns:
-            justify: JustifyMethod = "left" if column.is_text else "right"
-            if column is SYSTEM:
-                table.add_column(column.heading, justify=justify, style=column.style, overflow="fold")
-            else:
-                table.add_column(column.heading, justify=justify, style=column.style, no_wrap=True)
+            table.add_column(
+                column.heading,
+                justify="left" if column.is_text else "right",
+                style=column.style,
+                no_wrap=column is not SYSTEM,
+                overflow="fold",
+            )
         for row in self.rows:
             table.add_row(*map(escape, row))
         return table
@@ -97,7 +97,7 @@ def all_results(results: Sequence[Result], names: Sequence[str], is_short: bool 
     has_seeds = any(len(result.records) > 1 for result in results)
     columns = [SYSTEM, Column("policy", is_text=True), *([Column("seeds")] if has_seeds else [])]
     columns += [Column(heading, style="bold" if name in ("al", "bleu") else "") for heading, name, _ in chosen]
-    versus = ("paper (diff)",) if is_short else ("paper, same system", f"paper, {paper.BEST}")
+    versus = ("paper (diff)",) if is_short else ("paper: same system", paper.title(paper.BEST))
     has_paper = any(paper.systems(result.pair) for result in results)
     columns += [Column(heading, style="dim") for heading in versus if has_paper]
     rows = []
@@ -105,20 +105,21 @@ def all_results(results: Sequence[Result], names: Sequence[str], is_short: bool 
         scores, deviations = result.scores, result.deviations
         cells = [*result.cells, *([str(len(result.records))] if has_seeds else [])]
         cells += [figure(scores[name], digits, deviations[name]) for _, name, digits in chosen]
-        theirs = [compare(result, system) for system in (paper_system(result), paper.BEST)]
-        rows.append(cells + [_versus(item) for item in theirs[: len(versus)] if has_paper])
+        theirs = [_versus(result, system) for system in (paper_system(result), paper.BEST)]
+        rows.append(cells + (theirs[: len(versus)] if has_paper else []))
     return Grid(columns, rows)
 
 
-def _versus(comparison: Comparison | None) -> str:
-    return NONE if comparison is None else f"{comparison.bleu:.2f} ({comparison.difference:+.2f})"
+def _versus(result: Result, system: str | None) -> str:
+    """The paper's BLEU at our AL, and how far ours is above it."""
+    theirs = at_our_latency(result, system)
+    difference = minus(result.bleu, theirs)
+    return NONE if difference is None else f"{theirs:.2f} ({difference:+.2f})"
 
 
 def equal_latency(rows: Sequence[AtLatency]) -> Grid:
     shown = {name: heading for name, heading in AT_LATENCY.items() if name != "over_diagonal" or has_diagonal(rows)}
-    columns = [SYSTEM, Column("interval", is_text=True)]
-    bold = ("over_paper", "over_multi_path")
-    columns += [Column(heading, style="bold" if name in bold else "") for name, heading in shown.items()]
+    columns = [SYSTEM, Column("interval", is_text=True), *map(Column, shown.values())]
     cells = []
     for row in rows:
         figures = [(signed if "over" in name else figure)(row.figures[name]) for name in shown]
@@ -127,13 +128,12 @@ def equal_latency(rows: Sequence[AtLatency]) -> Grid:
 
 
 def agent_and_oracle(rows: Sequence[Gap]) -> Grid:
-    headings = ("agent\nAL", "agent\nBLEU", "oracle\nAL", "oracle\nBLEU")
-    columns = [SYSTEM, Column("interval", is_text=True), *map(Column, headings), Column("gap", style="bold")]
+    headings = "agent AL", "agent BLEU", "oracle AL", "oracle BLEU", "gap"
+    columns = [SYSTEM, Column("interval", is_text=True), *map(Column, headings)]
     cells = []
     for row in rows:
         agent, oracle = row.agent, row.oracle
         theirs = [figure(oracle.al), figure(oracle.bleu)] if oracle else [NONE] * 2
-        mark = MARK if row.bleu is not None and not row.is_at_equal_latency else ""
-        gap = signed(row.bleu) + mark
+        gap = signed(row.bleu) + MARK * (row.bleu is not None and not row.is_at_equal_latency)
         cells.append([agent.name, agent.shown_label, figure(agent.al), figure(agent.bleu), *theirs, gap])
     return Grid(columns, cells)

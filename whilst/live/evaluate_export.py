@@ -12,7 +12,7 @@ from whilst.data.sentences import never_ends
 from whilst.data.vocabulary import EOS
 from whilst.engine.runtime import Exported, load_exported
 from whilst.evaluation.identity import Decoding
-from whilst.evaluation.record import Record, header, require_same_runs, require_same_text, write_up
+from whilst.evaluation.record import Record, header, require_replaceable, write_up
 from whilst.evaluation.trace import Sentence
 from whilst.live.loading import LiveModel, ModelOptions, open_exported
 from whilst.live.session import Backend, Operation, Request, Session, TextPipeline, Word
@@ -89,9 +89,8 @@ def evaluate_exported(
         name = Decoding.of(opened.policy, opened.recipe.evaluate, exported.precision)
         trace = (out or folder / "evaluations") / f"{recipe.evaluate.split}.{name}.jsonl.xz"
         jobs.append((opened, trace))
-    require_same_text([trace for _, trace in jobs], dataset, recipe.evaluate.split)
-    if out is not None:
-        require_same_runs((trace, opened.policy, opened.recipe) for opened, trace in jobs)
+    wanted = ((trace, opened.policy, opened.recipe) for opened, trace in jobs)
+    require_replaceable(wanted, dataset, recipe.evaluate.split, is_own_folder=out is None)
     return [evaluate_one(opened, exported, dataset, trace, with_text) for opened, trace in jobs]
 
 

@@ -27,7 +27,7 @@ from whilst.core.files import write_json
 from whilst.core.policy_spec import PolicySpec
 from whilst.data.batches import pad_batch, padded_chunks
 from whilst.data.dataset import Dataset, Split
-from whilst.evaluation.figure import COLOURS, MARKERS, STYLE, save
+from whilst.evaluation.figure import MARKERS, STYLE, save
 from whilst.evaluation.identity import System, pair_name
 from whilst.model.checkpoint import load_run
 from whilst.model.run_folder import base_objective
@@ -149,36 +149,26 @@ def draw(found: Analysis, where: str, stem: Path) -> None:
         for number, row in enumerate(found.bucket):
             label = f"token {number + 1}" if number in (0, found.length // 2, last) else None
             left.plot(found.shares, row, color=shades(number / max(1, last) * 0.9), linewidth=1.6, label=label)
-        for name, row, colour, marker in zip(QUARTERS, found.quarters, COLOURS, MARKERS, strict=False):
-            right.plot(
-                found.shares, row, color=colour, linewidth=2.2, marker=marker, markeredgecolor="white", label=name
-            )
+        for name, row, (colour, marker) in zip(QUARTERS, found.quarters, MARKERS.items(), strict=False):
+            right.plot(found.shares, row, color=colour, marker=marker, markeredgecolor="white", label=name)
         right.plot(found.shares, found.mean, color="#333333", linewidth=1.6, label="all")
         titles = (
             f"{where}: {found.bucket_sentences} targets of {found.length} units",
             f"all {found.sentences:,} sentences",
         )
         for axes, title in zip((left, right), titles, strict=True):
-            axes.set_title(title, loc="left", fontsize=11, fontweight="bold")
+            axes.set_title(title, fontsize=11)
             axes.set_xlabel("share of the source read")
             axes.set_ylabel("probability of the reference token")
-            axes.set_axisbelow(True)
-            axes.legend(frameon=False, fontsize=9.5)
+            axes.legend()
         save(figure, stem)
 
 
 def print_analysis(found: Analysis, title: str) -> None:
-    """Print at most five shares, which fit 80 columns."""
-    step = math.ceil(len(found.shares) / 5)
-    columns = range(len(found.shares) - 1, -1, -step)
-    shown = list(reversed(columns))
-    table = Table(title=f"probability of the reference token after a share of the source\n{title}")
-    table.add_column("target", no_wrap=True)
-    for number in shown:
-        table.add_column(f"{found.shares[number]:.0%}", justify="right")
+    """Print about five shares of the source."""
+    shown = range(len(found.shares) - 1, -1, -math.ceil(len(found.shares) / 5))[::-1]
+    table = Table("target", *(f"{found.shares[number]:.0%}" for number in shown))
+    table.title = f"probability of the reference token after a share of the source\n{title}"
     for name, row in zip((*QUARTERS, "all"), (*found.quarters, found.mean), strict=True):
         table.add_row(name, *(f"{row[number]:.3f}" for number in shown))
-    bucket = found.bucket.mean(0)
-    name = f"{found.bucket_sentences} of {found.length} units"
-    table.add_row(name, *(f"{bucket[number]:.3f}" for number in shown))
     console.print(table)

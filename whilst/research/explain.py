@@ -9,9 +9,7 @@ import numpy.typing as npt
 import torch
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
-from rich.text import Text
 
-from whilst.core.console import console
 from whilst.core.errors import UserError
 from whilst.core.files import writing
 from whilst.core.settings import Evaluate, Limits
@@ -29,7 +27,6 @@ from whilst.search.binary_search import Interval, PathDecoder, search
 from whilst.search.labels import bounded_agreement
 
 FOUND, AGENT = "#D55E00", "#009E73"
-SHADES = " ░▒▓█"
 
 
 @dataclass(frozen=True)
@@ -113,46 +110,18 @@ def draw(explanation: Explanation, out: Path) -> None:
     for row, (low, high) in enumerate(zip(explanation.low, explanation.high, strict=True)):
         box = Rectangle((low - 1.5, row - 0.5), high - low + 1, 1, fill=False, edgecolor="#8c8c8c", linewidth=0.8)
         axes.add_patch(box)
-    places = range(rows)
-    # READs go to the right, WRITEs go down.
-    points = [g - 1 for g in explanation.found]
-    axes.plot(points, places, "o-", color=FOUND, drawstyle="steps-post", label="found by search")
-    if explanation.agent is not None:
-        points = [g - 1 for g in explanation.agent]
-        axes.plot(points, places, "D--", color=AGENT, markersize=5, drawstyle="steps-post", label="agent")
     axes.plot([], [], color="#8c8c8c", linewidth=0.8, label="search interval")
-    axes.set_xticks(range(columns), [_plain(unit) for unit in explanation.source], rotation=50, ha="right")
-    axes.set_yticks(range(rows), [_plain(unit) for unit in explanation.target])
+    # READs go to the right, WRITEs go down.
+    paths = ("found by search", "o-", FOUND, explanation.found), ("agent", "D--", AGENT, explanation.agent)
+    for label, style, colour, reads in paths:
+        if reads is not None:
+            places = [g - 1 for g in reads]
+            axes.plot(places, range(rows), style, color=colour, drawstyle="steps-post", markersize=5, label=label)
+    # An unescaped `$` would start a formula.
+    axes.set_xticks(range(columns), [u.replace("$", r"\$") for u in explanation.source], rotation=50, ha="right")
+    axes.set_yticks(range(rows), [u.replace("$", r"\$") for u in explanation.target])
     axes.set_xlabel("last source token read")
     axes.set_ylabel("target token")
     figure.legend(loc="outside upper center", ncols=3, frameon=False)
     with mpl.rc_context({"svg.hashsalt": "whilst"}), writing(out) as temporary:
-        figure.savefig(temporary, dpi=150, format=out.suffix.removeprefix(".") or "png")
-
-
-def _plain(unit: str) -> str:
-    """Escape `$`, which would start a formula in matplotlib."""
-    return unit.replace("$", r"\$")
-
-
-def print_explanation(explanation: Explanation) -> None:
-    """Print the picture on the terminal: a column for each number of reads."""
-    wide = max(map(len, explanation.target))
-    agent = explanation.agent
-    for row, unit in enumerate(explanation.target):
-        line = Text(f"{unit:>{wide}} ")
-        for column, probability in enumerate(explanation.probabilities[row].tolist()):
-            reads = column + 1
-            inside = explanation.low[row] <= reads <= explanation.high[row]
-            mark = SHADES[min(int(probability * len(SHADES)), len(SHADES) - 1)] * 2
-            style = "blue" if inside else "bright_black"
-            if reads == explanation.found[row]:
-                mark, style = mark[0] + "●", "bold dark_orange"
-            if agent is not None and reads == agent[row]:
-                mark, style = "◆" + mark[1], "bold green"
-            line.append(mark, style=style)
-        before = explanation.found[row - 1] if row else 0
-        line.append(f"  {' '.join(explanation.source[before : explanation.found[row]])}", style="dim")
-        console.print(line, soft_wrap=True)
-    shades = "  ".join(f"{shade}{shade} {i / len(SHADES):.0%}+" for i, shade in enumerate(SHADES) if i)
-    console.print(f"{shades}   ● found by search   ◆ agent   blue: search interval", style="dim", soft_wrap=True)
+        figure.savefig(temporary, dpi=150, format=out.suffix.removeprefix("."))

@@ -9,8 +9,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import fmean
 
-import numpy as np
-
 from whilst.core.console import console, progress_bar
 from whilst.core.distributed import pick_device, provenance
 from whilst.core.errors import UserError
@@ -23,6 +21,7 @@ from whilst.data.vocabulary import EOS
 from whilst.decoding.forced import forced_reads
 from whilst.decoding.policies import policy_for
 from whilst.evaluation.curves import Point as CurvePoint
+from whilst.evaluation.curves import joined
 from whilst.evaluation.evaluate import find_jobs, loader, with_precision
 from whilst.evaluation.figure import Line, draw
 from whilst.evaluation.identity import Decoding, System, pair_name, shown_label
@@ -32,7 +31,6 @@ from whilst.model.checkpoint import LoadedRun
 from whilst.model.run_folder import base_objective
 from whilst.research.alignment import encode, farthest, needs, read_alignment, sufficient
 
-FIXED = "wait-", "diagonal-"  # policies that do not depend on the model
 NAMES = "average lagging along the reference (source units)", "aligned words whose source was read (%)"
 
 
@@ -65,28 +63,23 @@ class Aligned:
 class Encoded:
     """An aligned text in the units of a run, end marks included."""
 
-    sources: list[list[int]]
-    targets: list[list[int]]
+    split: Split
     needs: list[list[tuple[int, int]]]  # of each sentence: first unit of an aligned word, and the reads it needs
 
     @classmethod
     def of(cls, text: Aligned, trained: LoadedRun) -> "Encoded":
         data = trained.recipe.data
         clean = cleaner(data, data.source), cleaner(data, data.target)
-        made = cls([], [], [])
+        sources, targets, wanted = [], [], []
         for source, target, links in zip(text.source, text.target, text.needs, strict=True):
             left, right = encode(source, clean[0], trained.source), encode(target, clean[1], trained.target)
             if left.ids and right.ids:  # cleaning may remove all words of a side
-                made.sources.append([*left.ids, EOS])
-                made.targets.append([*right.ids, EOS])
-                made.needs.append(needs(left, right, links))
-        if not any(made.needs):
+                sources.append([*left.ids, EOS])
+                targets.append([*right.ids, EOS])
+                wanted.append(needs(left, right, links))
+        if not any(wanted):
             raise UserError("no word is aligned, so there is nothing to measure")
-        return made
-
-    @property
-    def sample(self) -> "Encoded":
-        return Encoded(self.sources[:1], self.targets[:1], self.needs[:1])
+        return cls(Split(TokenSequences.from_lists(sources), TokenSequences.from_lists(targets)), wanted)
 
 
 @dataclass(frozen=True)
@@ -120,24 +113,24 @@ class RunPolicy:
     policy: PolicySpec
     settings: Evaluate
 
-    def reads_along(self, text: Encoded) -> list[list[int]]:
-        """The policy's reads along the references, in batches of similar length."""
-        split = Split(TokenSequences.from_lists(text.sources), TokenSequences.from_lists(text.targets))
+    def reads_along(self, split: Split, sentences: Sequence[int]) -> list[list[int]]:
+        """The policy's reads along the references of these sentences, in batches of similar length."""
         # The translation ends with the reference, whatever the model would write.
         chosen = policy_for(self.trained, self.policy, replace(self.settings, ending="free"), split)
-        order = np.argsort(split.target.lengths, kind="stable").tolist()
+        order = sorted(sentences, key=lambda number: int(split.target.lengths[number]))
         reads: dict[int, list[int]] = {}
         for start in progress_bar(range(0, len(order), self.settings.batch), str(self.policy), "batches"):
             numbers = order[start : start + self.settings.batch]
-            sources, targets = ([side[n] for n in numbers] for side in (text.sources, text.targets))
+            sources, targets = ([side[n].tolist() for n in numbers] for side in (split.source, split.target))
             reads |= zip(numbers, forced_reads(self.trained.model, sources, targets, chosen, numbers), strict=True)
-        return [reads[number] for number in range(len(order))]
+        return [reads[number] for number in sentences]
 
     def measure(self, text: Encoded) -> Point:
         lags, met, recipe = [], [], self.trained.recipe
-        for source, needed, row in zip(text.sources, text.needs, self.reads_along(text), strict=True):
+        reads = self.reads_along(text.split, range(len(text.needs)))
+        for units, needed, row in zip(text.split.source.lengths.tolist(), text.needs, reads, strict=True):
             met.append(sufficient(row, needed))
-            length = len(source) - 1  # without end marks
+            length = units - 1  # without end marks
             lags.append(average_lagging([min(g, length) for g in row[:-1]], length, len(row) - 1))
         wanted = list(map(len, text.needs))
         shares = [part / whole for part, whole in zip(met, wanted, strict=True) if whole]
@@ -179,7 +172,7 @@ def measure_points(chosen: Sequence[RunPolicy], text: Aligned) -> list[Point]:
     models = {one.trained.path: one.trained for one in chosen}
     encoded = {path: Encoded.of(text, trained) for path, trained in models.items()}
     for one in chosen:
-        one.reads_along(encoded[one.trained.path].sample)
+        one.reads_along(encoded[one.trained.path].split, [0])
     return [one.measure(encoded[one.trained.path]) for one in chosen]
 
 
@@ -226,28 +219,26 @@ def systems(points: Sequence[Point]) -> list[str]:
 def curves(points: Sequence[Point]) -> list[Line]:
     """The curves of all policies but `full`, whose AL is the source's length and whose share is 1.
 
-    Policies that do not depend on the model have one curve, however many runs were measured.
+    Policies that do not depend on the model give the same points for several runs, which are drawn once.
     """
-    reading, seen = [], set()
+    reading: dict[object, Point] = {}
     for point in points:
-        is_fixed = point.policy.startswith(FIXED)
-        found = point.policy, point.al, point.sufficiency
-        if not (point.policy.startswith("full") or (is_fixed and found in seen)):
-            reading.append(point)
-        seen.add(found)
+        place = point.al, point.sufficiency
+        is_fixed = point.policy.startswith(("wait-", "diagonal-"))
+        if not point.policy.startswith("full"):
+            reading.setdefault((point.policy, place) if is_fixed else point, point)
     groups: dict[str, list[CurvePoint]] = {}
-    for name, point in zip(systems(reading), reading, strict=True):
-        key = f"{name}, {point.variant}" if point.variant else name
-        groups.setdefault(key, []).append(CurvePoint(point.label, point.al, 100 * point.sufficiency))
+    for name, point in zip(systems(list(reading.values())), reading.values(), strict=True):
+        curve = CurvePoint(point.label, point.al, 100 * point.sufficiency)
+        groups.setdefault(joined(name, point.variant), []).append(curve)
     return [Line(name, own) for name, own in groups.items()]
 
 
 def print_points(points: Sequence[Point]) -> None:
-    texts = [SYSTEM, *(Column(name, is_text=True) for name in ("policy", "point"))]
-    columns = [Column(name) for name in ("suffi-\nciency", "sentence\nmean", "AL", "words", "sen-\ntences")]
+    texts = [SYSTEM, Column("policy", is_text=True), Column("point", is_text=True)]
+    columns = [*texts, *map(Column, ("sufficiency", "AL", "words", "sentences"))]
     rows = []
     for name, point in zip(systems(points), points, strict=True):
-        shares = f"{point.sufficiency:.3f}", f"{point.sentence_mean:.3f}"
-        sizes = f"{point.words:,}", f"{point.sentences:,}"
-        rows.append([name, point.policy, point.label, *shares, f"{point.al:.2f}", *sizes])
-    console.print(Grid([*texts, *columns], rows).to_terminal())
+        figures = f"{point.sufficiency:.3f}", f"{point.al:.2f}", f"{point.words:,}", f"{point.sentences:,}"
+        rows.append([name, point.policy, point.label, *figures])
+    console.print(Grid(columns, rows).to_terminal())

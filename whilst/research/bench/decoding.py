@@ -1,6 +1,7 @@
 """Speed of decoding, in batches and one by one."""
 
 import itertools
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -12,98 +13,94 @@ from whilst.core.policy_spec import PolicySpec
 from whilst.core.settings import Limits
 from whilst.data.dataset import Dataset
 from whilst.data.vocabulary import EOS
-from whilst.decoding.batched import Decoding, translate_online
+from whilst.decoding.batched import Decoding
 from whilst.decoding.policies import policy_for
 from whilst.decoding.reference import translate_recomputed
 from whilst.evaluation.evaluate import with_precision, with_settings
 from whilst.model.checkpoint import load_run
 from whilst.model.run_folder import model_folder
+from whilst.model.transformer import Translator
+from whilst.policy import Policy
 from whilst.policy.fixed import WaitK
-from whilst.research.bench.common import Figures, peak_memory, print_figures, random_model, seconds_of
+from whilst.research.bench.common import Figures, peak_memory, random_model, report, seconds_of
 
 ALONE = 20  # sentences that are decoded one by one
 
 
-def decode_bench(
-    recipe: Path | None, sentences: int, length: int, overrides: list[str], name: str, out: Path | None
-) -> None:
-    """Decode random sources with random weights."""
-    device = pick_device(name)
-    chosen, model = random_model(recipe, overrides, device)
+@dataclass(frozen=True)
+class Work:
+    """What is to be decoded, and how."""
+
+    model: Translator
+    policy: Policy
+    limits: Limits
+    batch: int
+    sources: list[list[int]]
+
+    def two_passes(self, batch: int, sources: list[list[int]]) -> Figures:
+        """The first pass warms up: a GPU captures its steps in it."""
+        decoding = Decoding(self.model, self.policy, self.limits, batch)
+        device = self.model.target_embedding.weight.device
+        first, _ = seconds_of(lambda: decoding.translate(sources), device)
+        seconds, outputs = seconds_of(lambda: decoding.translate(sources), device)
+        tokens = sum(len(output.units) + 1 for output in outputs)
+        way = "one by one" if batch == 1 else f"in batches of {batch}"
+        return _row(way, len(sources), tokens, seconds) | {"sentences/s, first pass": len(sources) / first}
+
+    def recomputed(self) -> Figures:
+        """Without caches, for comparison."""
+        device, source = self.model.target_embedding.weight.device, self.sources[0]
+        seconds, output = seconds_of(
+            lambda: translate_recomputed(self.model, source, self.policy, self.limits), device
+        )
+        return _row("one by one, recomputed", 1, len(output.units) + 1, seconds) | {"sentences/s, first pass": ""}
+
+
+def _row(way: str, sentences: int, tokens: int, seconds: float) -> Figures:
+    return {
+        "way": way,
+        "sentences/s": sentences / seconds,
+        "target tokens/s": tokens / seconds,
+        "ms a token": 1000 * seconds / tokens,
+    }
+
+
+def random_work(recipe: Path | None, sentences: int, length: int, overrides: list[str], name: str) -> Work:
+    """Random sources for random weights, under wait-3."""
+    chosen, model = random_model(recipe, overrides, pick_device(name))
     # Never write the end mark: every output is as long as its source.
     with torch.no_grad():
         model.target_embedding.weight[EOS] = 0
-    limits, policy = Limits(1.0, 0), WaitK(3)
     random = np.random.default_rng(1)
-
-    def sources(count: int) -> list[list[int]]:
-        units = model.source_embedding.num_embeddings
-        return [[*random.integers(4, units, length - 1).tolist(), EOS] for _ in range(count)]
-
-    many, one = sources(sentences), sources(1)
-    together = Decoding(model, policy, limits, min(sentences, chosen.evaluate.batch))
-    ways = (
-        lambda: together.translate(many),
-        lambda: translate_online(model, one[0], policy, limits),
-        lambda: translate_recomputed(model, one[0], policy, limits),
-    )
-    for way in ways:
-        way()  # warms up: a GPU captures its steps
-    batched, cached, recomputed = (seconds_of(way, device)[0] for way in ways)
-    figures = {
-        "parameters": model.parameter_count(),
-        "source length": length,
-        "batched: target tokens/s": round(sentences * length / batched),
-        "batched: sentences/s": round(sentences / batched, 1),
-        "one by one, cached: ms a token": 1000 * cached / length,
-        "one by one, cached: target tokens/s": round(length / cached, 1),
-        "one by one, recomputed: ms a token": 1000 * recomputed / length,
-        "recomputed / cached": recomputed / cached,
-        "peak memory (GiB)": peak_memory(device),
-    }
-    print_figures("decoding under wait-3", figures, device, out)
+    units = model.source_embedding.num_embeddings
+    sources = [[*random.integers(4, units, length - 1).tolist(), EOS] for _ in range(sentences)]
+    return Work(model, WaitK(3), Limits(1.0, 0), min(sentences, chosen.evaluate.batch), sources)
 
 
-def run_bench(
-    run: Path, policy: PolicySpec, sentences: int | None, overrides: list[str], name: str, out: Path | None
-) -> None:
-    """Decode the run's test text under a policy: all of it together, and some sentences one by one.
-
-    The text is cut or repeated to `sentences`.
-    """
-    device = pick_device(name)
-    trained = with_settings(load_run(model_folder(run, policy), device), overrides)
+def work_of_run(run: Path, policy: PolicySpec, sentences: int | None, overrides: list[str], name: str) -> Work:
+    """The run's test text under a policy, cut or repeated to `sentences`."""
+    trained = with_settings(load_run(model_folder(run, policy), pick_device(name)), overrides)
     settings = with_precision(trained, trained.recipe.evaluate).recipe.evaluate
     split = Dataset.open(Path(trained.recipe.data.dataset)).split(settings.split)
-    chosen, limits = policy_for(trained, policy, settings, split), settings.limits
+    chosen = policy_for(trained, policy, settings, split)
     if policy.about.needs_reference:
         raise UserError(f"policy {policy}: an oracle needs the reference; time agent-L, wait-K or full")
     every = [split.source[number].tolist() for number in range(len(split.source))]
     many = list(itertools.islice(itertools.cycle(every), sentences or len(every)))
-    together = Decoding(trained.model, chosen, limits, settings.batch)
-    figures: Figures = {
-        "parameters": trained.model.parameter_count(),
-        "sentences": len(many),
-        "sentences together": settings.batch,
-        "precision": settings.precision,
-        **two_passes(together, many, "together", device),
-        **two_passes(Decoding(trained.model, chosen, limits, 1), every[:ALONE], "one by one", device),
-        "peak memory (GiB)": peak_memory(device),
-    }
-    print_figures(f"decoding under {policy}", figures, device, out)
+    return Work(trained.model, chosen, settings.limits, settings.batch, many)
 
 
-def two_passes(decoding: Decoding, sources: list[list[int]], label: str, device: torch.device) -> Figures:
-    """The first pass warms up: a GPU captures its steps in it."""
-    first, _ = seconds_of(lambda: decoding.translate(sources), device)
-    seconds, outputs = seconds_of(lambda: decoding.translate(sources), device)
-    figures: Figures = {
-        f"{label}, first pass: sentences/s": round(len(sources) / first, 1),
-        f"{label}: sentences/s": round(len(sources) / seconds, 1),
-        f"{label}: target tokens/s": round(sum(len(output.units) + 1 for output in outputs) / seconds),
+def decode_bench(work: Work, with_recomputed: bool, out: Path | None) -> None:
+    """Decode all together, some one by one, and one without caches."""
+    rows = [work.two_passes(work.batch, work.sources), work.two_passes(1, work.sources[:ALONE])]
+    if with_recomputed:
+        rows.append(work.recomputed())
+    weight = work.model.target_embedding.weight
+    about = {
+        "policy": str(work.policy.spec),
+        "parameters": work.model.parameter_count(),
+        "precision": str(weight.dtype).removeprefix("torch."),
+        "sentences": len(work.sources),
+        "peak memory (GiB)": peak_memory(weight.device),
     }
-    if decoding.recorded is not None:
-        figures[f"{label}: steps"] = len(decoding.recorded.times)
-        figures[f"{label}: ms a step"] = 1000 * seconds / len(decoding.recorded.times)
-        figures[f"{label}: recordings"] = len(decoding.recorded.recorded)
-    return figures
+    report("decoding", about, rows, weight.device, out)

@@ -20,28 +20,17 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from whilst.core.console import console, notes
-from whilst.core.distributed import command_line, versions
 from whilst.core.errors import UserError
-from whilst.core.files import write_json
 from whilst.data import toy
 from whilst.data.vocabulary import UNK, Language
 from whilst.live.loading import resolve
-from whilst.research.bench.common import print_rows, processor
+from whilst.live.terminal import TALK
+from whilst.research.bench.common import report
 
 WARM_UP = 2.0  # seconds at the start of a probe that do not count
-SENTENCES = """
-The boats came back late in the evening .
-She asked me whether the road to the village was still open .
-We had planted three rows of beans , but only one of them grew .
-When the rain stopped , the children ran out into the street and counted the snails .
-My brother repairs clocks .
-Nobody knew who had painted the door green , and after a while nobody cared .
-If you listen for long enough , you can hear the ice moving on the lake .
-The first thing that I learned from her was how to wait .
-It takes about two hours to walk around the island , if you do not stop to look at the birds .
-They have built a library where the old market was .
-"""
 
 
 @dataclass(frozen=True)
@@ -100,7 +89,7 @@ class Result:
 
 
 def talk(language: Language) -> list[str]:
-    """Words that suit the vocabulary: of the toy language, or English with punctuation apart or attached."""
+    """Words that suit the vocabulary: of the toy language, or the demo's, with punctuation attached or apart."""
 
     def units(words: Sequence[str]) -> float:
         """Units per letter; an unknown unit counts as one for each letter."""
@@ -109,8 +98,9 @@ def talk(language: Language) -> list[str]:
         return (len(ids) + letters * sum(unit == UNK for unit in ids) / len(ids)) / letters
 
     toys = [word for pair in toy.pairs(200, 7) for word in pair.source]
-    plain = re.sub(r" ([.,])", r"\1", SENTENCES)
-    return min((toys, SENTENCES.split(), plain.split()), key=units)
+    attached = TALK.read_text(encoding="utf-8")
+    apart = re.sub(r"([.,])", r" \1", attached)
+    return min((toys, apart.split(), attached.split()), key=units)
 
 
 async def stream(url: str, load: Load, words: Sequence[str], began: float, phase: float) -> Received:
@@ -246,31 +236,18 @@ def serve_bench(
 
         found = largest(attempt, min(8, most) if streams is None else streams, streams or most)
     top = max(results, key=lambda result: result.streams)
-    each = (top.megabytes - idle) / top.streams
-    how = f"{load.rate:g} words/s a stream, {load.latency}, {precision}"
-    title = f"{Path(model).name}: {how}; {os.cpu_count()} cores"
-    names = ("streams", "words", "p50", "p95", "p99", "max", "lost", "wrong", "batch", "MiB")
-    values = [asdict(result).values() for result in sorted(results, key=lambda result: result.streams)]
-    rows = [[f"{value:.1f}" if isinstance(value, float) else str(value) for value in row] for row in values]
-    print_rows(f"{title}\ndelays in ms; batch: sessions in a call of the model", names, rows)
-    console.print(f"p99 below {limit:g} ms, nothing lost: {found} streams; {each:.2f} MiB a session")
-    if out is not None:
-        about = {
-            "bench": "serve",
-            "model": Path(model).name,
-            "precision": precision,
-            "rate": load.rate,
-            "latency": load.latency,
-            "seconds": load.seconds,
-            "limit_ms": limit,
-            "options": list(options),
-            "streams": found,
-            "idle MiB": idle,
-            "MiB a session": each,
-            "probes": [asdict(result) for result in results],
-            "command": command_line(),
-            "cores": os.cpu_count(),
-            "processor": processor(),
-            "versions": versions(),
-        }
-        write_json(out, about)
+    about = {
+        "model": Path(model).name,
+        "precision": precision,
+        "words/s a stream": load.rate,
+        "latency": load.latency,
+        "seconds": load.seconds,
+        "cores": os.cpu_count(),
+        "options": " ".join(options),
+        "MiB a session": (top.megabytes - idle) / top.streams,
+        "limit of p99 (ms)": limit,
+        "streams within it": found,
+    }
+    rows = [asdict(result) for result in sorted(results, key=lambda result: result.streams)]
+    report("serve", about, rows, torch.device("cpu"), out)
+    console.print(f"p99 below {limit:g} ms, nothing lost: {found} streams")

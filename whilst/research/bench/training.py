@@ -5,21 +5,56 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
 import torch
 
-from whilst.core.console import progress_bar
+from whilst.core.config import load_recipe, override
+from whilst.core.console import console, progress_bar
 from whilst.core.distributed import pick_device
-from whilst.core.settings import Recipe
+from whilst.core.settings import Data, Recipe
 from whilst.data.batches import prefetch
 from whilst.data.dataset import Dataset
+from whilst.data.prepare import prepare
 from whilst.model.agent import Agent
 from whilst.model.transformer import Translator
-from whilst.research.bench.common import Figures, clock, load_or_make, peak_memory, print_figures
+from whilst.research.bench.common import clock, peak_memory, report
 from whilst.training.loop import Loop
 from whilst.training.stages import make_task, stages
 from whilst.training.tasks import AgentTask, Task
 
 Stage = Literal["translate", "search", "agent"]
+
+
+def random_text(folder: Path, pairs: int = 20_000, words: int = 8_000) -> Data:
+    """Random words with the lengths and word frequencies of a corpus of talks, written to `folder`."""
+    random = np.random.default_rng(1)
+    weights = 1 / np.arange(1, words + 1)
+    weights /= weights.sum()
+    for name, count in (("train", pairs), ("valid", 200)):
+        lengths = np.clip(random.lognormal(2.8, 0.65, count), 1, 170).astype(int)
+        for side, ratio in (("src", 1.0), ("tgt", 1.22)):
+            text = (
+                " ".join(f"w{n}" for n in random.choice(words, max(1, int(length * ratio)), p=weights))
+                for length in np.minimum(lengths, int(170 / ratio))
+            )
+            (folder / f"{name}.{side}").write_text("\n".join(text) + "\n", encoding="utf-8")
+    return Data(
+        dataset=str(folder / "dataset"),
+        folder=str(folder),
+        train=("train.src", "train.tgt"),
+        valid=("valid.src", "valid.tgt"),
+        units="word",
+    )
+
+
+def load_or_make(recipe: Path | None, overrides: list[str], folder: Path) -> Recipe:
+    """The recipe, or one for the paper's model on random text, which is written to `folder`."""
+    if recipe is not None:
+        return load_recipe(recipe, overrides)
+    loaded = override(Recipe(data=random_text(folder)), overrides)
+    with console.capture():
+        prepare(loaded.data)
+    return loaded
 
 
 def task_of(recipe: Recipe, dataset: Dataset, device: torch.device) -> Task:
@@ -58,9 +93,8 @@ def train_bench(
             tokens, sentences = tokens + count, sentences + sum(batch.sentences for _, batch in micro_batches)
         seconds = clock(device) - since
         memory = peak_memory(device)
-    figures: Figures = {
-        "parameters": loop.state.parameters,
-        "tokens in a batch": chosen.train.batch_tokens,
+    about = {"parameters": loop.state.parameters, "tokens in a batch": chosen.train.batch_tokens}
+    row = {
         "first update (s, compiling)": first,
         "ms an update": 1000 * seconds / steps,
         "target tokens/s": round(tokens / seconds),
@@ -68,4 +102,4 @@ def train_bench(
         "peak memory (GiB)": memory,
     }
     title = {"translate": "training", "search": "fine-tuning", "agent": "agent training"}[stage]
-    print_figures(title, figures, device, out)
+    report(title, about, [row], device, out)

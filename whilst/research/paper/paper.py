@@ -8,9 +8,10 @@ from whilst.core.files import writing_text
 from whilst.evaluation import paper_numbers as paper
 from whilst.evaluation.curves import over_seeds, to_curves
 from whilst.evaluation.record import records_in
+from whilst.evaluation.report import FINE_TUNED
 from whilst.research.paper import studies, tables
-from whilst.research.paper.page import anchor, bullets, picture, to_html
-from whilst.research.paper.systems import TEACHER, Collection, record_link
+from whilst.research.paper.markdown import anchor, bullets, picture
+from whilst.research.paper.systems import TEACHER, Collection
 
 TITLE = "BS-SiMT: the paper's tables and figures, and ours"
 TASKS = dict(zip(("Table 8", "Table 9", "Table 10", "Table 11"), paper.pairs(), strict=True))
@@ -20,6 +21,7 @@ NOTES = (
     " conventions.",
     "Unknown words: the paper writes `<unk>`. Ours are replaced by names of the source where their details say so;"
     " the rows `unknown-keep` at the end show the effect.",
+    FINE_TUNED,
     f"Our training text, {TEACHER}: each source twice, with its reference and with the translation of a"
     " full-sentence model. The paper has no teacher.",
     "Difference: at equal AL. Our BLEU is read off straight lines between our points at the AL that the paper"
@@ -31,30 +33,21 @@ NOTES = (
 )
 
 
-def write_paper(results: Path, out: Path) -> list[Path]:
-    """Write the document as Markdown and HTML into `out`; returns the files."""
+def write_paper(results: Path, out: Path) -> Path:
+    """Write the document `out`/paper.md; returns its path."""
     if not results.is_dir():
         raise UserError(f"{results}: no such folder; name the one with the evaluations")
-    out.mkdir(parents=True, exist_ok=True)
-    text = compose(results, out)
-    written = {out / "paper.md": text, out / "paper.html": to_html(TITLE, text, out)}
-    for path, content in written.items():
-        with writing_text(path) as file:
-            file.write(content)
-    return list(written)
+    with writing_text(out / "paper.md") as file:
+        file.write(compose(results, out))
+    return out / "paper.md"
 
 
 def compose(results: Path, out: Path) -> str:
     records = records_in(results).values()
-    curves, duplicates = to_curves(over_seeds(records))
-    ours = Collection(curves, out)
+    ours = Collection(to_curves(over_seeds(records)), out)
     contents: dict[str, str] = paper.facts()["contents"]
     sections = {f"{name}: {title}": _section(name, results, ours) for name, title in contents.items()}
-    others = [tables.other_results(ours)]
-    if duplicates:
-        others.append("Left out, since another record has the same recipe, policy and seeds:")
-        others.append(bullets([record_link(record, out) for record in duplicates]))
-    sections["Measured, and in no table of the paper"] = others
+    sections["Measured, and in no table of the paper"] = [tables.other_results(ours)]
     parts = [
         f"# {TITLE}",
         f"Made by `whilst paper` from {len(records)} records. Every number of ours is that of a record, whose trace"

@@ -12,7 +12,7 @@ from whilst.core.settings import Recipe
 from whilst.evaluation import paper_numbers as paper
 from whilst.evaluation.paper_numbers import BASE, BEST, ORACLE
 from whilst.evaluation.tables import NONE
-from whilst.research.paper.page import bullets, details, link, picture, table
+from whilst.research.paper.markdown import bullets, details, link, picture, table
 from whilst.research.paper.systems import Collection, training_text
 from whilst.training.optim import preset_of
 

@@ -2,23 +2,20 @@
 
 import string
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from whilst.evaluation import paper_numbers as paper
-from whilst.evaluation.compare import MULTI_PATH
 from whilst.evaluation.curves import Curve, Point, Result, above, differing, joined, seeds_of
-from whilst.evaluation.identity import System
 from whilst.evaluation.paper_numbers import FULL
 from whilst.evaluation.record import ARCHIVED, Record
 from whilst.evaluation.tables import NONE, figure
-from whilst.research.paper.page import bullets, details, link
+from whilst.research.paper.markdown import bullets, details, link
 
 NOT_RUN = "not run"
 TEACHER = "+ teacher"
-DIAGONAL = str(replace(MULTI_PATH, policy="diagonal"))  # our control: reads rise by J/I, without an agent
-OURS = {FULL: "full-sentence"}  # our names of the paper's systems, where they differ
-KINDS = paper.KINDS | {DIAGONAL: "diagonal"}  # of policies
+DIAGONAL = "multi-path, diagonal"  # our control: reads rise by J/I, without an agent
+SYSTEMS = paper.SYSTEMS | {DIAGONAL: (paper.BASE, "diagonal")}
 UNKNOWN = {"keep": "`<unk>`", "copy": "names of the source in their place"}
 
 
@@ -32,16 +29,12 @@ class Collection:
 
     def of_system(self, system: str, changes: dict[str, str] | None = None) -> list[Curve]:
         """Curves of one of the paper's systems on any text, with exactly these changes of the paper's choices."""
-        wanted = OURS.get(system, system), KINDS[system], changes or {}, "test", ""
-        found = []
-        for curve in self.curves:
-            first = curve.first
-            name = str(
-                System(first.system.name, policy=first.system.policy)
-            )  # what fine-tuning starts from is a change
-            if (name, first.kind, first.changes, first.first.split, first.decoding) == wanted:
-                found.append(curve)
-        return found
+        wanted = *SYSTEMS[system], changes or {}, "test", ""
+
+        def about(one: Result) -> tuple[object, ...]:
+            return one.system.name, one.kind, one.changes, one.first.split, one.decoding
+
+        return [curve for curve in self.curves if about(curve.first) == wanted]
 
     def of_task(self, task: str, system: str) -> list[Curve]:
         """The same on the test set of one of the paper's tasks, without changes."""
@@ -50,7 +43,7 @@ class Collection:
     def made(self, curve: Curve, name: str) -> str:
         """How a curve was made, by its records. From now on it counts as shown."""
         self.shown.append(curve)
-        return details(f"How our {name} was made", bullets(_origin(curve, self.folder)))
+        return details(f"How it was made: {name}", bullets(_origin(curve, self.folder)))
 
     @property
     def left(self) -> list[Curve]:
@@ -63,12 +56,9 @@ def most_similar(curve: Curve, others: Sequence[Curve]) -> Curve | None:
     return min(group, key=lambda other: len(differing([other.settings, curve.settings])), default=None)
 
 
-def names_of(curves: Sequence[Curve], system: str) -> list[str]:
+def names_of(curves: Sequence[Curve]) -> list[str]:
     """A name for each curve of a system: A, B, … where several recipes made it."""
-    names = []
-    for first in [curve.first for curve in curves]:
-        is_tuned = first.system.fine_tuned or not first.system.base
-        names.append(joined(system, "" if is_tuned else "not fine-tuned", first.agreement))
+    names = [joined(str(curve.first.system), curve.first.agreement) for curve in curves]
     letters = iter(string.ascii_uppercase)
     return [name if names.count(name) == 1 else f"{name} {next(letters)}" for name in names]
 
@@ -131,12 +121,6 @@ def over_control(curve: Curve, ours: Collection) -> dict[str, float]:
         return {}
     found = {point.label: above(point, control.points) for point in curve.points}
     return {label: gain for label, gain in found.items() if gain is not None}
-
-
-def missing(task: str, system: str, labels: Sequence[str], changes: dict[str, str] | None = None) -> list[str]:
-    """A line on points without a record, if there are any."""
-    named = " ".join([system, *(f"with {name} {value}" for name, value in (changes or {}).items())])
-    return [f"Not run on {task}: {named} {', '.join(labels)}".rstrip() + "."] if labels else []
 
 
 def _origin(curve: Curve, folder: Path) -> list[str]:

@@ -9,19 +9,18 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 from whilst.evaluation import paper_numbers as paper
+from whilst.evaluation.compare import minus
 from whilst.evaluation.curves import DEFAULTS, Curve, Point, above, joined
 from whilst.evaluation.paper_numbers import BASE, BEST, FULL, ORACLE
 from whilst.evaluation.tables import NONE, figure, signed
-from whilst.research.paper.page import bullets, table
+from whilst.research.paper.markdown import bullets, table
 from whilst.research.paper.systems import (
     DIAGONAL,
     NOT_RUN,
-    OURS,
     Collection,
     all_labels,
     difference,
     differences,
-    missing,
     most_similar,
     names_of,
     our_cells,
@@ -51,10 +50,10 @@ def summary(ours: Collection) -> str:
     rows = []
     for task in paper.pairs():
         for system in paper.systems(task):
-            theirs, curves, name = paper.curve(task, system), ours.of_task(task, system), OURS.get(system, system)
+            theirs, curves = paper.curve(task, system), ours.of_task(task, system)
             if not curves:
-                rows.append([task, name, NOT_RUN, *[NONE] * 5])
-            for curve, own in zip(curves, names_of(curves, name), strict=True):
+                rows.append([task, paper.title(system), NOT_RUN, *[NONE] * 5])
+            for curve, own in zip(curves, names_of(curves), strict=True):
                 found = [gain for point in theirs if (gain := difference(curve, point, system)[1]) is not None]
                 figures = [fmean(found), min(found), max(found)] if found else [None, None, None]
                 seeds = sorted({len(result.records) for result in curve.results})
@@ -73,17 +72,14 @@ def main_table(task: str, ours: Collection) -> list[str]:
     names.insert(names.index(BASE) + 1, DIAGONAL)
     for system in names:
         theirs = [] if system == DIAGONAL else paper.curve(task, system)
-        curves, name = ours.of_task(task, system), OURS.get(system, system)
-        own_names = names_of(curves, name)
+        curves = ours.of_task(task, system)
+        own_names = names_of(curves)
         for curve, own in zip(curves, own_names, strict=True):
             rows += _rows(system, own, theirs, curve, over_control(curve, ours))
             after.append(ours.made(curve, own))
         if not curves:
-            rows += _rows(system, name, theirs, None, {})
+            rows += _rows(system, paper.title(system), theirs, None, {})
         notes += differences(curves, own_names)
-        wanted = theirs or ([] if curves else paper.curve(task, BASE))
-        absent = [point.label for point in wanted if not any(curve.result(point.label) for curve in curves)]
-        after += missing(task, name, absent)
     texts = "system", "point", "our training text"
     headings = ("paper AL", "paper BLEU", "our AL", "our BLEU", "seeds", "ours at the paper's AL", "difference")
     parts = [table((*texts, *headings, "over the diagonal"), rows, texts)]
@@ -113,19 +109,16 @@ def ablation(name: str, ours: Collection) -> list[str]:
     changed = [curve for value, key in values.items() if key for curve in ours.of_system(BEST, {feature: value})]
     defaults = [_default(curve, ours) for curve in changed] if changed else ours.of_task(ABLATED, BEST)
     for value, key in values.items():
-        changes = {feature: value} if key else {}
         theirs = paper.ablations()[key] if key else _default_points()
-        curves = [
-            curve for curve in ours.of_system(BEST, changes) if key or any(curve is default for default in defaults)
-        ]
-        for curve, own in zip(curves, names_of(curves, value), strict=True):
-            rows += _ablation_rows(own, theirs, curve, _default(curve, ours) if key else None)
+        curves = ours.of_system(BEST, {feature: value} if key else {})
+        if not key:
+            curves = [curve for curve in curves if any(curve is default for default in defaults)]
+        for curve, own in zip(curves, names_of(curves), strict=True):
+            rows += _ablation_rows(value, theirs, curve, _default(curve, ours) if key else None)
             if key:  # the default is in the main tables
-                after.append(ours.made(curve, f"{feature} {own} on {curve.pair}"))
+                after.append(ours.made(curve, f"{own}, {feature} {value}, on {curve.pair}"))
         if not curves:
             rows += _ablation_rows(value, theirs, None, None)
-        if key and not any(paper.task(curve.pair) == ABLATED for curve in curves):
-            after += missing(ABLATED, BEST, [point.label for point in theirs], changes)
     texts = feature, "interval", "our pair"
     headings = ("paper AL", "paper BLEU", "our AL", "our BLEU", "seeds", "paper over default", "ours over default")
     return [table((*texts, *headings, "difference to the paper"), rows, texts), *after]
@@ -164,12 +157,11 @@ def oracle_table(ours: Collection) -> list[str]:
     for task in sorted(paper.pairs(), key=lambda task: task != ABLATED):
         theirs = paper.curve(task, ORACLE) if ORACLE in paper.systems(task) else []
         curves = ours.of_task(task, ORACLE)
-        for curve, name in zip(curves, names_of(curves, ORACLE), strict=True):
+        for curve, name in zip(curves, names_of(curves), strict=True):
             rows += _oracle_rows(curve.pair, theirs, curve, most_similar(curve, ours.of_system(BEST)))
             after.append(ours.made(curve, f"{name} on {curve.pair}"))
         if theirs and not curves:
             rows += _oracle_rows(task, theirs, None, None)
-            after += missing(task, ORACLE, [point.label for point in theirs])
     texts = "pair", "interval"
     names = [f"{who} {what}" for who in ("agent", "oracle") for what in ("AL", "BLEU")] + ["gap"]
     headings = [f"{whose} {name}" for whose in ("paper", "our") for name in names]
@@ -182,16 +174,11 @@ def _oracle_rows(pair: str, theirs: Sequence[Point], oracle: Curve | None, agent
     rows = []
     for label, point in all_labels(theirs, oracle):
         row = [pair, label, *paper_cells(agents.get(label)), *paper_cells(point)]
-        row.append(signed(_gap(agents.get(label), theirs)))
+        row.append(signed(minus(0.0, above(agents.get(label), theirs))))
         for curve in (agent, oracle):
             row += our_cells(curve.result(label) if curve else None)[:2]
-        rows.append([*row, signed(_gap(_point(agent, label), oracle.points if oracle else []))])
+        rows.append([*row, signed(minus(0.0, above(_point(agent, label), oracle.points if oracle else [])))])
     return rows
-
-
-def _gap(agent: Point | None, oracle: Sequence[Point]) -> float | None:
-    gain = above(agent, oracle)
-    return None if gain is None else -gain
 
 
 def _point(curve: Curve | None, label: str) -> Point | None:
@@ -212,5 +199,5 @@ def other_results(ours: Collection) -> str:
     if not rows:
         return "Nothing: every record is in a table above."
     texts = "pair", "split", "system", "record", "changes"
-    about = "Changes: of what the paper's ablations vary. bs-simt (multi-path): not fine-tuned."
+    about = "Changes: of what the paper's ablations vary."
     return f"{about}\n\n{table((*texts, 'AL', 'BLEU', 'seeds'), rows, texts)}"

@@ -1,0 +1,38 @@
+"""Pieces of Markdown as GitHub shows it."""
+
+import html
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from whilst.evaluation.tables import Column, Grid
+
+
+def table(headings: Sequence[str], rows: Sequence[Sequence[str]], texts: Sequence[str] = ()) -> str:
+    """`texts`: headings of the columns that are aligned left."""
+    columns = [Column(heading, is_text=heading in texts) for heading in headings]
+    return "\n".join(Grid(columns, rows).to_markdown())
+
+
+def bullets(items: Sequence[str]) -> str:
+    return "\n".join(f"- {item}" for item in items)
+
+
+def details(summary: str, text: str) -> str:
+    return f"<details>\n<summary>{html.escape(summary)}</summary>\n\n{text}\n\n</details>"
+
+
+def link(text: str, path: Path, folder: Path) -> str:
+    """To a file, from a document in this folder."""
+    return f"[{text}]({Path(os.path.relpath(path, folder)).as_posix()})"
+
+
+def picture(stem: Path, text: str, folder: Path) -> str:
+    """The .svg or .png of this name, or nothing."""
+    files = [stem.with_name(stem.name + suffix) for suffix in (".svg", ".png")]
+    return next((f"!{link(text, file, folder)}" for file in files if file.is_file()), "")
+
+
+def anchor(heading: str) -> str:
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
