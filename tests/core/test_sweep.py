@@ -45,6 +45,49 @@ def test_one_run_of_a_sweep_can_be_chosen(tmp_path: Path) -> None:
         load_sweep(path, [], ["2"])
 
 
+TWO = """
+run = "runs/{data.source}/agents"
+start = "runs/multi-path/{train.seed}"
+
+[[sweep]]
+"search.intervals" = [[[1, 5]], [[3, 7]], [[1, 5], [3, 7]]]
+"evaluate.policies" = [["agent-1"], ["agent-3"], ["agent-1", "agent-3"]]
+
+[[sweep]]
+"train.seed" = [1, 2]
+"""
+
+
+def test_several_sweeps_are_multiplied(tmp_path: Path) -> None:
+    path = write(tmp_path, TWO)
+    runs = load_sweep(path, ["data.source=de"])
+    names = "1-5/1", "1-5/2", "3-7/1", "3-7/2", "1-5_3-7/1", "1-5_3-7/2"
+    assert [run.run for run in runs] == [f"runs/de/agents/{name}" for name in names]
+    assert [run.start for run in runs] == ["runs/multi-path/1", "runs/multi-path/2"] * 3
+    assert {(run.search.intervals, run.evaluate.policies) for run in runs[2:4]} == {(((3, 7),), ("agent-3",))}
+    assert [run.agent.train.seed for run in runs] == [1, 2] * 3
+
+
+@pytest.mark.parametrize(
+    ("only", "names"),
+    [
+        (["3-7/2"], ["3-7/2"]),
+        (["2"], ["1-5/2", "3-7/2", "1-5_3-7/2"]),
+        (["3-7/*", "1-5/1"], ["1-5/1", "3-7/1", "3-7/2"]),
+    ],
+)
+def test_some_runs_of_several_sweeps_can_be_chosen(tmp_path: Path, only: list[str], names: list[str]) -> None:
+    runs = load_sweep(write(tmp_path, TWO), [], only)
+    assert [run.run.removeprefix("runs/src/agents/") for run in runs] == names
+
+
+def test_a_path_may_contain_the_value_of_a_setting(tmp_path: Path) -> None:
+    path = write(tmp_path, 'run = "r/{train.seed}"\nteacher = "full/{train.seed}"\ntrain.seed = 3')
+    assert (load_recipe(path, []).run, load_recipe(path, ["train.seed=4"]).teacher) == ("r/3", "full/4")
+    with pytest.raises(UserError, match=r"a\.toml: \{train\.sede\}: there is no setting 'train\.sede'"):
+        load_recipe(path, ["start=x/{train.sede}"])
+
+
 def test_a_recipe_names_its_file(tmp_path: Path) -> None:
     path = write(tmp_path, WAIT)
     assert [run.file for run in load_sweep(path, [])] == [str(path)] * 2
@@ -76,7 +119,8 @@ def test_a_recipe_inherits_the_sweep_of_its_base_and_may_replace_its_lists(tmp_p
         ("objective.k = [1, 2]", "write it as"),
         ('"objective.k" = [1, 2]\n"train.seed" = [1]', "one length"),
         ('"objective.k" = [1, 1]', "1 cannot be one"),
-        ('"search.intervals" = [[[1, 5]], [[3, 7]]]', "cannot be one"),
+        ('"data.train" = [["a b"], ["c"]]', "a b cannot be one"),
+        ("", "one length"),
         ('"objective.q" = [1, 2]', "unknown setting 'objective.q'"),
         ('"objective.k" = ["one", "two"]', "objective.k: must be a whole number"),
     ],

@@ -3,19 +3,21 @@
 import dataclasses
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
 import torch
 
+from tests.conftest import make_model
 from tests.helpers.decoding import recomputed_logits
 from tests.helpers.runs import CPU, short_recipe
 from whilst.core.errors import UserError
 from whilst.core.policy_spec import PolicySpec
-from whilst.core.settings import Agent, Data, Evaluate, Limits, Objective, Recipe, Search
+from whilst.core.settings import Agent, Data, Evaluate, Limits, Model, Objective, Recipe, Search
 from whilst.data.batches import pad_batch
-from whilst.data.dataset import Split, TokenSequences
-from whilst.data.vocabulary import PAD
+from whilst.data.dataset import Dataset, Split, TokenSequences
+from whilst.data.vocabulary import EOS, PAD
 from whilst.decoding.batched import translate
 from whilst.decoding.policies import policy_for
 from whilst.evaluation.curves import Result
@@ -27,7 +29,9 @@ from whilst.policy.fixed import Full
 from whilst.research.explain import explain
 from whilst.search.binary_search import Interval, search_all
 from whilst.search.labels import agreement_reads, bounded_agreement, find_agreement_labels
-from whilst.training.train import train
+from whilst.training.stages import in_order, make_task, stages
+from whilst.training.tasks import AgentTask
+from whilst.training.train import train, train_all
 
 LIMITS = Limits(1.5, 4)
 
@@ -44,7 +48,8 @@ def needed_reads(model: Translator, source: list[int], target: list[int]) -> lis
     """`agreement_reads` of one sentence, prefix by prefix; `target` has its end mark."""
 
     def agrees(count: int, position: int) -> bool:
-        logits = recomputed_logits(model, source[:count], target[:position], [count] * (position + 1))
+        prefix = source[:count] + [EOS] * model.bidirectional
+        logits = recomputed_logits(model, prefix, target[:position], [len(prefix)] * (position + 1))
         return int(most_likely(logits[None])) == target[position]
 
     reads = [1]
@@ -53,9 +58,11 @@ def needed_reads(model: Translator, source: list[int], target: list[int]) -> lis
     return reads[1:]
 
 
+@pytest.mark.parametrize("encoder", ["causal", "bidirectional"])
 def test_forced_passes_match_translating_every_prefix(
-    model: Translator, random_split: Callable[..., Split]
+    tiny: Model, encoder: Literal["causal", "bidirectional"], random_split: Callable[..., Split]
 ) -> None:
+    model = make_model(dataclasses.replace(tiny, encoder=encoder))
     split = with_translations(model, random_split(30, 41))
     batch = pad_batch(split, np.arange(30))
     found = agreement_reads(model, batch)
@@ -183,3 +190,27 @@ def test_a_bidirectional_encoder_has_no_agent(recipe: Recipe, tmp_path: Path) ->
     agent = dataclasses.replace(recipe, run=str(tmp_path / "agent"), start=whole.run, stages=("agent",))
     with pytest.raises(UserError, match="no agent can use"):
         train(agent, CPU)
+
+
+def test_a_full_sentence_model_can_make_the_labels(recipe: Recipe, tmp_path: Path) -> None:
+    full = dataclasses.replace(
+        recipe,
+        run=str(tmp_path / "full"),
+        stages=("translate",),
+        model=dataclasses.replace(recipe.model, encoder="bidirectional"),
+    )
+    agent = dataclasses.replace(recipe.agent, labeller=full.run)
+    made = dataclasses.replace(recipe, run=str(tmp_path / "run"), start=recipe.run, stages=("agent",), agent=agent)
+    assert in_order([made, full]) == [full, made]
+    train_all([made, full], CPU)
+    task = make_task(stages(made)[0], Dataset.open(Path(made.data.dataset)), CPU)
+    assert isinstance(task, AgentTask)
+    labeller = load_run(Path(full.run), CPU).model
+    split = task.dataset.split("valid")
+    wanted = find_agreement_labels(labeller, split, 100).reads
+    assert torch.equal(task.labels["valid"].reads, wanted)
+    assert not torch.equal(find_agreement_labels(task.translator, split, 100).reads, wanted)
+    (record,) = evaluate_run(Path(made.run), [], None, True, [], "cpu")
+    assert (str(record.system), record.deciding["agent.labeller"]) == ("translation-based", True)
+    with pytest.raises(UserError, match=r"agent\.labeller: needs labels"):
+        Agent(labeller="runs/full")

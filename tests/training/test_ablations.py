@@ -18,7 +18,7 @@ from whilst.evaluation.record import Record, read_records
 from whilst.model.checkpoint import load_run
 from whilst.model.run_folder import read_recipe
 from whilst.research.paper.paper import write_paper
-from whilst.training.stages import for_each_interval, in_order, stages
+from whilst.training.stages import in_order, stages
 from whilst.training.train import train_all
 
 ROOT = Path(__file__).parents[2]
@@ -71,18 +71,14 @@ def test_every_ablation_recipe_changes_one_setting(ablations: dict[str, Recipe])
     assert (full.validate_k, full.keep) == (0, "loss"), "wait-5 says nothing about a model that reads all first"
 
 
-@pytest.mark.parametrize("each", [False, True])
-def test_the_ablations_can_be_trained_by_one_command(ablations: dict[str, Recipe], each: bool) -> None:
+def test_the_ablations_can_be_trained_by_one_command(ablations: dict[str, Recipe]) -> None:
     """Whatever one starts from is trained by another of them, and before it."""
-    recipes = list(ablations.values())
-    if each:
-        recipes = [part for recipe in recipes for part in for_each_interval(recipe)]
     trained: set[str] = set()
-    for recipe in in_order(recipes):
+    for recipe in in_order(list(ablations.values())):
         for stage in stages(recipe):
             assert stage.start in trained | {""}, f"{stage.run} needs {stage.start}"
             trained.add(stage.run)
-    assert len([name for name in trained if name.endswith("agent")]) == len(ablations) * (5 if each else 1)
+    assert len([name for name in trained if name.endswith("agent")]) == len(ablations)
 
 
 def test_all_recipes_load_and_have_folders_of_their_own() -> None:
@@ -95,34 +91,14 @@ def test_recipes_are_sorted_by_what_they_start_from() -> None:
     agent = Recipe(run="c", start="a/search", stages=("agent",))
     assert in_order([agent, tuned, base]) == [base, tuned, agent]
     assert in_order([agent, base]) == [agent, base]  # none of them trains a/search
+    other = Recipe(run="c", stages=("evaluate",))
+    assert in_order([other, agent, base]) == [agent, other, base], "it evaluates what another one trains"
     twice = [Recipe(run="b", stages=("evaluate",)) for _ in range(2)]
     assert in_order(twice) == twice  # which trains nothing
     with pytest.raises(UserError, match="two recipes train b"):
         in_order([base, Recipe(run="b", stages=("translate", "search"))])
     with pytest.raises(UserError, match="start, teacher: x and y each need another one"):
         in_order([Recipe(run="x", start="y"), Recipe(run="y", start="x")])
-
-
-def test_a_recipe_is_divided_by_interval() -> None:
-    policies = "wait-3", "agent-3", "oracle-3", "agent-5"
-    search = Search(intervals=((3, 7), (5, 9), (7, 11)))
-    whole = Recipe(
-        run="r",
-        stages=("translate", "search", "agent", "evaluate"),
-        search=search,
-        evaluate=Evaluate(policies=policies),
-    )
-    base, *parts = for_each_interval(whole)
-    assert (base.run, base.stages, base.evaluate.policies) == ("r", ("translate", "evaluate"), ("wait-3",))
-    assert [part.run for part in parts] == ["r/3-7", "r/5-9", "r/7-11"]
-    assert {part.start for part in parts} == {"r"}
-    assert [part.search.intervals for part in parts] == [((3, 7),), ((5, 9),), ((7, 11),)]
-    assert [part.evaluate.policies for part in parts[:2]] == [("agent-3", "oracle-3"), ("agent-5",)]
-    assert parts[2].stages == ("search", "agent"), "nothing to evaluate"
-    only = dataclasses.replace(whole, run="s", start="r/search", stages=("agent",))
-    assert [part.start for part in for_each_interval(only)] == ["r/3-7/search", "r/5-9/search", "r/7-11/search"]
-    plain = Recipe(run="p")
-    assert for_each_interval(plain) == [plain]
 
 
 @pytest.fixture(scope="module")

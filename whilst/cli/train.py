@@ -37,11 +37,8 @@ def train(
     device: Device = "auto",
     restart: Annotated[bool, typer.Option("--restart", help="Train from the beginning, not resume.")] = False,
     text: Annotated[bool, typer.Option(help="Keep source and reference in the traces.")] = True,
-    each: Annotated[
-        bool, typer.Option("--each-interval", help="A model and an agent for each search interval, as RUN/3-7.")
-    ] = False,
     only: Annotated[
-        list[str], typer.Option(help="Of a recipe with a sweep, train this run only, such as 0.4. May be repeated.")
+        list[str], typer.Option(help="Of a sweep, train these runs only: 0.4, 3-7/1 or '3-7/*'. May be repeated.")
     ] = [],  # noqa: B006
 ) -> None:
     """Train a recipe, or resume where training was stopped.
@@ -61,10 +58,7 @@ def train(
     """
     from whilst.core.config import load_sweep
     from whilst.core.distributed import pick_device
-    from whilst.training.stages import for_each_interval
     from whilst.training.train import train_all
 
     loaded = [run for recipe in recipes for run in load_sweep(recipe, set_, only)]
-    if each:
-        loaded = [part for recipe in loaded for part in for_each_interval(recipe)]
     train_all(loaded, pick_device(device), restart, text)

@@ -6,17 +6,18 @@ Works for any frozen dataclass of plain fields; the fields themselves are in set
 import contextlib
 import dataclasses
 import difflib
+import itertools
 import json
 import re
 import tomllib
 import types
 import typing
 from collections.abc import Sequence
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, TypeVar
 
 from whilst.core.errors import UserError
-from whilst.core.settings import LAST_WITH_RETIRED, RENAMED, RETIRED, Agent, Recipe
+from whilst.core.settings import LAST_WITH_RETIRED, RENAMED, RETIRED, Agent, Recipe, Role, names_with
 
 T = TypeVar("T")
 SEEDED = "search.train.seed", "agent.train.seed"  # follow train.seed unless they are set
@@ -32,34 +33,69 @@ def load_recipe(path: Path, overrides: list[str]) -> Recipe:
         raise UserError(f"{path}: {error}") from None
     recipe = override(dataclasses.replace(recipe, file=path.as_posix()), overrides)
     given = {item.partition("=")[0].strip() for item in overrides} | flat(table).keys()
-    return override(recipe, [f"{name}={recipe.train.seed}" for name in SEEDED if name not in given])
+    recipe = override(recipe, [f"{name}={recipe.train.seed}" for name in SEEDED if name not in given])
+    return _with_filled_paths(recipe, path)
+
+
+def _with_filled_paths(recipe: Recipe, path: Path) -> Recipe:
+    """Replace {section.key} in paths by the value of that setting, so that sweeps and pairs can share recipes."""
+    values = flat(to_table(recipe))
+
+    def fill(match: re.Match[str]) -> str:
+        if match[1] not in values:
+            raise UserError(f"{path}: {match[0]}: there is no setting {match[1]!r}")
+        return _folder_name(values[match[1]])
+
+    places = {name: values[name] for name in names_with(Role.PLACE | Role.ORIGIN) if isinstance(values[name], str)}
+    filled = {name: re.sub(r"\{([\w.]+)\}", fill, text) for name, text in places.items() if "{" in text}
+    return override(recipe, [f"{name}={json.dumps(text)}" for name, text in filled.items()])
 
 
 def load_sweep(path: Path, overrides: list[str], only: Sequence[str] = ()) -> list[Recipe]:
     """One recipe for each point of its `[sweep]`, trained in RUN/VALUE; without a sweep the recipe itself.
 
-    The lists of a sweep have one length and are read side by side; the first one names the folders. `only`: the
-    folders of the runs that are wanted, if not all.
+    The lists of a sweep have one length and are read side by side; the first one names the folders. Several sweeps
+    (`[[sweep]]`) are multiplied: RUN/VALUE/VALUE. `only`: the folders that are wanted, if not all; their last parts
+    are enough, and "3-7/*" is a pattern.
     """
-    recipe, sweep = load_recipe(path, overrides), _read_table(path).get("sweep", {})
-    if not sweep:
+    recipe, tables = load_recipe(path, overrides), _read_table(path).get("sweep", [])
+    levels = [_sweep_level(table, path, overrides) for table in (tables if isinstance(tables, list) else [tables])]
+    if not levels:
         return [recipe]
+    points = {"/".join(names): names for names in itertools.product(*levels)}
+    for pattern in only:
+        if not any(PurePath(name).match(pattern) for name in points):
+            raise UserError(f"--only {pattern}: {path} has the runs {', '.join(points)}")
+    chosen = [name for name in points if not only or any(PurePath(name).match(pattern) for pattern in only)]
+    made = []
+    for point in chosen:
+        settings = [item for level, name in zip(levels, points[point], strict=True) for item in level[name]]
+        made.append(load_recipe(path, [*overrides, *settings, f"run={recipe.run}/{point}"]))
+    return made
+
+
+def _sweep_level(sweep: Any, path: Path, overrides: list[str]) -> dict[str, list[str]]:
+    """The overrides of each value of one sweep, by the name of its folder."""
     if not isinstance(sweep, dict) or not all(isinstance(values, list) and values for values in sweep.values()):
         raise UserError(f'{path}: [sweep]: write it as "section.key" = [VALUE, …]')
-    if len({len(values) for values in sweep.values()}) > 1:
+    if len({len(values) for values in sweep.values()}) != 1:
         raise UserError(f"{path}: [sweep]: the lists must have one length")
     if given := sorted(sweep.keys() & {item.partition("=")[0].strip() for item in overrides}):
         raise UserError(f"--set {given[0]}: {path} has several values of it in [sweep]; choose one with --only")
-    names = [str(value) for value in next(iter(sweep.values()))]
+    names = [_folder_name(value) for value in next(iter(sweep.values()))]
     for name in names:
         if names.count(name) > 1 or not re.fullmatch(r"[\w.-]*\w", name):
             raise UserError(f"{path}: [sweep]: the first list names the folders, and {name} cannot be one")
-    if unknown := [name for name in only if name not in names]:
-        raise UserError(f"--only {unknown[0]}: {path} has the runs {', '.join(names)}")
     # As `--set` takes them: TOML writes numbers, texts, truth values and lists as JSON does.
     settings = [[f"{key}={json.dumps(value)}" for value in values] for key, values in sweep.items()]
-    points = dict(zip(names, zip(*settings, strict=True), strict=True))
-    return [load_recipe(path, [*overrides, *points[name], f"run={recipe.run}/{name}"]) for name in only or names]
+    return {name: list(own) for name, own in zip(names, zip(*settings, strict=True), strict=True)}
+
+
+def _folder_name(value: Any) -> str:
+    """Of a setting's value: a list of search intervals is 3-7, or 1-5_3-7."""
+    if isinstance(value, list | tuple):
+        return "_".join("-".join(map(str, item)) if isinstance(item, list | tuple) else str(item) for item in value)
+    return str(value)
 
 
 def _read_table(path: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:

@@ -243,6 +243,9 @@ class Agent:
     labels: Literal["search", "translation"] = "search"
     # With labels = "translation": any number of reads, or within the only search interval.
     agreement: Literal["token", "within"] = "token"
+    # With labels = "translation": run folder of the full-sentence model that translates the prefixes, each as a
+    # sentence of its own (paper); empty: the translator itself.
+    labeller: Annotated[str, Role.ORIGIN] = ""
     dropout: float = 0.1  # probability
     label_smoothing: float = 0.1  # weight of the uniform distribution
     train: Train = field(
@@ -253,6 +256,8 @@ class Agent:
         _require(self.hidden > 0, "agent.hidden: must be positive")
         _require(0 <= self.dropout < 1, "agent.dropout: must be in [0, 1)")
         _require(0 <= self.label_smoothing < 1, "agent.label_smoothing: must be in [0, 1)")
+        free = self.labels == "translation" and self.agreement == "token"
+        _require(free or not self.labeller, 'agent.labeller: needs labels = "translation" and agreement = "token"')
 
     @property
     def bounded(self) -> bool:

@@ -7,7 +7,8 @@ the model writes it as in that translation; at most the whole source. With "with
 reads in an interval (`bounded_agreement`).
 
 For "token" no prefix is translated. As long as a greedy translation agrees, its past is that of the whole
-translation, so one forced decoder pass for each prefix length shows the next token.
+translation, so one forced decoder pass for each prefix length shows the next token. A model with a bidirectional
+encoder knows finished sentences only: it gets each prefix with an end mark, encoded anew.
 """
 
 from collections.abc import Callable
@@ -19,9 +20,9 @@ from torch import Tensor
 
 from whilst.core.console import progress_bar
 from whilst.core.settings import Search
-from whilst.data.batches import BLOCK, Batch, pack_batch, packed_chunks, pad_batch, padded_chunks
+from whilst.data.batches import BLOCK, Batch, Tokens, pack_batch, packed_chunks, pad_batch, padded_chunks
 from whilst.data.dataset import Split
-from whilst.data.vocabulary import PAD
+from whilst.data.vocabulary import EOS, PAD
 from whilst.model.transformer import Translator, most_likely
 from whilst.search.binary_search import PathDecoder, covering_interval, search_all
 from whilst.search.packed_search import count_queries, row_size
@@ -111,11 +112,24 @@ def agreement_reads(model: Translator, batch: Batch) -> Tensor:
     lengths, real = batch.source_lengths, batch.labels != PAD
     reads, agreed = lengths.expand_as(batch.labels), torch.zeros_like(real)
     for count in range(1, int(lengths.max())):
-        logits = decoder.logits(lengths.clamp(max=count))
+        if model.bidirectional:
+            prefix = finished_prefix(batch, count)
+            logits = PathDecoder(model, prefix).logits(prefix.source_lengths)
+        else:
+            logits = decoder.logits(lengths.clamp(max=count))
         same = most_likely(logits.flatten(0, 1)).view_as(batch.labels) == batch.labels
         agreed = (same | agreed | ~real).long().cumprod(1).bool()  # a token that was written stays
         reads = torch.where((count < lengths) & agreed, reads.clamp(max=count), reads)
     return reads
+
+
+def finished_prefix(batch: Batch, count: int) -> Batch:
+    """The first `count` source tokens of each sentence of a padded batch, and an end mark."""
+    lengths = batch.source_lengths.clamp(max=count + 1)
+    position, ends = batch.source_at.position[:, : count + 1], lengths[:, :1]
+    segment = batch.source_at.segment[:, : count + 1].masked_fill(position >= ends, -1)
+    source = batch.source[:, : count + 1].masked_fill(position == ends - 1, EOS)
+    return replace(batch, source=source, source_at=Tokens(segment, position), source_lengths=lengths)
 
 
 def bounded_agreement(search: Search) -> Search:

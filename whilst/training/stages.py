@@ -7,14 +7,13 @@
 The agent of an existing translator (`start`) is RUN/agent; RUN gets a copy of that translator.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import torch
 
 from whilst.core.errors import UserError
-from whilst.core.policy_spec import PolicySpec
 from whilst.core.settings import Recipe
 from whilst.data.dataset import Dataset, Split
 from whilst.model.agent import Agent
@@ -53,12 +52,14 @@ def in_order(recipes: Sequence[Recipe]) -> list[Recipe]:
         for stage in stages(recipe):
             if makers.setdefault(str(Path(stage.run)), recipe) is not recipe:
                 raise UserError(f"run: two recipes train {stage.run}; give each a folder of its own")
+            makers.setdefault(str(Path(recipe.run)), recipe)  # which another recipe may only evaluate
     ordered: list[Recipe] = []
     while len(ordered) < len(recipes):
         waiting = [recipe for recipe in recipes if all(recipe is not other for other in ordered)]
 
         def is_ready(recipe: Recipe) -> bool:
-            needs = [makers.get(str(Path(run)), recipe) for run in (recipe.start, recipe.teacher)]
+            origins = recipe.run, recipe.start, recipe.teacher, recipe.agent.labeller
+            needs = [makers.get(str(Path(run)), recipe) for run in origins]
             return all(needed in (recipe, *ordered) for needed in needs)
 
         ready = list(filter(is_ready, waiting))
@@ -67,40 +68,6 @@ def in_order(recipes: Sequence[Recipe]) -> list[Recipe]:
             raise UserError(f"start, teacher: {names} each need another one of them first")
         ordered.append(ready[0])
     return ordered
-
-
-def for_each_interval(recipe: Recipe) -> list[Recipe]:
-    """Divide a recipe into one with a model and an agent for each search interval (RUN/3-7, …), as in the paper.
-
-    All start from one translator. A `start` that is a fine-tuned model is replaced by that of the same interval.
-    """
-    if not {"search", "agent"} & set(recipe.stages) or recipe.agent.labels != "search":
-        return [recipe]
-    learned = {name for name in recipe.evaluate.policies if PolicySpec.parse(name).kind in ("agent", "oracle")}
-    made, start = [], recipe.start
-    if "translate" in recipe.stages:
-        made.append(_evaluating(replace(recipe, stages=("translate",)), recipe, lambda name: name not in learned))
-        start = recipe.run
-    for first, last in recipe.search.intervals:
-        name, folder = f"{first}-{last}", Path(start)
-        one = replace(
-            recipe,
-            run=f"{recipe.run}/{name}",
-            start=str(folder.parent / name / SEARCH) if folder.name == SEARCH else start,
-            stages=tuple(stage for stage in recipe.stages if stage in ("search", "agent")),
-            search=replace(recipe.search, intervals=((first, last),)),
-        )
-        names = {f"agent-{first}", f"oracle-{first}"} & learned
-        made.append(_evaluating(one, recipe, names.__contains__))
-    return made
-
-
-def _evaluating(part: Recipe, whole: Recipe, is_own: Callable[[str], bool]) -> Recipe:
-    """Add the evaluation of the part's own policies, if the recipe has that stage."""
-    own = tuple(filter(is_own, whole.evaluate.policies))
-    if "evaluate" not in whole.stages or not own:
-        return part
-    return replace(part, stages=(*part.stages, "evaluate"), evaluate=replace(whole.evaluate, policies=own))
 
 
 def make_task(recipe: Recipe, dataset: Dataset, device: torch.device) -> Task:
@@ -117,11 +84,15 @@ def make_task(recipe: Recipe, dataset: Dataset, device: torch.device) -> Task:
         if recipe.model.width != (width := trained.recipe.model.width):
             raise UserError(f"model.width: {recipe.model.width}, but {recipe.start} has {width}; leave it out")
         agent = Agent(recipe.agent, recipe.model.width, recipe.latencies).to(device)
+        labeller = trained
         if recipe.agent.labels == "translation":
+            if recipe.agent.labeller:
+                labeller = load_translator(Path(recipe.agent.labeller), device)
+                dataset.require_units("agent.labeller", labeller.path)
             names = "train", "valid"
-            targets = cached_translations(trained, dataset, Path(recipe.run), recipe.evaluate, names)
+            targets = cached_translations(labeller, dataset, Path(recipe.run), recipe.evaluate, names)
             dataset = dataset.with_splits({n: Split(dataset.split(n).source, targets[n]) for n in names})
-        return AgentTask(recipe, dataset, translator, agent, device)
+        return AgentTask(recipe, dataset, translator, agent, device, labeller.model)
     if recipe.teacher:
         dataset = with_teacher(dataset, Path(recipe.teacher), recipe.evaluate, device)
     model = Translator(recipe.model, len(dataset.source), len(dataset.target)).to(device)

@@ -153,6 +153,7 @@ class AgentTask(Task):
     translator: Translator
     module: Agent
     device: torch.device
+    labeller: Translator | None = None  # whose translations of prefixes are labels, if not the translator's own
     packs: bool = False  # an LSTM runs along a row
 
     def __post_init__(self) -> None:
@@ -235,7 +236,7 @@ class AgentTask(Task):
         finder = self.finder
         return {
             "version": LABEL_CACHE_VERSION,
-            "weights": sha256(Path(self.recipe.start) / WEIGHTS),
+            "weights": sha256(Path(self.recipe.agent.labeller or self.recipe.start) / WEIGHTS),
             "texts": [hashlib.sha256(side.tokens.tobytes()).hexdigest() for side in (split.source, split.target)],
             "how": values_with(finder, Role.READS) if finder else {"translation": "token"},
         }
@@ -251,7 +252,7 @@ class AgentTask(Task):
     def find(self, split: Split) -> Labels:
         finder, tokens = self.finder, self.recipe.train.batch_tokens
         if finder is None:
-            return find_agreement_labels(self.translator, split, tokens)
+            return find_agreement_labels(self.labeller or self.translator, split, tokens)
         if self.compiled is None or not worth_packing(split, tokens):
             return find_labels(self.translator, finder, split, tokens)
         search = captured_label_search(self.compiled, finder, self.score)
