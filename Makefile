@@ -40,7 +40,7 @@ demo: $(LIGHT)
 	@$(VENV)/bin/whilst demo
 
 toy: $(READY)
-	@$(VENV)/bin/whilst toy
+	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" recipes/toy/run.sh
 
 # SimulEval is only compared with, and pins an old tqdm: it has a folder of its own, which tests that want it name.
 test: check

@@ -142,12 +142,6 @@ def test_a_trace_without_text_is_scored_with_it(work: Work, toy_data: Data, tmp_
     assert one_line(wrong).startswith(f"{folder / 'valid.tgt'}: not the evaluated text")
 
 
-def test_a_beam_for_whole_sentences(work: Work, tmp_path: Path) -> None:
-    done = whilst("evaluate", work.run, "--policy", "full", "--set", "evaluate.beam=3", "--out", tmp_path)
-    assert done.code == 0, done.err
-    assert {path.name for path in tmp_path.iterdir()} == {"test.full.beam-3.json", "test.full.beam-3.jsonl.xz"}
-
-
 def test_at_a_terminal_there_is_a_bar(work: Work, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("DELAY", "REFRESH"):
         monkeypatch.setattr(ProgressBar, name, 0.0)
@@ -174,7 +168,7 @@ def test_help_teaches_by_example(command: str) -> None:
 def test_help_lists_the_commands() -> None:
     done = whilst("--help")
     assert done.code == 0
-    for command in (*COMMANDS, "explain", "demo", "toy", "bench"):
+    for command in (*COMMANDS, "explain", "demo", "live", "serve", "bench"):
         assert re.search(rf"^\W*{command} ", done.out, re.MULTILINE)
 
 
@@ -257,10 +251,6 @@ MISTAKES: dict[str, tuple[Mistake, str]] = {
     "unknown policy": (lambda work, _: ("translate", work.run, "--policy", "wait3"), "policy 'wait3': unknown"),
     "wait for nothing": (lambda work, _: ("evaluate", work.run, "--policy", "wait-0"), "policy wait-0: K must"),
     "full of what": (lambda work, _: ("evaluate", work.run, "--policy", "full-3"), "full takes no argument"),
-    "beam that takes words back": (
-        lambda work, _: ("evaluate", work.run, "--policy", "wait-3", "--set", "evaluate.beam=4"),
-        "evaluate.beam: a beam takes words back",
-    ),
     "no such split": (
         lambda work, _: ("evaluate", work.run, "--set", "evaluate.split=dev"),
         "there is no split 'dev', only train, valid, test",

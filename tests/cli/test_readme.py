@@ -112,6 +112,18 @@ def test_commands_of_the_readme_run(number: int, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_the_toy_pipeline_runs_and_does_not_train_twice(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "recipes", tmp_path / "recipes")
+    script = (ROOT / "recipes" / "toy" / "run.sh").read_text(encoding="utf-8")
+    weights, trained = tmp_path / "runs" / "toy" / "model.safetensors", set()
+    for _ in range(2):
+        run(script, tmp_path)
+        trained.add(weights.stat().st_mtime_ns)
+    assert len(trained) == 1
+    assert all((tmp_path / "runs/toy/report" / name).is_file() for name in ("report.md", "curve.png", "curve.svg"))
+
+
+@pytest.mark.slow
 def test_commands_of_the_tutorial_run(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "recipes", tmp_path / "recipes")
     (tmp_path / "mine.toml").write_text(blocks("docs/tutorial.md", "toml")[0], encoding="utf-8")

@@ -185,7 +185,6 @@ def test_files_that_are_no_recipes(tmp_path: Path, recipe_file: Any) -> None:
         "train.clip=nan",
         "train.weight_decay=inf",
         "evaluate.batch=0",
-        "evaluate.beam=0",
         "evaluate.max_ratio=-1",
         "evaluate.max_ratio=inf",
         "evaluate.max_extra=0",
@@ -232,7 +231,7 @@ def test_values_of_old_files_have_their_new_names() -> None:
 def test_roles_are_found_by_dotted_name() -> None:
     assert names_with(Role.SEED) == {"train.seed", "search.train.seed", "agent.train.seed"}
     assert names_with(Role.CLEANING, Data) == {"unescape", "moses", "detokenise", "tokenised", "lowercase"}
-    assert {"evaluate.beam", "run", "train.steps"} < names_with(Role.RESUME), "those of a section too"
+    assert {"evaluate.threshold", "run", "train.steps"} < names_with(Role.RESUME), "those of a section too"
     assert "train.lr" not in names_with(Role.RESUME)
     assert list(values_with(Search(), Role.READS)) == ["intervals", "slope", "condition", "target", "tolerance"]
 

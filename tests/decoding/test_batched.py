@@ -10,13 +10,13 @@ from hypothesis import settings as limit
 from hypothesis import strategies as st
 from torch import Tensor
 
-from tests.helpers.decoding import BySentence, policy, written
+from tests.helpers.decoding import BySentence, policy, translate_online, written
 from whilst.core.errors import UserError
 from whilst.core.policy_spec import PolicySpec
 from whilst.core.settings import Limits, Model
 from whilst.data.vocabulary import BOS, EOS, PAD
 from whilst.decoding import batched as decode
-from whilst.decoding.batched import Decoding, translate, translate_batch, translate_online
+from whilst.decoding.batched import Decoding, translate, translate_batch
 from whilst.decoding.reference import translate_recomputed
 from whilst.model.transformer import Translator, most_likely
 from whilst.policy import StatelessPolicy, View

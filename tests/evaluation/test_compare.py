@@ -49,7 +49,7 @@ def test_comparison_with_the_same_system_and_the_best() -> None:
     [
         ("bs-simt (multi-path)", "agent-1", "bs-simt"),
         ("bs-simt (multi-path) oracle", "oracle-1", "bs-simt oracle"),
-        ("full-sentence", "full.beam-5", "offline"),
+        ("full-sentence", "full.half", "offline"),
         ("multi-path", "full", None),  # has no such point
         ("bs-simt", "wait-1", None),
     ],

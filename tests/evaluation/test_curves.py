@@ -84,7 +84,7 @@ def test_what_one_seed_lacks_has_no_mean() -> None:
         ("wait-3", ("wait", "", "s", False)),
         ("agent-1.threshold-0.4", ("agent", "threshold-0.4", "s, threshold-0.4", False)),
         ("full", ("full", "", "s", True)),
-        ("full.beam-5", ("full", "beam-5", "s, beam-5", True)),
+        ("full.half", ("full", "half", "s, half", True)),
     ],
 )
 def test_a_policys_name_says_what_it_is(policy: str, parts: tuple[str, str, str, bool]) -> None:

@@ -267,8 +267,6 @@ def test_lines_become_the_units_of_the_dataset(run: tuple[LoadedRun, Dataset]) -
     from_lines = translate_lines(trained, dataset.text("test")[0], policy("wait-3"), settings)
     from_units = translate(trained.model, sources, policy("wait-3"), Limits(1.0, 3), batch=256)
     assert [output.units for output in from_lines] == [output.units for output in from_units]
-    with pytest.raises(UserError, match="a beam takes words back"):
-        translate_lines(trained, ["a"], policy("wait-3"), Evaluate(beam=2))
 
 
 def test_names_in_reports(sides: Callable[[str, str], LoadedRun]) -> None:
@@ -295,9 +293,9 @@ def test_names_in_reports(sides: Callable[[str, str], LoadedRun]) -> None:
 
 
 def test_a_policy_that_is_not_built_in_is_a_system_of_its_own() -> None:
-    recipe, decoding = Recipe(), Decoding.parse("align-0.5.beam-2.half")
-    assert (decoding.policy, decoding.options) == (PolicySpec("align", "0.5"), ("beam-2", "half"))
-    assert str(decoding) == "align-0.5.beam-2.half"
+    recipe, decoding = Recipe(), Decoding.parse("align-0.5.unknown-keep.half")
+    assert (decoding.policy, decoding.options) == (PolicySpec("align", "0.5"), ("unknown-keep", "half"))
+    assert str(decoding) == "align-0.5.unknown-keep.half"
     full = dataclasses.replace(recipe, objective=Objective(name="full"))
     systems = [System.of(one, decoding.policy) for one in (recipe, full)]
     assert list(map(str, systems)) == ["align, on multi-path", "align, on full-sentence"]
@@ -330,7 +328,7 @@ def test_half_precision_is_for_gpus(toy_data: Data, toy_dataset: Dataset, tiny: 
     assert not (tmp_path / "history.jsonl").exists(), "it says so before it trains"
 
 
-def test_another_threshold_or_beam_has_another_name(run: tuple[LoadedRun, Dataset], tmp_path: Path) -> None:
+def test_another_threshold_or_setting_has_another_name(run: tuple[LoadedRun, Dataset], tmp_path: Path) -> None:
     trained, dataset = run
     agent, wait = parse("agent-1"), parse("wait-3")
     assert str(Decoding.of(agent, Evaluate())) == "agent-1"
@@ -339,11 +337,13 @@ def test_another_threshold_or_beam_has_another_name(run: tuple[LoadedRun, Datase
     assert str(Decoding.of(wait, Evaluate(precision="half"))) == "wait-3.half"
     assert str(Decoding.of(agent, Evaluate(threshold=0.4, precision="half"))) == "agent-1.threshold-0.4.half"
     written = []
-    for beam in (1, 2):
-        settings = Evaluate(beam=beam, max_ratio=1.0, max_extra=3)
+    for settings in (Evaluate(max_ratio=1.0, max_extra=3), Evaluate(unknown="keep", max_ratio=1.0, max_extra=3)):
         written.append(evaluate(using(trained, settings), dataset, policy("full"), tmp_path, with_text=False)())
-    assert [record.policy for record in written] == ["full", "full.beam-2"]
-    assert {path.name for path in tmp_path.glob("*.xz")} == {"test.full.jsonl.xz", "test.full.beam-2.jsonl.xz"}
+    assert [record.policy for record in written] == ["full", "full.unknown-keep"]
+    assert {path.name for path in tmp_path.glob("*.xz")} == {
+        "test.full.jsonl.xz",
+        "test.full.unknown-keep.jsonl.xz",
+    }
     assert [read_record(tmp_path / f"test.{record.policy}.json").trace for record in written] == [
         record.trace for record in written
     ]

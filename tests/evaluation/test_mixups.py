@@ -144,7 +144,6 @@ def test_all_commands_take_the_agents_word_for_how_to_evaluate(
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"beam": 4, "policies": ("full", "wait-1")}, r"evaluate.beam: .* not wait-1"),
         ({"policies": ("wait-3", "agent-1")}, r"policy agent-1: .* has no agent"),
     ],
 )
@@ -170,13 +169,6 @@ def test_a_record_says_how_its_text_was_cleaned(whole: Recipe, toy_data: Data, t
     found = rescore(tmp_path / "test.wait-1.jsonl.xz", folder / "test.src", folder / "test.tgt")
     assert found.differences == {}
     assert found.scores.bleu == pytest.approx(record.scores.bleu)
-
-
-def test_a_beam_for_the_wrong_policy_costs_no_other(whole: Recipe, tmp_path: Path) -> None:
-    policies = ["full", "wait-1"]
-    with pytest.raises(UserError, match=r"evaluate.beam: .* not wait-1"):
-        evaluate_run(Path(whole.run), policies, tmp_path / "out", True, ["evaluate.beam=2"], "cpu")
-    assert not (tmp_path / "out").exists()
 
 
 def test_patience_between_two_rows_of_the_history_is_an_end_too(toy_data: Data, tmp_path: Path) -> None:

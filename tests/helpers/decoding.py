@@ -7,10 +7,12 @@ import torch
 from torch import Tensor
 
 from whilst.core.policy_spec import PolicySpec
+from whilst.core.settings import Limits
 from whilst.data.batches import Tokens
-from whilst.data.vocabulary import BOS
+from whilst.data.vocabulary import BOS, EOS
 from whilst.decoding.output import Output
 from whilst.decoding.reference import States, recomputed_states
+from whilst.decoding.state import DecodingState
 from whilst.model.attention import Mask, dense_mask
 from whilst.model.layers import DecoderLayer, self_attend
 from whilst.model.monotonic_attention import MonotonicHeads
@@ -105,3 +107,24 @@ def recomputed_logits(
     """(units): the logits of the token after `target`, without caches."""
     states = monotone_states if model.settings.cross == "monotone" else recomputed_states
     return model.logits(states(model, source, target, reads)[1])[0]
+
+
+@torch.inference_mode()
+def translate_online(
+    model: Translator, source: Sequence[int], policy: Policy, limits: Limits, sentence: int = 0
+) -> Output:
+    """One sentence whose source comes token by token, as in live translation; without times."""
+    tokens, most = torch.tensor(source, device=model.target_embedding.weight.device), limits.of(len(source))
+    state, output = DecodingState(model, 1, len(source), most), Output()
+    decider = policy.start(torch.full_like(tokens[:1], sentence))
+    state.read(tokens[:1])
+    read, unit = 1, BOS
+    while unit != EOS and len(output.reads) < most:
+        if read < len(source) and not decider.write(state.view(policy.needs_lookahead)):
+            state.read(tokens[read : read + 1])
+            read += 1
+            continue
+        unit = int(state.write())
+        output.reads.append(read)
+        output.units += [unit] * (unit != EOS)
+    return output

@@ -58,7 +58,7 @@ def test_the_length_ratio_of_a_run(toy_dataset: Dataset, toy_data: Data, tiny: M
     chosen = policy_for(trained, PolicySpec.parse("diagonal-4"), Evaluate())
     assert chosen == Diagonal(4, pace)
     assert chosen.name == "diagonal-4"
-    assert str(System.of(trained.recipe, chosen.spec)) == "multi-path (diagonal)"
+    assert str(System.of(trained.recipe, chosen.spec)) == "multi-path, diagonal"
     for name in ("diagonal", "diagonal-0", "diagonal-x"):
         with pytest.raises(UserError, match="K must be a whole number from 1, as in diagonal-3"):
             PolicySpec.parse(name)

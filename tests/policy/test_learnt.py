@@ -8,12 +8,13 @@ import pytest
 import torch
 
 from tests.conftest import make_split
+from tests.helpers.decoding import translate_online
 from whilst.core.policy_spec import PolicySpec
 from whilst.core.settings import Agent as Settings
 from whilst.core.settings import Limits, Search
 from whilst.data.batches import pad_batch
 from whilst.data.dataset import Split
-from whilst.decoding.batched import Decoding, translate, translate_batch, translate_online
+from whilst.decoding.batched import Decoding, translate, translate_batch
 from whilst.decoding.output import Output
 from whilst.decoding.reference import translate_recomputed
 from whilst.model.agent import Agent, targets

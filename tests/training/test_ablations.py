@@ -131,11 +131,11 @@ def records_of(recipe: Recipe) -> dict[str, Record]:
 def test_records_contain_the_changed_settings(trained: dict[str, Recipe]) -> None:
     found = {name: records_of(recipe)["agent-2"] for name, recipe in trained.items()}
     assert {name: str(record.system) for name, record in found.items()} == {
-        "default": "bs-simt",
-        "gru": "bs-simt",
-        "wide": "bs-simt",
-        "scratch": "bs-simt (from scratch)",
-        "full": "bs-simt (from full-sentence)",
+        "default": "BS-SiMT, ours, fine-tuned",
+        "gru": "BS-SiMT, ours, fine-tuned",
+        "wide": "BS-SiMT, ours, fine-tuned",
+        "scratch": "BS-SiMT, ours, from scratch",
+        "full": "BS-SiMT, ours, fine-tuned from full-sentence",
     }
     kinds = {name: record.settings["agent"]["kind"] for name, record in found.items()}
     assert kinds == {"default": "lstm", "gru": "gru", "wide": "lstm", "scratch": "lstm", "full": "lstm"}

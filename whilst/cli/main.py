@@ -7,7 +7,7 @@ from typing import Any, TextIO
 
 import typer
 
-from whilst.cli import bench, evaluate, live, package, serve, study, toy, train
+from whilst.cli import bench, evaluate, live, package, serve, study, train
 from whilst.core.errors import UserError, naming_extras
 from whilst.core.signals import interrupt_handler
 
@@ -30,7 +30,7 @@ Train a model on parallel text, and draw its quality/latency curve:
 """
 COMMANDS = (
     *(live.demo, live.live, serve.serve),
-    *(toy.toy, train.prepare, train.train, evaluate.translate, evaluate.evaluate, evaluate.score, evaluate.report),
+    *(train.prepare, train.train, evaluate.translate, evaluate.evaluate, evaluate.score, evaluate.report),
     evaluate.archive,
     *(package.export, package.bundle),
     *(study.explain, study.analyse, study.sufficiency, study.paper),

@@ -285,7 +285,6 @@ class Evaluate:
     policies: Annotated[tuple[str, ...], Role.PLAN] = ("wait-1", "wait-3", "wait-5", "wait-7", "wait-9")
     threshold: float = 0.5  # the agent WRITEs at this probability or above
     batch: Annotated[int, Role.SPEED] = 256  # sentences decoded together
-    beam: int = 1  # full-sentence only
     precision: Literal["single", "half"] = "single"  # of model and agent; half: GPU only
     # Unknown target words. keep: write <unk>. copy: write the first unknown source word that was read and not
     # copied yet; nothing if there is none.
@@ -300,7 +299,6 @@ class Evaluate:
         _require(self.batch >= 1, "evaluate.batch: must be at least 1")
         _require(bool(self.policies), "evaluate.policies: name at least one, such as wait-3")
         _require(0 <= self.threshold <= 1, "evaluate.threshold: must be in [0, 1]")
-        _require(self.beam >= 1, "evaluate.beam: must be at least 1")
         _require(0 <= self.max_ratio <= 1e6, f"evaluate.max_ratio: must be 0 to a million, not {self.max_ratio}")
         _require(self.max_extra >= 1, "evaluate.max_extra: must be at least 1")
 
@@ -365,6 +363,7 @@ RETIRED: dict[tuple[type, str], object] = {
     (Objective, "latency_variance"): 0.0,
     (Train, "average"): 0,
     (Agent, "stray"): 0.0,
+    (Evaluate, "beam"): 1,
 }
 LAST_WITH_RETIRED = "c396658"  # the commit
 

@@ -9,11 +9,9 @@ import torch
 from whilst.core.console import progress_bar
 from whilst.core.errors import UserError
 from whilst.core.settings import MAX_POSITIONS, Limits
-from whilst.data.vocabulary import BOS, EOS
 from whilst.decoding.graphed import COLUMNS, Graphed
 from whilst.decoding.lockstep import Lockstep, to_outputs
 from whilst.decoding.output import Output
-from whilst.decoding.state import DecodingState
 from whilst.model.transformer import Translator
 from whilst.policy import Policy
 from whilst.policy.fixed import Full
@@ -55,27 +53,6 @@ def translate_batch(
             if not going:
                 return outputs
             batch.select((~batch.finished).nonzero()[:, 0])
-
-
-@torch.inference_mode()
-def translate_online(
-    model: Translator, source: Sequence[int], policy: Policy, limits: Limits, sentence: int = 0
-) -> Output:
-    """One sentence whose source comes token by token, as in live translation; without times."""
-    tokens, most = torch.tensor(source, device=model.target_embedding.weight.device), limits.of(len(source))
-    state, output = DecodingState(model, 1, len(source), most), Output()
-    decider = policy.start(torch.full_like(tokens[:1], sentence))
-    state.read(tokens[:1])
-    read, unit = 1, BOS
-    while unit != EOS and len(output.reads) < most:
-        if read < len(source) and not decider.write(state.view(policy.needs_lookahead)):
-            state.read(tokens[read : read + 1])
-            read += 1
-            continue
-        unit = int(state.write())
-        output.reads.append(read)
-        output.units += [unit] * (unit != EOS)
-    return output
 
 
 @dataclass

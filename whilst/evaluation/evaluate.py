@@ -9,7 +9,6 @@ from pathlib import Path
 
 import torch
 
-from whilst.core.console import console, progress_bar
 from whilst.core.distributed import pick_device, provenance
 from whilst.core.errors import UserError
 from whilst.core.files import sha256
@@ -19,8 +18,6 @@ from whilst.core.workers import run_in_workers, worker_count
 from whilst.data.dataset import Dataset
 from whilst.data.vocabulary import EOS, WordBuffer
 from whilst.decoding.batched import translate
-from whilst.decoding.beam import beam_search
-from whilst.decoding.monotonic_heads import find_heads, heads_table, write_heads
 from whilst.decoding.output import Output
 from whilst.decoding.policies import policy_for
 from whilst.evaluation.identity import Decoding
@@ -36,7 +33,7 @@ from whilst.evaluation.trace import Sentence, read_trace
 from whilst.model.checkpoint import LoadedRun, load_run
 from whilst.model.run_folder import AGENT, SEARCH, WEIGHTS, has_agent, model_folder, override_after_training
 from whilst.policy import Policy
-from whilst.policy.monotonic import NO_HEADS, Monotonic
+from whilst.policy.monotonic import NO_HEADS
 from whilst.policy.registry import NO_AGENT
 
 
@@ -66,23 +63,10 @@ def to_sentence(index: int, source: str, reference: str, output: Output, trained
     return Sentence.of(index, (source, reference), written, output.reads[: len(output.units)], len(units))
 
 
-def to_units(trained: LoadedRun, lines: Sequence[str]) -> list[list[int]]:
-    """Encode cleaned lines."""
-    return [[*trained.source.encode(line.split())[0], EOS] for line in lines]
-
-
 def translate_lines(trained: LoadedRun, lines: Sequence[str], policy: Policy, settings: Evaluate) -> list[Output]:
-    """Translate cleaned lines, with beam search if the settings say so."""
-    limits = settings.limits
-    sources = to_units(trained, lines)
-    if settings.beam == 1:
-        return translate(trained.model, sources, policy, limits, settings.batch)
-    check_beam(policy.spec, settings)
-    size = max(1, settings.batch // settings.beam)
-    outputs: list[Output] = []
-    for start in progress_bar(range(0, len(sources), size), "translating", "batches"):
-        outputs += beam_search(trained.model, sources[start : start + size], settings.beam, limits)
-    return outputs
+    """Translate cleaned lines."""
+    sources = [[*trained.source.encode(line.split())[0], EOS] for line in lines]
+    return translate(trained.model, sources, policy, settings.limits, settings.batch)
 
 
 def evaluate(
@@ -104,10 +88,6 @@ def evaluate(
     ]
     trace = trace_path(folder, chosen.spec, settings)
     record_path(trace).unlink(missing_ok=True)  # if this process is killed, no old record stays beside a new trace
-    if isinstance(chosen, Monotonic):
-        heads = find_heads(trained.model, to_units(trained, sources), outputs, settings.batch)
-        write_heads(trace.with_name(record_path(trace).stem + ".heads.json"), heads)
-        console.print(heads_table(heads))
     about = {
         **header(trained.recipe, chosen.spec, dataset, (sources, references), trained.path),
         **weights(trained, chosen.spec),
@@ -137,11 +117,6 @@ def check_precision(settings: Evaluate, device: torch.device) -> None:
         raise UserError('evaluate.precision: "half" is for GPUs, it is slower on a CPU; write "single"')
 
 
-def check_beam(policy: PolicySpec, settings: Evaluate) -> None:
-    if settings.beam != 1 and policy.kind != "full":
-        raise UserError(f"evaluate.beam: a beam takes words back, so it is for full only, not {policy}")
-
-
 def check_evaluation(recipe: Recipe, dataset: Dataset, device: torch.device) -> None:
     """Check what can be checked before training."""
     settings = recipe.evaluate
@@ -150,7 +125,6 @@ def check_evaluation(recipe: Recipe, dataset: Dataset, device: torch.device) -> 
     for named in settings.policies if len(recipe.stages) > 1 else ():  # without training it is found at once
         policy = PolicySpec.parse(named)
         kind = policy.kind
-        check_beam(policy, settings)
         if recipe.model.encoder == "bidirectional" and kind != "full":
             raise UserError(f"policy {policy}: the encoder needs the whole source; evaluate it under full only")
         if kind == "mma" and recipe.model.cross != "monotone":
@@ -230,7 +204,6 @@ def evaluate_run(
     dataset.require_languages("data.dataset", run, recipe.data)
     chosen = []  # all of them first, so that an error in the last costs no time
     for job in jobs:
-        check_beam(job.policy, job.settings)
         trained = with_precision(job.trained, job.settings)
         split = dataset.split(job.settings.split)
         if job.policy.kind == "oracle":

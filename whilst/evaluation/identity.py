@@ -14,7 +14,7 @@ BUILT_IN = "full", "wait", "diagonal", "mma", "agent", "oracle"  # policies whos
 SYSTEMS = {"full": "full-sentence", "search": "bs-simt"}  # of objectives, where they differ
 TITLES = {"bs-simt": "BS-SiMT, ours", "mma": "MMA"}  # of systems, where they differ from the name
 SCRATCH = "scratch"
-OPTION = re.compile(r"\.(beam-\d+|unknown-[a-z]+|ending-[a-z]+|half|fp32|int8)$")
+OPTION = re.compile(r"\.(unknown-[a-z]+|ending-[a-z]+|half|fp32|int8)$")
 THRESHOLD = re.compile(r"\.threshold-(\d*\.?\d+)$")
 NO_LABEL = "n/a"  # of the only point of a curve, as in the paper
 
@@ -64,19 +64,18 @@ class System:
 class Decoding:
     """A policy, and the other settings that change its output where they are not the usual ones.
 
-    Evaluations with another beam or threshold are other points, and have files of their own.
+    Evaluations with another threshold are other points, and have files of their own.
     """
 
     policy: PolicySpec
-    options: tuple[str, ...] = ()  # such as beam-5 or unknown-keep
+    options: tuple[str, ...] = ()  # such as unknown-keep
 
     @classmethod
     def of(cls, policy: PolicySpec, settings: Evaluate, engine: str = "") -> "Decoding":
         """`engine`: the precision of an exported run."""
         usual, about = Evaluate(), policy.about
         own_threshold = about.has_threshold and settings.threshold != usual.threshold
-        options = [f"beam-{settings.beam}"] * (settings.beam != usual.beam)
-        options += [f"unknown-{settings.unknown}"] * (settings.unknown != usual.unknown)
+        options = [f"unknown-{settings.unknown}"] * (settings.unknown != usual.unknown)
         options += [f"ending-{settings.ending}"] * (about.can_end_early and settings.ending != usual.ending)
         options += [settings.precision] * (settings.precision != usual.precision) + [engine] * bool(engine)
         return cls(replace(policy, threshold=settings.threshold if own_threshold else None), tuple(options))
