@@ -96,7 +96,7 @@ def test_the_agent_beats_wait_k_at_equal_latency(records: dict[str, Record], fir
     assert level is not None
     assert agent.bleu is not None
     assert agent.bleu > level + margin
-    assert str(records[f"agent-{first}"].system) == "bs-simt"
+    assert str(records[f"agent-{first}"].system) == "BS-SiMT, ours, fine-tuned"
 
 
 def test_later_intervals_have_higher_latency(records: dict[str, Record]) -> None:
