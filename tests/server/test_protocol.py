@@ -12,6 +12,7 @@ from whilst.live.session import Event, SentenceEnd, Word
 from whilst.live.summary import Summary
 from whilst.server.protocol import (
     ERRORS,
+    LETTERS,
     ClientMessage,
     Finish,
     Limits,
@@ -124,6 +125,14 @@ def test_words_are_counted() -> None:
         counter.check(Words(3, "k"))
     assert caught.value.code == "too_many_words"
     assert counter.seq == 2, "it is not accepted"
+
+
+def test_a_long_word_counts_more_than_once() -> None:
+    counter = MessageCounter(Limits(words=4))
+    counter.check(Words(1, f"{'a' * LETTERS} {'b' * (LETTERS + 1)}"))
+    assert counter.words == 3
+    with pytest.raises(SessionError, match="more than 4 words"):
+        counter.check(Words(2, "今" * (LETTERS + 1)))
 
 
 def test_commit_and_final() -> None:

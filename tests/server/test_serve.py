@@ -16,7 +16,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from torch import nn
-from websockets.exceptions import ConnectionClosed
+from websockets.exceptions import ConnectionClosed, InvalidMessage
 
 from tests.helpers.commands import whilst
 from tests.helpers.runs import CPU, ENVIRONMENT, command, short_recipe
@@ -63,11 +63,15 @@ def make_run(folder: Path, toy_data: Data, toy_dataset: Dataset) -> Path:
 
 
 class ServeProcess:
-    def __init__(self, *arguments: str | Path) -> None:
+    def __init__(self, *arguments: str | Path, wait: bool = True) -> None:
         serve = command("serve", "--port", "0", *arguments)
         self.process = subprocess.Popen(serve, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
-        assert self.process.stderr is not None
         self.output = ""
+        if wait:
+            self.read_summary()
+
+    def read_summary(self) -> None:
+        assert self.process.stderr is not None
         while "token" not in self.output:
             line = self.process.stderr.readline()
             assert line, self.output
@@ -75,11 +79,11 @@ class ServeProcess:
         found = re.search(r"http://127.0.0.1:(\d+)", self.output)
         assert found is not None
         self.port = int(found[1])
-        wait_until(self.is_healthy, "start")
+        assert self.is_healthy(), "it is ready when it says so"
 
     def is_healthy(self) -> bool:
         with contextlib.suppress(OSError):
-            return b"ok" in self.get("/healthz")
+            return b"ok" in self.get("/readyz")
         return False
 
     def get(self, path: str) -> bytes:
@@ -105,8 +109,8 @@ class ServeProcess:
 
 
 @contextlib.contextmanager
-def serve_process(*arguments: str | Path) -> Iterator[ServeProcess]:
-    server = ServeProcess(*arguments)
+def serve_process(*arguments: str | Path, wait: bool = True) -> Iterator[ServeProcess]:
+    server = ServeProcess(*arguments, wait=wait)
     try:
         yield server
     finally:
@@ -160,6 +164,9 @@ def test_a_killed_worker_is_replaced_and_others_go_on(run: Path, toy_dataset: Da
         assert len(counts) == 2, "both have sessions"
         victim, count = counts.popitem()
         os.kill(victim, signal.SIGKILL)
+        for _ in range(30):  # none waits for the next worker; those that came just before the kill are reset
+            with contextlib.suppress(ConnectionError, InvalidMessage), server.connect() as client:
+                assert client.start()["type"] == "ready"
         lost = 0
         for client in clients:
             try:
@@ -178,6 +185,22 @@ def test_a_killed_worker_is_replaced_and_others_go_on(run: Path, toy_dataset: Da
         code, output = server.wait()
         assert code == 0
         assert f"worker {victim} ended with -9" in output
+
+
+@pytest.mark.slow
+def test_it_is_ready_when_it_says_so(run: Path) -> None:
+    """Until then connections are refused: they do not wait for the model."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    for workers in ("1", "2"):
+        with serve_process("--model", run, "--workers", workers, "--port", str(port), wait=False) as server:
+            with pytest.raises(ConnectionRefusedError):
+                socket.create_connection(("127.0.0.1", port))
+            server.read_summary()
+            assert server.port == port
+            with server.connect() as client:
+                assert client.start()["type"] == "ready"
+            assert len(server.workers()) == int(workers)
 
 
 def test_mistakes_are_one_line(run: Path, tmp_path: Path) -> None:

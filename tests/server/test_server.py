@@ -219,8 +219,9 @@ def test_http_errors(server: LocalServer, data: bytes, status: int, code: str) -
 
 
 def test_health_and_metrics(server: LocalServer) -> None:
-    status, _, body = fetch(server, "/healthz")
-    assert (status, json.loads(body)["status"]) == (200, "ok")
+    for path in ("/healthz", "/readyz"):
+        status, _, body = fetch(server, path)
+        assert (status, json.loads(body)["status"]) == (200, "ok")
     with server.connect() as client:
         client.start()
         client.send_words("a b c")
@@ -269,7 +270,8 @@ def test_no_session_opens_when_the_server_stops(server: LocalServer) -> None:
         with server.connect() as client:
             assert client.receive()["code"] == "shutdown"
             assert client.close_code() == 1012
-        assert fetch(server, "/healthz")[0] == 503
+        assert fetch(server, "/readyz")[0] == 503
+        assert json.loads(fetch(server, "/healthz")[2])["status"] == "stopping"
         assert post(server, {"text": "a"})[0] == 503
     finally:
         server.manager.stopping = False

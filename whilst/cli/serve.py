@@ -32,6 +32,13 @@ def serve(
         list[str] | None,
         typer.Option(help="Allow web pages of this origin, such as https://example.org. May be repeated."),
     ] = None,
+    allowed_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Name by which browsers reach this server, such as example.org; * for any. May be repeated."
+            " Default: localhost if only this machine can connect, else any."
+        ),
+    ] = None,
     workers: Workers = 1,
     threads: Threads = 1,
     sessions: Annotated[int, typer.Option(help="Sessions at a time in each worker.", min=1)] = 100,
@@ -56,10 +63,10 @@ def serve(
     from whilst.server.protocol import Limits
     from whilst.server.run import ServeOptions, serve
     from whilst.server.served import EngineOptions, default_engine
-    from whilst.server.sessions import AccessControl
+    from whilst.server.sessions import AccessControl, default_hosts
 
     limits = Limits(words=words, sessions=sessions, idle=idle)
-    access = AccessControl(token, tuple(origin or ()))
+    access = AccessControl(token, tuple(origin or ()), tuple(allowed_host or default_hosts(host)))
     how = EngineOptions(engine or default_engine(), precision, device, threads)
     options = ServeOptions(model, host, port, workers, limits, access, tuple(set_), how)
     if ray:

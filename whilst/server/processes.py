@@ -11,9 +11,10 @@ import signal
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from multiprocessing import connection
 from multiprocessing.process import BaseProcess
+from multiprocessing.synchronize import Semaphore
 from typing import Any
 
 from prometheus_client.multiprocess import mark_process_dead
@@ -34,22 +35,26 @@ def _stop_with_parent() -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _run_child(work: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+def _run_child(work: Callable[..., None], arguments: tuple[Any, ...], ready: Semaphore) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes: the parent stops its children
     threading.Thread(target=_stop_with_parent, daemon=True).start()
-    work(*arguments)
+    work(*arguments, ready.release)
 
 
-def supervise(work: Callable[..., None], arguments: Sequence[tuple[Any, ...]]) -> None:
-    """Run `work` in one process for each of the arguments until SIGINT or SIGTERM.
+def supervise(
+    work: Callable[..., None], arguments: tuple[Any, ...], count: int, on_ready: Callable[[], None]
+) -> None:
+    """Run `work` in `count` processes until SIGINT or SIGTERM; `on_ready` is called once all of them are ready.
 
-    A process that ends is replaced, unless it has failed by itself, as it would fail again.
+    `work` is called with the arguments and a function that says so. A process that ends is replaced, unless it has
+    failed by itself, as it would fail again.
     """
     context = multiprocessing.get_context("spawn")
     signals: list[int] = []
+    ready, missing = context.Semaphore(0), count
 
-    def start(index: int) -> BaseProcess:
-        process = context.Process(target=_run_child, args=(work, arguments[index]))
+    def start() -> BaseProcess:
+        process = context.Process(target=_run_child, args=(work, arguments, ready))
         process.start()
         return process
 
@@ -58,10 +63,14 @@ def supervise(work: Callable[..., None], arguments: Sequence[tuple[Any, ...]]) -
         handle_signals(STOP_SIGNALS, lambda number, _: signals.append(number)),
     ):
         os.environ[FOLDER] = counts  # inherited
-        processes = [start(index) for index in range(len(arguments))]
+        processes = [start() for _ in range(count)]
         try:
             while not signals:
                 time.sleep(POLL)
+                while missing and ready.acquire(block=False):
+                    missing -= 1
+                    if not missing:
+                        on_ready()
                 for index, process in enumerate(processes):
                     if process.exitcode is None:
                         continue
@@ -71,7 +80,7 @@ def supervise(work: Callable[..., None], arguments: Sequence[tuple[Any, ...]]) -
                     mark_process_dead(process.pid)  # type: ignore[no-untyped-call]
                     log.warning("worker %s ended with %s; another one begins", process.pid, process.exitcode)
                     time.sleep(RESTART_DELAY)
-                    processes[index] = start(index)
+                    processes[index] = start()
         finally:
             for process in processes:
                 process.terminate()

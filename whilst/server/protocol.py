@@ -15,6 +15,8 @@ Message = dict[str, Any]
 ERRORS = {  # code: (close code of the WebSocket, HTTP status)
     "unauthorized": (1008, 401),
     "origin": (1008, 403),
+    "host": (1008, 421),
+    "headers": (1009, 431),
     "protocol": (1008, 400),
     "sequence": (1008, 400),
     "too_big": (1009, 413),
@@ -25,6 +27,7 @@ ERRORS = {  # code: (close code of the WebSocket, HTTP status)
     "internal": (1011, 400),
     "shutdown": (1012, 503),
 }
+LETTERS = 32  # of a source word, as every one of them may be a unit of the model
 DRAINED = {"too_many_words", "idle", "shutdown"}  # errors before which the words received so far are translated
 
 
@@ -33,7 +36,9 @@ class Limits:
     """Times are in seconds."""
 
     message_bytes: int = 16_384
-    words: int = 100_000  # of a session: nine hours of speech
+    words: int = 100_000  # of a session: nine hours of speech; a long word counts once for each LETTERS
+    header_bytes: int = 16_384  # of a request, names and values
+    headers: int = 64  # of a request
     sessions: int = 100
     idle: float = 300.0  # without a client message
     handshake: float = 10.0  # until the first client message
@@ -150,7 +155,7 @@ class MessageCounter:
         if message.seq != self.seq + 1:
             raise SessionError("sequence", f"seq {shorten(message.seq)} after {self.seq}: send {self.seq + 1}")
         if isinstance(message, Words):
-            self.words += len(message.text.split())
+            self.words += sum(math.ceil(len(word) / LETTERS) for word in message.text.split())
         if self.words > self.limits.words:
             most = self.limits.words
             raise SessionError("too_many_words", f"more than {most} words in a session; begin another one")

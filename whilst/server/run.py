@@ -1,14 +1,17 @@
 """The command `whilst serve`: the server in one process or several, until it is stopped."""
 
+import asyncio
 import contextlib
 import logging
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from whilst.core.console import notes
@@ -22,7 +25,7 @@ from whilst.server.served import EngineOptions, Served, serve_model
 from whilst.server.sessions import AccessControl, SessionManager
 from whilst.server.websocket import ABORT
 
-BACKLOG = 2048  # connections waiting to be accepted
+HEADER_TIMEOUT = 10.0  # seconds until the first request of a connection
 USER_TIMEOUT = 60_000  # milliseconds without TCP acknowledgement until a connection is closed
 PING = 20.0  # seconds between WebSocket pings, and to answer one
 
@@ -55,16 +58,32 @@ class Protocol(WebSocketsSansIOProtocol):
             self.scope["extensions"][ABORT] = {"abort": self.transport.abort}
 
 
+class HttpProtocol(H11Protocol):
+    """Closes a connection on which no request comes."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.loop.call_later(HEADER_TIMEOUT, self._close_without_request)
+
+    def _close_without_request(self) -> None:
+        upgraded = self.transport.get_protocol() is not self
+        if self.cycle is None and not upgraded:
+            self.transport.abort()
+
+
 class Server(uvicorn.Server):
     """Translates the words received so far before it closes connections. A signal to stop is no failure."""
 
-    def __init__(self, manager: SessionManager) -> None:
-        self.manager = manager
+    def __init__(self, manager: SessionManager, on_ready: Callable[[], None] = lambda: None) -> None:
+        """`on_ready` is called when it accepts connections."""
+        self.manager, self._on_ready = manager, on_ready
         limits = manager.limits
         config = uvicorn.Config(
             make_app(manager),
             log_config=None,
             access_log=False,
+            http=HttpProtocol,
+            h11_max_incomplete_event_size=2 * limits.header_bytes,  # above our own limit, which has a message
             ws=Protocol,
             # Above our own limit, which is answered with an error; beyond this one the connection is closed.
             ws_max_size=4 * limits.message_bytes + 1024,
@@ -74,6 +93,11 @@ class Server(uvicorn.Server):
             timeout_graceful_shutdown=int(limits.drain),
         )
         super().__init__(config)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self._on_ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         for server in self.servers:
@@ -87,33 +111,44 @@ class Server(uvicorn.Server):
             yield
 
 
-def run_worker(options: ServeOptions, bound: socket.socket) -> None:
-    """One of several processes; it loads the model itself."""
-    logging.basicConfig(level=logging.WARNING, format="whilst: %(message)s")
-    Server(options.manager()).run([bound])
+def run_worker(options: ServeOptions, port: int, on_ready: Callable[[], None]) -> None:
+    """One of several processes; it loads the model itself.
 
-
-def bind(options: ServeOptions) -> list[socket.socket]:
-    """A socket for each worker, all at one port (0: a free one).
-
-    With one socket for all, the worker that was woken last would take most connections.
+    Its socket is its own: connections to a killed worker are refused, and new ones come to the others. With one
+    socket for all, the worker that was woken last would take most connections.
     """
-    family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
-    sockets: list[socket.socket] = []
+    logging.basicConfig(level=logging.WARNING, format="whilst: %(message)s")
+    manager = options.manager()
+    with open_socket(options.host, port, shared=True) as bound:
+        Server(manager, on_ready).run([bound])
+
+
+def open_socket(host: str, port: int, shared: bool) -> socket.socket:
+    """Connections are refused until a server listens at it. `shared`: other sockets may have its port."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    bound = socket.socket(family)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if shared:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    if family == socket.AF_INET6:
+        bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+    if sys.platform == "linux":  # inherited by connections
+        bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, USER_TIMEOUT)
+    bound.bind((host, port))
+    return bound
+
+
+def reserve_port(options: ServeOptions) -> socket.socket:
+    """Before models are loaded, as it may be in use."""
     try:
-        # Without reuse_port, so that a port in use is an error.
+        family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
+        # One that listens, as other sockets may be bound to a port in use.
         with socket.create_server((options.host, options.port), family=family) as probe:
-            address = options.host, probe.getsockname()[1]
-        for _ in range(options.workers):
-            bound = socket.create_server(address, family=family, backlog=BACKLOG, reuse_port=options.workers > 1)
-            sockets.append(bound)
-            if sys.platform == "linux":  # inherited by connections
-                bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, USER_TIMEOUT)
+            port = probe.getsockname()[1]
+        return open_socket(options.host, port, shared=options.workers > 1)
     except (OSError, OverflowError, ValueError) as error:
-        for bound in sockets:
-            bound.close()
-        raise UserError(f"--host {options.host} --port {options.port}: cannot be served at ({error})") from None
-    return sockets
+        at = f"--host {options.host} --port {options.port}"
+        raise UserError(f"{at}: cannot be served at ({error})") from None
 
 
 def print_summary(options: ServeOptions, served: Served, port: int) -> None:
@@ -121,7 +156,7 @@ def print_summary(options: ServeOptions, served: Served, port: int) -> None:
     limits = options.limits
     workers = f"{options.workers} workers, each with " if options.workers > 1 else ""
     rows = {
-        "address": f"http://{host}:{port}  (WebSocket /v1/stream, POST /v1/translate, /healthz, /metrics)",
+        "address": f"http://{host}:{port}  (WebSocket /v1/stream, POST /v1/translate, /readyz, /metrics)",
         "model": f"{options.model}: {served.source} to {served.target}, {options.how.engine} {served.precision}",
         "latencies": ", ".join(f"{name} = {policy}" for name, policy in served.latencies.items()),
         "limits": f"{workers}{limits.sessions} sessions of {limits.words:,} words, messages of"
@@ -134,12 +169,11 @@ def print_summary(options: ServeOptions, served: Served, port: int) -> None:
 
 def serve(options: ServeOptions) -> None:
     logging.basicConfig(level=logging.WARNING, format="whilst: %(message)s")
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(contextlib.closing(bound)) for bound in bind(options)]
+    with reserve_port(options) as bound:
+        port = bound.getsockname()[1]
         served = options.load()
-        print_summary(options, served, sockets[0].getsockname()[1])
+        summary = partial(print_summary, options, served, port)
         if options.workers == 1:
-            Server(options.manager(served)).run(sockets)
-            return
-        del served
-        supervise(run_worker, [(options, bound) for bound in sockets])
+            Server(options.manager(served), summary).run([bound])
+        else:
+            supervise(run_worker, (options, port), options.workers, summary)

@@ -2,6 +2,7 @@
 
 import asyncio
 import hmac
+import ipaddress
 import time
 import uuid
 from dataclasses import dataclass
@@ -16,10 +17,33 @@ from whilst.server.served import Served
 from whilst.server.worker import Stream, Worker
 
 
+def is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def default_hosts(host: str) -> tuple[str, ...]:
+    """The names of a server that listens at `host`: any, unless only this machine reaches it."""
+    local = host == "localhost" or (is_address(host) and ipaddress.ip_address(host).is_loopback)
+    return ("localhost",) if local else ("*",)
+
+
 @dataclass(frozen=True)
 class AccessControl:
     token: str = ""  # empty: none is required
     origins: tuple[str, ...] = ()  # of pages that may connect, besides the server's own; "*": any
+    hosts: tuple[str, ...] = ("*",)  # names that this server is reached by; "*": any
+
+    def check_host(self, headers: Headers) -> None:
+        """Against DNS rebinding: a page points a name of its own to this address, and sends that name."""
+        host = headers.get("host", "").lower()
+        name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
+        if name and "*" not in self.hosts and name not in self.hosts and not is_address(name):
+            message = f"this server is not {shorten(name)}; start it with --allowed-host {shorten(name)[1:-1]}"
+            raise SessionError("host", message)
 
     def check_origin(self, headers: Headers) -> None:
         """Only browsers send the header."""

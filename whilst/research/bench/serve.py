@@ -172,7 +172,7 @@ class Server:
 
     def is_healthy(self) -> bool:
         with contextlib.suppress(OSError):
-            return bool(self.get("/healthz"))
+            return bool(self.get("/readyz"))
         return False
 
     def get(self, path: str) -> str:
