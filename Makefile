@@ -21,9 +21,10 @@ VENV := .venv
 PINS := requirements/base.txt requirements/train.txt requirements/dev.txt
 SIMULEVAL_PINS := $(wildcard requirements/simuleval.txt)
 # A virtual environment cannot be moved, so the folder counts as well as the pins.
-HASH := $(shell (cat $(PINS) pyproject.toml; echo "$(CURDIR) $(TORCH)") | cksum | cut -d' ' -f1)
+HASH := $(shell (cat $(PINS) requirements/speech.txt pyproject.toml; echo "$(CURDIR) $(TORCH)") | cksum | cut -d' ' -f1)
 LIGHT := $(VENV)/.light-$(HASH)
 READY := $(VENV)/.ready-$(HASH)
+SPEECH := $(VENV)/.speech-$(HASH)
 DOCS := $(VENV)/docs
 # Compiling all of torch takes longer than compiling what is imported, when it is.
 PIP := $(VENV)/bin/python -m pip install -qq --no-compile --disable-pip-version-check
@@ -46,7 +47,7 @@ toy: $(READY)
 test: check
 	$(PYTEST) -m "not slow"
 
-test-all: check $(DOCS)/.ready
+test-all: check $(DOCS)/.ready $(SPEECH)
 	$(PYTEST)
 
 check: $(READY) $(SIMULEVAL_PINS:requirements/simuleval.txt=$(VENV)/simuleval/.ready)
@@ -76,6 +77,11 @@ $(READY): $(LIGHT)
 	@$(PIP) "$(TORCH)" $(PINS:%=-r %)
 	@touch $@
 	@echo "whilst: ready; later runs use $(VENV) as it is"
+
+# The recogniser exists for some machines only.
+$(SPEECH): $(READY)
+	@$(PIP) -r requirements/speech.txt || echo "whilst: no speech recogniser for this machine: its tests are skipped"
+	@touch $@
 
 $(VENV)/simuleval/.ready: $(SIMULEVAL_PINS) $(READY)
 	@echo "whilst: installing simuleval into $(VENV)/simuleval"

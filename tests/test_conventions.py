@@ -18,6 +18,7 @@ PACKAGES = (
     "training",
     "engine",
     "live",
+    "speech",
     "server",
     "research",
     "cli",

@@ -29,7 +29,7 @@ Train a model on parallel text, and draw its quality/latency curve:
 `whilst COMMAND --help` explains a command with examples.
 """
 COMMANDS = (
-    *(live.demo, live.live, serve.serve),
+    *(live.demo, live.live, live.listen, serve.serve),
     *(train.prepare, train.train, evaluate.translate, evaluate.evaluate, evaluate.score, evaluate.report),
     evaluate.archive,
     *(package.export, package.bundle),

@@ -41,9 +41,28 @@ class Utf8Decoder:
             raise UserError(f"{what}; convert it, for example with iconv -t UTF-8")
 
 
-class Parser(abc.ABC):
+class Reader(abc.ABC):
+    """Chunks of input to source words; BREAK stands among them where a sentence ends."""
+
+    @abc.abstractmethod
+    def read(self, chunk: bytes) -> Iterator[str]:
+        """The words that are final with this chunk. An empty chunk ends the input."""
+
+    @abc.abstractmethod
+    def flush(self) -> list[str]:
+        """The words that become final as no more input follows."""
+
+
+class Parser(Reader):
+    """Reads UTF-8 text."""
+
     def __init__(self) -> None:
+        self._decoder = Utf8Decoder("standard input")
         self._rest = ""  # of the input so far: an unfinished word or line
+
+    def read(self, chunk: bytes) -> Iterator[str]:
+        for text in self._decoder.decode(chunk, last=not chunk):
+            yield from self.feed(text)
 
     def _check_length(self, text: str, most: int, what: str) -> None:
         if len(text) > most:
@@ -53,10 +72,6 @@ class Parser(abc.ABC):
     @abc.abstractmethod
     def feed(self, text: str) -> Iterator[str]:
         """The words that are final with this text."""
-
-    @abc.abstractmethod
-    def flush(self) -> list[str]:
-        """The words that become final as no more text follows."""
 
 
 class PlainTextParser(Parser):
@@ -89,60 +104,49 @@ class PlainTextParser(Parser):
         return words
 
 
-class HypothesisParser(Parser):
-    """Each line is the whole hypothesis so far, whose end may still change.
+class Commitment:
+    """When the words of hypotheses, whose ends may still change, are final.
 
-    A word is final when `agreement` lines in a row have it and all words before it. An empty line, or one that
-    starts another utterance, makes the whole previous line final. `notify` is called if a final word changes later.
+    A word is final when `agreement` hypotheses in a row have it and all words before it, or as the utterance ends.
+    `notify` is called if a final word changes later.
     """
 
     def __init__(self, notify: Callable[[str], None], agreement: int = DEFAULT_AGREEMENT) -> None:
         if agreement < 1:
             raise UserError(f"--keep {agreement}: must be at least 1")
-        super().__init__()
         self._notify, self._agreement = notify, agreement
         self._start_utterance()
 
     def _start_utterance(self) -> None:
-        self._lines: deque[list[str]] = deque(maxlen=self._agreement)
+        self._hypotheses: deque[list[str]] = deque(maxlen=self._agreement)
         self._final: list[str] = []
         self._reported: set[int] = set()  # indices of final words whose change was reported
 
-    def feed(self, text: str) -> Iterator[str]:
-        *lines, self._rest = (self._rest + text).split("\n")
-        for line in lines:
-            self._check_length(line, MAX_LINE, "line")
-            yield from self._parse(line.split())
-        self._check_length(self._rest, MAX_LINE, "line")
+    @property
+    def latest(self) -> list[str]:
+        """The latest hypothesis of the utterance."""
+        return self._hypotheses[-1] if self._hypotheses else []
 
-    def flush(self) -> list[str]:
-        line, self._rest = self._rest.split(), ""
-        return (self._parse(line) if line else []) + self._end_utterance()
+    def update(self, hypothesis: list[str]) -> list[str]:
+        """The words that are final with another hypothesis of the utterance."""
+        self._hypotheses.append(hypothesis)
+        start = self._end_of_final(hypothesis)
+        agreed = common_prefix(self._hypotheses) if len(self._hypotheses) == self._agreement else 0
+        self._final += hypothesis[start:agreed]
+        return hypothesis[start:agreed]
 
-    def _parse(self, line: list[str]) -> list[str]:
-        if not line:
-            return [*self._end_utterance(), BREAK]
-        words = []
-        if self._lines and starts_utterance(self._lines[-1], line):
-            words = [*self._end_utterance(), BREAK]
-        self._lines.append(line)
-        start = self._end_of_final(line)
-        agreed = common_prefix(self._lines) if len(self._lines) == self._agreement else 0
-        self._final += line[start:agreed]
-        return words + line[start:agreed]
-
-    def _end_utterance(self) -> list[str]:
-        line = self._lines[-1] if self._lines else []
-        words = line[self._end_of_final(line) :]
+    def end_utterance(self) -> list[str]:
+        """The other words of the latest hypothesis."""
+        words = self.latest[self._end_of_final(self.latest) :]
         self._start_utterance()
         return words
 
-    def _end_of_final(self, line: list[str]) -> int:
-        """The index in the line after the words that were final before; reports those that have changed."""
-        same = common_prefix([list(map(normalise, self._final)), list(map(normalise, line))])
-        if same in (len(self._final), len(line)):  # a shorter line may grow again
+    def _end_of_final(self, hypothesis: list[str]) -> int:
+        """The index in the hypothesis after the words that were final before; reports those that have changed."""
+        same = common_prefix([list(map(normalise, self._final)), list(map(normalise, hypothesis))])
+        if same in (len(self._final), len(hypothesis)):  # a shorter one may grow again
             return len(self._final)
-        old, new = self._final[same:], line[same:]
+        old, new = self._final[same:], hypothesis[same:]
         end, edits = align_end(old, new)
         changed = [n for n, (a, b) in enumerate(zip(old, new, strict=False)) if normalise(a) != normalise(b)]
         if end == len(old) and edits == len(changed):  # substitutions only: compare with the new words from now on
@@ -157,6 +161,31 @@ class HypothesisParser(Parser):
         if index not in self._reported:
             self._reported.add(index)
             self._notify(f"heard {self._final[index]!r}, which is now {new!r}: it was translated already")
+
+
+class HypothesisParser(Parser):
+    """Each line is the whole hypothesis so far. An utterance ends at an empty line, or before a line of another."""
+
+    def __init__(self, notify: Callable[[str], None], agreement: int = DEFAULT_AGREEMENT) -> None:
+        super().__init__()
+        self._commitment = Commitment(notify, agreement)
+
+    def feed(self, text: str) -> Iterator[str]:
+        *lines, self._rest = (self._rest + text).split("\n")
+        for line in lines:
+            self._check_length(line, MAX_LINE, "line")
+            yield from self._parse(line.split())
+        self._check_length(self._rest, MAX_LINE, "line")
+
+    def flush(self) -> list[str]:
+        line, self._rest = self._rest.split(), ""
+        return (self._parse(line) if line else []) + self._commitment.end_utterance()
+
+    def _parse(self, line: list[str]) -> list[str]:
+        words = []
+        if not line or starts_utterance(self._commitment.latest, line):
+            words = [*self._commitment.end_utterance(), BREAK]
+        return words + self._commitment.update(line) if line else words
 
 
 def normalise(word: str) -> str:

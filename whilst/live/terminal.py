@@ -9,16 +9,16 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
 
 from whilst.core.console import console
 from whilst.core.errors import UserError
 from whilst.core.settings import DEFAULT_MODEL
 from whilst.core.signals import STOP_SIGNALS, handle_signals
-from whilst.live.input import BREAK, DEFAULT_AGREEMENT, HypothesisParser, Parser, PlainTextParser, Utf8Decoder
+from whilst.live.input import BREAK, DEFAULT_AGREEMENT, HypothesisParser, PlainTextParser, Reader
 from whilst.live.loading import ModelOptions, open_model
 from whilst.live.output import Output, choose_output
-from whilst.live.session import Session, Word
+from whilst.live.session import Event, Session, Word
 from whilst.live.subtitles import SubtitleFile
 
 CHUNK = 1 << 16  # bytes
@@ -47,6 +47,20 @@ class LiveOptions:
             )
         if self.srt is not None and self.vtt is not None and self.srt.resolve() == self.vtt.resolve():
             raise UserError(f"--srt and --vtt: {self.srt} cannot be both")
+
+
+class Stream(Protocol):
+    """What a buffered binary file has: `read1` waits until there is something, and gives no bytes at the end."""
+
+    def read1(self, size: int, /) -> bytes: ...
+
+
+class Translation(Protocol):
+    """A session here, or one on a server."""
+
+    def feed(self, words: str) -> list[Event]: ...
+
+    def finish(self) -> list[Event]: ...
 
 
 class DeferredInterrupt:
@@ -82,8 +96,8 @@ class DeferredInterrupt:
 class LiveTranslation:
     """Moves words from an input through a session to its outputs."""
 
-    session: Session
-    parser: Parser
+    session: Translation
+    reader: Reader
     outputs: list[Output]
     clock: Callable[[], float]
     words_per_second: float = 0.0  # at most; 0: as they come
@@ -116,9 +130,8 @@ class LiveTranslation:
         for output in self.outputs:
             output.flush()
 
-    def run(self, stream: BinaryIO) -> None:
+    def run(self, stream: Stream) -> None:
         """Until the input ends. After an interrupt or invalid input, the words read so far are translated first."""
-        decoder = Utf8Decoder("standard input")
         with self.interrupt.installed(), contextlib.ExitStack() as stack:
             for output in self.outputs:
                 stack.callback(output.close)  # each, even if closing another one fails
@@ -126,16 +139,39 @@ class LiveTranslation:
                 chunk = None
                 while chunk != b"":
                     with self.interrupt.waiting():
-                        chunk = stream.read1(CHUNK)  # type: ignore[attr-defined]
+                        chunk = stream.read1(CHUNK)
                     arrived = self.clock()
-                    for text in decoder.decode(chunk, last=not chunk):
-                        self._feed(self.parser.feed(text), arrived)
-                self._feed(self.parser.flush(), self.clock())
+                    self._feed(self.reader.read(chunk), arrived)
+                self._feed(self.reader.flush(), self.clock())
             except (KeyboardInterrupt, UserError):
                 self.words_per_second = 0.0
-                self._feed([*self.parser.flush(), BREAK], self.clock())
+                self._feed([*self.reader.flush(), BREAK], self.clock())
                 raise
             self._feed([BREAK], self.clock())
+
+
+def open_session(wanted: ModelOptions, output: Output, typed: bool = False) -> Session:
+    model = open_model(wanted, output.note)
+    if model.note:
+        output.note(model.note)
+    if typed:
+        output.note(f"{model.policy} ({model.engine}): type words; an empty line ends a sentence, Ctrl-D ends")
+    return Session(model.backend(), model.text)
+
+
+def translate(
+    session: Translation,
+    reader: Reader,
+    stream: Stream,
+    output: Output,
+    options: LiveOptions,
+    clock: Callable[[], float],
+) -> None:
+    """Until the input ends, to the output and to the subtitle files of the options."""
+    files = {"srt": options.srt, "vtt": options.vtt}
+    outputs: list[Output] = [SubtitleFile(path, form, output.note) for form, path in files.items() if path]
+    outputs.append(output)  # last: if its reader has gone, the subtitles have the word
+    LiveTranslation(session, reader, outputs, clock, options.words_per_second).run(stream)
 
 
 def run_live(wanted: ModelOptions, options: LiveOptions, stream: BinaryIO | None = None) -> None:
@@ -146,21 +182,13 @@ def run_live(wanted: ModelOptions, options: LiveOptions, stream: BinaryIO | None
         raise UserError("standard input and output: one of them is closed; leave both open")
     typed = stream is None and sys.stdin.isatty()
     output = choose_output(options.as_json, options.show, typed, console)
-    parser: Parser = PlainTextParser(wanted.by_lines)
+    reader: Reader = PlainTextParser(wanted.by_lines)
     if options.partial:
-        parser = HypothesisParser(output.note, options.agreement or DEFAULT_AGREEMENT)
-    model = open_model(wanted, output.note)
-    files = {"srt": options.srt, "vtt": options.vtt}
-    outputs: list[Output] = [SubtitleFile(path, form, output.note) for form, path in files.items() if path]
-    outputs.append(output)  # last: if its reader has gone, the subtitles have the word
-    if model.note:
-        output.note(model.note)
-    if typed:
-        output.note(f"{model.policy} ({model.engine}): type words; an empty line ends a sentence, Ctrl-D ends")
+        reader = HypothesisParser(output.note, options.agreement or DEFAULT_AGREEMENT)
+    session = open_session(wanted, output, typed)
     start = time.monotonic()
-    session = Session(model.backend(), model.text)
-    live = LiveTranslation(session, parser, outputs, lambda: time.monotonic() - start, options.words_per_second)
-    live.run(stream or sys.stdin.buffer)
+    source = stream or sys.stdin.buffer
+    translate(session, reader, source, output, options, lambda: time.monotonic() - start)  # type: ignore[arg-type]
 
 
 def demo(words_per_second: float = 3.0) -> None:

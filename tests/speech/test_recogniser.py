@@ -1,0 +1,144 @@
+"""Moonshine and external programs behind the interface of recognisers; speech made by espeak-ng."""
+
+import importlib.util
+import resource
+import shlex
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from whilst.core.errors import UserError
+from whilst.live.input import BREAK, normalise
+from whilst.speech.audio import open_file
+from whilst.speech.pcm import RATE, WIDTH, from_pcm, to_pcm
+from whilst.speech.reader import SpeechReader
+from whilst.speech.recogniser import Hypothesis, Program, Recogniser, open_recogniser, recording
+from whilst.speech.synthesis import find_espeak, speak
+
+needs_moonshine = pytest.mark.skipif(
+    importlib.util.find_spec("moonshine_voice") is None, reason="moonshine-voice is not installed"
+)
+needs_espeak = pytest.mark.skipif(find_espeak() is None, reason="espeak-ng is not installed")
+
+
+def recognise(recogniser: Recogniser, pcm: bytes, chunk: int = RATE // 10 * WIDTH) -> list[str]:
+    reader = SpeechReader(recogniser)
+    words = [word for place in range(0, len(pcm), chunk) for word in reader.read(pcm[place : place + chunk])]
+    words += reader.flush()
+    recogniser.close()
+    return words
+
+
+def program(code: str) -> str:
+    """A command that runs this code; `lines` there are numbers of bytes that were read."""
+    return shlex.join([sys.executable, "-c", f"import sys\n{code}"])
+
+
+ECHO = """
+while block := sys.stdin.buffer.read(32000):
+    print({1: "one too", 2: "one two three", 3: "", 4: "four"}[block[0]], flush=True)
+"""
+
+
+def test_a_program_that_prints_growing_lines() -> None:
+    pcm = b"".join(bytes([n]) * 32000 for n in (1, 2, 3, 4))
+    assert recognise(Program(program(ECHO)), pcm) == ["one", "two", "three", BREAK, "four", BREAK]
+
+
+def test_a_program_that_begins_another_utterance_without_an_empty_line() -> None:
+    lines = ["one two three four five", "six seven"]
+    recogniser = Program(program(f"sys.stdin.buffer.read()\nprint({chr(10).join(lines)!r})"))
+    assert recogniser.feed(bytes(100)) == []
+    assert recogniser.finish() == [
+        Hypothesis(lines[0] + "\n"),
+        Hypothesis(lines[0], final=True, pause=True),
+        Hypothesis(lines[1] + "\n"),
+        Hypothesis(lines[1], final=True, pause=True),
+    ]
+    recogniser.close()
+    recogniser.close()
+
+
+def test_a_program_that_ends_too_early() -> None:
+    recogniser = Program(program("print('one')"))
+    recogniser._process.wait()
+    with pytest.raises(UserError, match="has ended"):
+        recogniser.feed(bytes(1_000_000))
+    assert recogniser.finish()[0] == Hypothesis("one\n"), "its words are not lost"
+    recogniser.close()
+
+
+@pytest.mark.parametrize("command", ["no-such-program --x", "'", ""])
+def test_a_program_that_cannot_be_started(command: str) -> None:
+    with pytest.raises(UserError, match="cannot be started"):
+        Program(command)
+
+
+def test_an_interval_that_makes_no_sense() -> None:
+    with pytest.raises(UserError, match="--interval"):
+        open_recogniser(interval=0.0)
+
+
+TEXT = "It did not work, and he could not tell me why. I wanted to know what it said."
+
+
+@needs_moonshine
+@needs_espeak
+def test_words_of_a_synthetic_voice() -> None:
+    speech = speak(TEXT)
+    words = recognise(open_recogniser()(), speech.pcm + bytes(2 * RATE * WIDTH))
+    assert words[-1] == BREAK
+    found = [normalise(word) for word in words if word != BREAK]
+    assert len(set(found) & set(map(normalise, TEXT.split()))) >= 12, found  # of 15
+
+
+@needs_espeak
+def test_every_word_has_its_time() -> None:
+    speech = speak(TEXT)
+    assert len(speech.ends) == len(TEXT.split())
+    assert speech.ends == sorted(speech.ends)
+    assert 0.05 < speech.ends[0] < 0.6
+    length = len(speech.pcm) / WIDTH / RATE
+    assert length - 1 < speech.ends[-1] < length, "before the pause at the end"
+
+
+rng = np.random.default_rng(1)
+SECONDS = np.arange(6 * RATE) / RATE
+SOUNDS = {
+    "silence": np.zeros(len(SECONDS)),
+    "hiss": rng.normal(0, 0.05, len(SECONDS)),
+    "noise": rng.normal(0, 0.5, len(SECONDS)),
+}
+
+
+@needs_moonshine
+@pytest.mark.parametrize("name", SOUNDS)
+def test_no_text_is_invented(name: str) -> None:
+    sound = np.asarray(SOUNDS[name], np.float32)
+    assert recognise(open_recogniser()(), to_pcm(sound)) == [BREAK]
+
+
+@needs_moonshine
+@pytest.mark.slow
+def test_a_human_voice_cut_clipped_and_repeated() -> None:
+    """Memory stays flat, and the stream is started again with nothing lost or doubled."""
+    stream = open_file(recording(), fast=True)
+    pcm = b"".join(iter(stream.read1, b""))[: 21 * RATE * WIDTH + 1]  # ends in the middle of a word and of a sample
+    start = open_recogniser(interval=2.0)
+    first = recognise(start(), pcm)
+    assert {"times", "wisdom", "despair"} <= {word.strip(",.").lower() for word in first}
+    loud = 30 * from_pcm(pcm[:-1])  # is clipped
+    assert len(recognise(start(), to_pcm(loud))) == pytest.approx(len(first), rel=0.2)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    again = recognise(start(), 3 * (pcm[:-1] + bytes(2 * RATE * WIDTH)), chunk=7777)
+    assert len([word for word in again if word]) == pytest.approx(
+        3 * len([word for word in first if word]), rel=0.1
+    )
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 60_000
+
+
+def test_the_recording_is_found() -> None:
+    if importlib.util.find_spec("moonshine_voice"):
+        assert isinstance(recording(), Path)

@@ -1,0 +1,39 @@
+"""Audio to source words, through a recogniser."""
+
+from collections.abc import Iterator
+
+from whilst.live.input import BREAK, DEFAULT_AGREEMENT, Commitment, Reader
+from whilst.speech.recogniser import Hypothesis, Recogniser
+
+
+def ignore(message: str) -> None:
+    """A word that was translated is not taken back, so its later corrections concern nobody."""
+
+
+class SpeechReader(Reader):
+    """Commits the words of hypotheses once they are stable; a pause of the speaker ends the sentence."""
+
+    def __init__(self, recogniser: Recogniser, agreement: int = DEFAULT_AGREEMENT) -> None:
+        self._recogniser = recogniser
+        self._commitment = Commitment(ignore, agreement)
+        self._finished = False
+
+    def read(self, chunk: bytes) -> Iterator[str]:
+        for hypothesis in self._recogniser.feed(chunk) if chunk else self._finish():
+            yield from self._commit(hypothesis)
+
+    def flush(self) -> list[str]:
+        words = [word for hypothesis in self._finish() for word in self._commit(hypothesis)]
+        return words + self._commitment.end_utterance()
+
+    def _finish(self) -> list[Hypothesis]:
+        finished, self._finished = self._finished, True
+        return [] if finished else self._recogniser.finish()
+
+    def _commit(self, hypothesis: Hypothesis) -> Iterator[str]:
+        if words := hypothesis.text.split():
+            yield from self._commitment.update(words)
+        if hypothesis.final:
+            yield from self._commitment.end_utterance()
+        if hypothesis.pause:
+            yield BREAK
