@@ -230,7 +230,7 @@ def test_a_recipe_is_merged_into_its_base(tmp_path: Path) -> None:
         ('base = "absent.toml"', "base: {0}/absent.toml: no such recipe"),
         ('base = "a.toml"', "base: {0}/a.toml is itself based on this recipe"),
         ('base = "b.toml"', "base: {0}/a.toml is itself based on this recipe"),
-        ("base = 3", "base: must be text in quotes, not 3"),
+        ("base = 3", "base: must be text in quotes or a list of texts, not 3"),
         ('base = "c.toml"', "unknown setting 'train.stpes'; did you mean 'train.steps'?"),
     ],
 )

@@ -24,7 +24,7 @@ SEEDED = "search.train.seed", "agent.train.seed"  # follow train.seed unless the
 
 
 def load_recipe(path: Path, overrides: list[str]) -> Recipe:
-    """Read a recipe file, merged over its `base`, and apply `a.b=c` overrides."""
+    """Read a recipe file, merged over its `base` (one file or several), and apply `a.b=c` overrides."""
     table = _read_table(path)
     table.pop("sweep", None)
     try:
@@ -109,11 +109,13 @@ def _read_table(path: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: not valid TOML ({error})") from None
     base = table.pop("base", None)
-    if base is None:
-        return table
-    if not isinstance(base, str):
-        raise UserError(f"{path}: base: must be text in quotes, not {base!r}")
-    return _merged(_read_table(path.parent / base, (*above, path.resolve())), table)
+    bases = [] if base is None else base if isinstance(base, list) else [base]
+    merged: dict[str, Any] = {}
+    for name in bases:
+        if not isinstance(name, str):
+            raise UserError(f"{path}: base: must be text in quotes or a list of texts, not {base!r}")
+        merged = _merged(merged, _read_table(path.parent / name, (*above, path.resolve())))
+    return _merged(merged, table)
 
 
 def _merged(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
