@@ -206,7 +206,11 @@ def test_values_that_make_no_sense_are_refused_by_name(recipe_file: Any, item: s
         ("train", {"average": 0}, ""),
         ("train", {"average": 3}, "train.average: 3 is no longer supported; commit "),
         ("agent", {"stray": 0.5}, "agent.stray: 0.5 is no longer supported; commit "),
-        ("agent", {"labels": "translation", "agreement": "lasting"}, "agent.agreement: 'lasting' is no longer"),
+        (
+            "agent",
+            {"labels": "translation", "agreement": "lasting"},
+            "agent.agreement: must be one of token, within",
+        ),
     ],
 )
 def test_settings_of_old_files_load_if_they_had_no_effect(section: str, table: Any, message: str) -> None:

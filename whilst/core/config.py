@@ -17,7 +17,7 @@ from pathlib import Path, PurePath
 from typing import Any, TypeVar
 
 from whilst.core.errors import UserError
-from whilst.core.settings import LAST_WITH_RETIRED, RENAMED, RETIRED, Agent, Recipe, Role, names_with
+from whilst.core.settings import RENAMED, RETIRED, Agent, Recipe, Role, names_with
 
 T = TypeVar("T")
 SEEDED = "search.train.seed", "agent.train.seed"  # follow train.seed unless they are set
@@ -150,17 +150,21 @@ def build(kind: type[T], table: dict[str, Any], where: str = "") -> T:
 
 def _change(settings: T, table: dict[str, Any], where: str) -> T:
     """Apply a table; what it does not name keeps the section's own default."""
-    hints = typing.get_type_hints(type(settings))
-    values = {}
+    kind, values = type(settings), {}
+    hints = typing.get_type_hints(kind)
     for name, value in table.items():
         key = f"{where}{name}"
-        if _is_retired(type(settings), name, value, table, key):
+        if (kind, name) in RETIRED:
+            if value != RETIRED[kind, name]:
+                raise UserError(f"{key}: {value!r} is no longer supported; commit c396658 has it")
             continue
+        if (kind, name, value) == (Agent, "agreement", "lasting") and table.get("labels") != "translation":
+            continue  # the default of old files, without effect on searched labels
         if name not in hints:
             [near] = difflib.get_close_matches(name, sorted(hints), n=1, cutoff=0.0)
             raise UserError(f"unknown setting {key!r}; did you mean {where + near!r}?")
         if not dataclasses.is_dataclass(hints[name]):
-            values[name] = _convert(hints[name], renamed(type(settings), name, value), key)
+            values[name] = _convert(hints[name], value, key)
         elif isinstance(value, dict):
             values[name] = _change(getattr(settings, name), value, f"{key}.")
         else:
@@ -168,30 +172,11 @@ def _change(settings: T, table: dict[str, Any], where: str) -> T:
     return typing.cast(T, dataclasses.replace(typing.cast(Any, settings), **values))
 
 
-def _is_retired(kind: type, name: str, value: Any, table: dict[str, Any], key: str) -> bool:
-    """Whether the value of an old file can be ignored; an error if it had an effect."""
-    if (kind, name) in RETIRED:
-        has_effect = value != RETIRED[kind, name]
-    elif (kind, name, value) == (Agent, "agreement", "lasting"):  # the old default
-        has_effect = table.get("labels") == "translation"
-    else:
-        return False
-    if has_effect:
-        raise UserError(f"{key}: {value!r} is no longer supported; commit {LAST_WITH_RETIRED} has it")
-    return True
-
-
-def renamed(kind: type, name: str, value: Any) -> Any:
-    """The value of a setting of an old file under its name of today."""
-    if isinstance(value, list | tuple):
-        return [renamed(kind, name, item) for item in value]
-    return RENAMED.get((kind, name), {}).get(value, value) if isinstance(value, str) else value
-
-
 def _convert(hint: Any, value: Any, key: str) -> Any:
     origin = typing.get_origin(hint)
     if origin is typing.Literal:
         choices = typing.get_args(hint)
+        value = RENAMED.get(value, value) if isinstance(value, str) else value
         if value not in choices:
             raise UserError(f"{key}: must be one of {', '.join(map(str, choices))}, not {value!r}")
         return value

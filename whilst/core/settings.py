@@ -1,7 +1,7 @@
 """All settings with their defaults. A recipe is a TOML file of these.
 
-The classes are frozen and validate themselves when built. What a setting is for, beyond what it configures, is its
-`Role`, written beside its type; `names_with` and `values_with` read it.
+The classes are frozen and validate themselves when built. Beside the type of a setting stand a `Check` of its value
+and its `Role`: what it is for, beyond what it configures. `names_with` and `values_with` read the roles.
 """
 
 import dataclasses
@@ -9,14 +9,16 @@ import enum
 import functools
 import math
 import typing
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from whilst.core.errors import UserError
 
 Shortcut = Literal["dropout", "norms", "observations", "states", "tiles"]
 SHORTCUTS: tuple[Shortcut, ...] = typing.get_args(Shortcut)
 MAX_POSITIONS = 4096  # units of a sentence, end mark counted
+CORPORA = "", "toy", "iwslt15", "iwslt14"
 DEFAULT_MODEL = "en-vi"  # of live and serve; comes with the package
 
 
@@ -40,25 +42,63 @@ class Role(enum.Flag):
 NEUTRAL = Role.PLACE | Role.PLAN | Role.SPEED | Role.MONITOR  # these decide no result
 
 
+class Check(NamedTuple):
+    """What the value of a setting must be, and whether one is."""
+
+    what: str
+    holds: Callable[[Any], bool]
+
+
+FILES = Check("one TSV, two aligned files or more pairs", lambda files: len(files) < 2 or len(files) % 2 == 0)
+NOT_EMPTY = Check("at least one, such as wait-3", bool)
+NOT_NEGATIVE = Check("0 or more", lambda value: 0 <= value < math.inf)
+Count = Annotated[int, Check("at least 1", lambda value: value >= 1)]
+Natural = Annotated[int, NOT_NEGATIVE]
+Weight = Annotated[float, NOT_NEGATIVE]
+Share = Annotated[float, Check("in [0, 1]", lambda value: 0 <= value <= 1)]
+Fraction = Annotated[float, Check("in [0, 1)", lambda value: 0 <= value < 1)]
+
+
 def _require(holds: bool, message: str) -> None:
     if not holds:
         raise UserError(message)
 
 
+@functools.cache
+def _metadata(kind: type) -> dict[str, tuple[Any, ...]]:
+    """What stands beside the type of each field of a settings class."""
+    hints = typing.get_type_hints(kind, include_extras=True)
+    return {item.name: getattr(hints[item.name], "__metadata__", ()) for item in dataclasses.fields(kind)}
+
+
 @dataclass(frozen=True)
-class Data:
+class Section:
+    """Settings under one heading of a recipe. Each value is checked by itself; None stands for a preset."""
+
+    def __post_init__(self) -> None:
+        kind: type = type(self)
+        for name, metadata in _metadata(kind).items():
+            value = getattr(self, name)
+            for check in metadata:
+                if isinstance(check, Check) and value is not None and not check.holds(value):
+                    raise UserError(f"{kind.__name__.lower()}.{name}: must be {check.what}, not {value!r}")
+
+
+@dataclass(frozen=True)
+class Data(Section):
     """Where the text comes from and how it is split into units."""
 
     dataset: Annotated[str, Role.PLACE] = "data/dataset"  # folder that `prepare` writes and `train` reads
     source: str = "src"  # language codes, used in file names and by Moses
     target: str = "tgt"  # as `source`
-    corpus: str = ""  # a known corpus: toy, iwslt15 or iwslt14; empty: the files below
+    # A known corpus: toy, iwslt15 or iwslt14; empty: the files below.
+    corpus: Annotated[str, Check("toy, iwslt15 or iwslt14", lambda name: name in CORPORA)] = ""
     # Folder of the files; with a known corpus, a local copy that is read instead of the public archive.
     folder: Annotated[str, Role.PLACE | Role.RESUME] = ""
     # Two aligned files (source, target) or one TSV, relative to `folder`; further pairs are appended.
-    train: Annotated[tuple[str, ...], Role.PLACE | Role.RESUME] = ()
-    valid: Annotated[tuple[str, ...], Role.PLACE | Role.RESUME] = ()  # as `train`
-    test: Annotated[tuple[str, ...], Role.PLACE | Role.RESUME] = ()  # as `train`
+    train: Annotated[tuple[str, ...], FILES, Role.PLACE | Role.RESUME] = ()
+    valid: Annotated[tuple[str, ...], FILES, Role.PLACE | Role.RESUME] = ()  # as `train`
+    test: Annotated[tuple[str, ...], FILES, Role.PLACE | Role.RESUME] = ()  # as `train`
     toy_pairs: int = 20_000  # training pairs of the toy corpus
     toy_seed: int = 1  # of the toy corpus
     unescape: Annotated[bool, Role.CLEANING] = False  # &apos; -> '
@@ -70,35 +110,24 @@ class Data:
     lowercase: Annotated[bool, Role.CLEANING] = False  # lower-case the text
     units: Literal["word", "bpe", "sentencepiece"] = "bpe"  # what the vocabulary consists of
     joint: bool = True  # learn one set of merges or pieces on both languages
-    size: int = 10_000  # BPE merges or SentencePiece pieces
+    size: Count = 10_000  # BPE merges or SentencePiece pieces
     codes: Annotated[str, Role.PLACE] = ""  # file of subword-nmt codes, used instead of learning merges
-    minimum_frequency: int = 1  # rarer units become <unk>; the paper's En-Vi uses 5
-    max_length: int = 175  # training pairs with more units on either side are skipped
-    max_ratio: float = 0.0  # training pairs with a larger ratio of word counts are skipped; 0: no limit
-
-    def __post_init__(self) -> None:
-        _require(self.corpus in ("", "toy", "iwslt15", "iwslt14"), f"data.corpus: unknown corpus {self.corpus!r}")
-        _require(self.size > 0, f"data.size: must be positive, not {self.size}")
-        _require(self.minimum_frequency >= 1, "data.minimum_frequency: must be at least 1")
-        wanted = f"data.max_length: must be from 2 to {MAX_POSITIONS - 1}"  # and an end mark
-        _require(2 <= self.max_length < MAX_POSITIONS, wanted)
-        _require(0 <= self.max_ratio < math.inf, f"data.max_ratio: must be 0 or more, not {self.max_ratio}")
-        for name in ("train", "valid", "test"):
-            files = getattr(self, name)
-            good = len(files) < 2 or len(files) % 2 == 0
-            _require(good, f"data.{name}: give one TSV, two aligned files or more pairs of them, not {len(files)}")
+    minimum_frequency: Count = 1  # rarer units become <unk>; the paper's En-Vi uses 5
+    # Training pairs with more units on either side are skipped.
+    max_length: Annotated[int, Check("from 2 to 4095", lambda length: 2 <= length < MAX_POSITIONS)] = 175
+    max_ratio: Weight = 0.0  # training pairs with a larger ratio of word counts are skipped; 0: no limit
 
 
 @dataclass(frozen=True)
-class Model:
+class Model(Section):
     """The paper's Transformer."""
 
-    width: int = 512  # of embeddings and hidden states
-    heads: int = 4  # of every attention
-    encoder_layers: int = 6  # number of layers
-    decoder_layers: int = 6  # number of layers
-    feed_forward: int = 1024  # width inside the feed-forward layers
-    dropout: float = 0.3  # probability
+    width: Count = 512  # of embeddings and hidden states
+    heads: Count = 4  # of every attention
+    encoder_layers: Count = 6  # number of layers
+    decoder_layers: Count = 6  # number of layers
+    feed_forward: Count = 1024  # width inside the feed-forward layers
+    dropout: Fraction = 0.3  # probability
     norm: Literal["pre", "post"] = "pre"  # layer normalisation before or after each sub-layer
     # causal: a token sees those before it. bidirectional: all of them; for full-sentence models only.
     encoder: Literal["causal", "bidirectional"] = "causal"
@@ -106,67 +135,54 @@ class Model:
     cross: Literal["reads", "monotone"] = "reads"
 
     def __post_init__(self) -> None:
-        for name in ("width", "heads", "encoder_layers", "decoder_layers", "feed_forward"):
-            _require(getattr(self, name) > 0, f"model.{name}: must be positive")
+        super().__post_init__()
         _require(self.width % self.heads == 0, "model.width: must be a multiple of model.heads")
         _require(self.width % 2 == 0, "model.width: must be even")
-        _require(0 <= self.dropout < 1, "model.dropout: must be in [0, 1)")
 
 
 @dataclass(frozen=True)
-class Objective:
+class Objective(Section):
     """The loss: cross-entropy under the reads of a policy."""
 
     # "search" is set by the stage of that name; "mma" needs model.cross = "monotone".
     name: Literal["full", "wait-k", "multi-path", "search", "mma"] = "multi-path"
-    k: Annotated[int, Role.POINT] = 3  # for wait-k
+    k: Annotated[Count, Role.POINT] = 3  # for wait-k
     draw: Literal["batch", "sentence"] = "sentence"  # multi-path: one k per batch (paper) or per sentence
-    longest: int = 0  # multi-path: the largest k; 0: the source length (paper)
-    whole: float = 0.0  # multi-path: share of sentences whose whole source is read first, regardless of `longest`
-    label_smoothing: float = 0.1  # weight of the uniform distribution
+    longest: Natural = 0  # multi-path: the largest k; 0: the source length (paper)
+    whole: Share = 0.0  # multi-path: share of sentences whose whole source is read first, regardless of `longest`
+    label_smoothing: Fraction = 0.1  # weight of the uniform distribution
     # Weight of R-Drop, the divergence between two passes with different dropout. Doubles the cost of an update.
-    r_drop: float = 0.0
+    r_drop: Weight = 0.0
     # Share of the loss that is the divergence from the model's own prediction given the whole source.
-    distil: float = 0.0
+    distil: Share = 0.0
     # mma: weight (lambda) of the average lagging of the heads; late heads weigh more.
-    latency_average: Annotated[float, Role.POINT] = 0.1
-    latency_rise: int = 0  # mma: updates over which that weight rises linearly from 0
-    stop_noise: float = 1.0  # mma: standard deviation of the noise added to the stopping energies in training
-
-    def __post_init__(self) -> None:
-        _require(self.k >= 1, "objective.k: must be at least 1")
-        _require(self.longest >= 0, "objective.longest: must be 0 or more")
-        _require(0 <= self.whole <= 1, "objective.whole: must be in [0, 1]")
-        _require(0 <= self.label_smoothing < 1, "objective.label_smoothing: must be in [0, 1)")
-        _require(0 <= self.r_drop < math.inf, f"objective.r_drop: must be 0 or more, not {self.r_drop}")
-        _require(0 <= self.distil <= 1, "objective.distil: must be in [0, 1]")
-        _require(self.latency_rise >= 0, "objective.latency_rise: must not be negative")
-        for name in ("latency_average", "stop_noise"):
-            value = getattr(self, name)
-            _require(0 <= value < math.inf, f"objective.{name}: must be 0 or more, not {value}")
+    latency_average: Annotated[Weight, Role.POINT] = 0.1
+    latency_rise: Natural = 0  # mma: updates over which that weight rises linearly from 0
+    stop_noise: Weight = 1.0  # mma: standard deviation of the noise added to the stopping energies in training
 
 
 @dataclass(frozen=True)
-class Train:
+class Train(Section):
     """The training loop."""
 
     preset: Literal["paper", "fast"] = "fast"  # values of the optional settings below (see optim.py)
-    steps: Annotated[int, Role.RESUME] = 10_000  # number of updates
-    batch_tokens: int = 8_192  # target tokens (with padding) in one micro-batch
-    accumulate: int = 1  # micro-batches in one update, over all processes
-    lr: float | None = None  # highest learning rate
-    warmup: int | None = None  # updates until it is reached
-    weight_decay: float | None = None  # decoupled from the gradient
-    clip: float | None = None  # largest gradient norm; 0: off
-    ema: float = 0.999  # decay of the averaged weights that are validated and saved; 0: off
-    validate_every: Annotated[int, Role.RESUME] = 500  # in updates
-    validate_k: Annotated[int, Role.POINT] = 0  # k of the wait-k policy of the validation BLEU; 0: full sentence
+    steps: Annotated[Count, Role.RESUME] = 10_000  # number of updates
+    batch_tokens: Count = 8_192  # target tokens (with padding) in one micro-batch
+    accumulate: Count = 1  # micro-batches in one update, over all processes
+    lr: Annotated[float | None, NOT_NEGATIVE] = None  # highest learning rate
+    warmup: Annotated[int | None, NOT_NEGATIVE] = None  # updates until it is reached
+    weight_decay: Annotated[float | None, NOT_NEGATIVE] = None  # decoupled from the gradient
+    clip: Annotated[float | None, NOT_NEGATIVE] = None  # largest gradient norm; 0: off
+    ema: Fraction = 0.999  # decay of the averaged weights that are validated and saved; 0: off
+    validate_every: Annotated[Count, Role.RESUME] = 500  # in updates
+    validate_k: Annotated[Natural, Role.POINT] = 0  # k of the wait-k policy of the validation; 0: full sentence
     validate_bleu: bool = True  # translate the validation set too
     keep: Annotated[Literal["bleu", "loss"], Role.RESUME] = "bleu"  # validation score that selects the checkpoint
-    patience: Annotated[int, Role.RESUME] = 0  # stop after n validations without improvement; 0: never
-    save_every: Annotated[int, Role.MONITOR | Role.RESUME] = 500  # in updates
-    log_every: Annotated[int, Role.MONITOR | Role.RESUME] = 50  # in updates
-    seed: Annotated[int, Role.SEED] = 1  # of the later stages too, unless [search.train] or [agent.train] set one
+    patience: Annotated[Natural, Role.RESUME] = 0  # stop after n validations without improvement; 0: never
+    save_every: Annotated[Count, Role.MONITOR | Role.RESUME] = 500  # in updates
+    log_every: Annotated[Count, Role.MONITOR | Role.RESUME] = 50  # in updates
+    # Of the later stages too, unless [search.train] or [agent.train] set one.
+    seed: Annotated[int, Role.SEED, Check("in [0, 2^63)", lambda seed: 0 <= seed < 1 << 63)] = 1
     # auto: packed on a GPU, padded on a CPU; mma on a GPU: boxed, that is padded to a few shapes
     layout: Annotated[Literal["auto", "padded", "boxed", "packed"], Role.SPEED] = "auto"
     compile: Annotated[bool, Role.SPEED] = True  # GPU only
@@ -177,20 +193,12 @@ class Train:
     tensorboard: Annotated[bool, Role.MONITOR | Role.RESUME] = True  # write TensorBoard logs to the run folder
 
     def __post_init__(self) -> None:
-        for name in ("steps", "batch_tokens", "accumulate", "validate_every", "save_every", "log_every"):
-            _require(getattr(self, name) >= 1, f"train.{name}: must be at least 1")
-        for name in ("lr", "warmup", "weight_decay", "clip"):
-            value = getattr(self, name)
-            _require(value is None or 0 <= value < math.inf, f"train.{name}: must be 0 or more, not {value}")
-        for name in ("validate_k", "patience"):
-            _require(getattr(self, name) >= 0, f"train.{name}: must not be negative")
-        _require(0 <= self.seed < 1 << 63, "train.seed: must be in [0, 2^63)")  # what torch takes
-        _require(0 <= self.ema < 1, "train.ema: must be in [0, 1)")
+        super().__post_init__()
         _require(self.validate_bleu or self.keep == "loss", 'train.keep: "bleu" needs train.validate_bleu')
 
 
 @dataclass(frozen=True)
-class Search:
+class Search(Section):
     """Fine-tuning on the reads that binary search finds (BS-SiMT)."""
 
     # The interval [l_1, r_1] of the first target token, one for each latency.
@@ -203,14 +211,15 @@ class Search:
     # Probability that is searched: of the reference token (paper) or of the prediction given the whole source.
     target: Annotated[Literal["reference", "belief"], Role.READS] = "reference"
     # A gain in probability up to this does not justify more reads; 0: the paper.
-    tolerance: Annotated[float, Role.READS] = 0.0
-    multi_path: float = 0.0  # share of sentences trained with multi-path reads
+    tolerance: Annotated[Fraction, Role.READS] = 0.0
+    multi_path: Fraction = 0.0  # share of sentences trained with multi-path reads
     objective: Objective = field(default_factory=lambda: Objective(name="search"))
     train: Train = field(
         default_factory=lambda: Train(steps=2_000, lr=2e-4, warmup=100, validate_bleu=False, keep="loss")
     )
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         _require(bool(self.intervals), "search.intervals: give at least one, such as [[1, 5]]")
         for interval in self.intervals:
             good = len(interval) == 2 and 0 <= interval[0] <= interval[1] and interval[1] > 0
@@ -218,8 +227,6 @@ class Search:
         sizes = {last - first for first, last in self.intervals}
         _require(len(sizes) == 1, "search.intervals: all must have the same length")
         _require(len(set(self.intervals)) == len(self.intervals), "search.intervals: one of them is repeated")
-        _require(0 <= self.multi_path < 1, "search.multi_path: must be in [0, 1)")
-        _require(0 <= self.tolerance < 1, "search.tolerance: must be in [0, 1)")
         _require(self.objective.name == "search", 'search.objective.name: is always "search"')
 
     @property
@@ -230,11 +237,11 @@ class Search:
 
 
 @dataclass(frozen=True)
-class Agent:
+class Agent(Section):
     """The agent that learns searched reads, or those of the translation-based policy."""
 
     kind: Literal["lstm", "gru", "linear"] = "lstm"  # layer of the agent
-    hidden: int = 512  # its width
+    hidden: Count = 512  # its width
     # Input: embeddings of the last tokens (paper), the model's states of them too, or also the lookahead state.
     inputs: Literal["embeddings", "states", "lookahead"] = "states"
     # Target tokens it sees in training: the model's own or those of the reference.
@@ -246,16 +253,14 @@ class Agent:
     # With labels = "translation": run folder of the full-sentence model that translates the prefixes, each as a
     # sentence of its own (paper); empty: the translator itself.
     labeller: Annotated[str, Role.ORIGIN] = ""
-    dropout: float = 0.1  # probability
-    label_smoothing: float = 0.1  # weight of the uniform distribution
+    dropout: Fraction = 0.1  # probability
+    label_smoothing: Fraction = 0.1  # weight of the uniform distribution
     train: Train = field(
         default_factory=lambda: Train(steps=2_000, lr=1e-3, warmup=100, validate_bleu=False, keep="loss")
     )
 
     def __post_init__(self) -> None:
-        _require(self.hidden > 0, "agent.hidden: must be positive")
-        _require(0 <= self.dropout < 1, "agent.dropout: must be in [0, 1)")
-        _require(0 <= self.label_smoothing < 1, "agent.label_smoothing: must be in [0, 1)")
+        super().__post_init__()
         free = self.labels == "translation" and self.agreement == "token"
         _require(free or not self.labeller, 'agent.labeller: needs labels = "translation" and agreement = "token"')
 
@@ -277,14 +282,14 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Evaluate:
+class Evaluate(Section):
     """What is decoded in an evaluation, and how."""
 
     split: str = "test"  # test or valid
     # Names of policies.
-    policies: Annotated[tuple[str, ...], Role.PLAN] = ("wait-1", "wait-3", "wait-5", "wait-7", "wait-9")
-    threshold: float = 0.5  # the agent WRITEs at this probability or above
-    batch: Annotated[int, Role.SPEED] = 256  # sentences decoded together
+    policies: Annotated[tuple[str, ...], Role.PLAN, NOT_EMPTY] = ("wait-1", "wait-3", "wait-5", "wait-7", "wait-9")
+    threshold: Share = 0.5  # the agent WRITEs at this probability or above
+    batch: Annotated[Count, Role.SPEED] = 256  # sentences decoded together
     precision: Literal["single", "half"] = "single"  # of model and agent; half: GPU only
     # Unknown target words. keep: write <unk>. copy: write the first unknown source word that was read and not
     # copied yet; nothing if there is none.
@@ -292,15 +297,9 @@ class Evaluate:
     # When the model writes the end mark before the whole source is read. free: end there, as in the paper.
     # patient: READ instead.
     ending: Literal["free", "patient"] = "free"
-    max_ratio: float = 2.0  # a translation is cut at max_ratio * source length + max_extra units
-    max_extra: int = 20  # see `max_ratio`
-
-    def __post_init__(self) -> None:
-        _require(self.batch >= 1, "evaluate.batch: must be at least 1")
-        _require(bool(self.policies), "evaluate.policies: name at least one, such as wait-3")
-        _require(0 <= self.threshold <= 1, "evaluate.threshold: must be in [0, 1]")
-        _require(0 <= self.max_ratio <= 1e6, f"evaluate.max_ratio: must be 0 to a million, not {self.max_ratio}")
-        _require(self.max_extra >= 1, "evaluate.max_extra: must be at least 1")
+    # A translation is cut at max_ratio * source length + max_extra units.
+    max_ratio: Annotated[float, Check("from 0 to a million", lambda ratio: 0 <= ratio <= 1e6)] = 2.0
+    max_extra: Count = 20  # see `max_ratio`
 
     @property
     def limits(self) -> Limits:
@@ -341,16 +340,13 @@ class Recipe:
         if self.agent.bounded:
             one = len(self.search.intervals) == 1
             _require(one, 'search.intervals: give one, as in [[3, 11]], with agent.agreement = "within"')
-        if self.model.cross == "monotone":
-            self._check_monotone()
-        else:
-            _require(self.objective.name != "mma", 'objective.name: "mma" needs model.cross = "monotone"')
-
-    def _check_monotone(self) -> None:
-        _require(self.objective.name == "mma", 'model.cross: "monotone" heads need objective.name = "mma"')
+        monotone, mma = self.model.cross == "monotone", self.objective.name == "mma"
+        _require(monotone or not mma, 'objective.name: "mma" needs model.cross = "monotone"')
+        _require(mma or not monotone, 'model.cross: "monotone" heads need objective.name = "mma"')
         learnt = {"search", "agent"} & set(self.stages)
-        _require(not learnt, 'stages: model.cross = "monotone" has no "search" and no "agent" stage')
-        _require(self.train.layout != "packed", 'train.layout: model.cross = "monotone" needs padded batches')
+        _require(not (mma and learnt), 'stages: model.cross = "monotone" has no "search" and no "agent" stage')
+        packed = self.train.layout == "packed"
+        _require(not (mma and packed), 'train.layout: model.cross = "monotone" needs padded batches')
 
     @property
     def latencies(self) -> int:
@@ -365,21 +361,13 @@ RETIRED: dict[tuple[type, str], object] = {
     (Agent, "stray"): 0.0,
     (Evaluate, "beam"): 1,
 }
-LAST_WITH_RETIRED = "c396658"  # the commit
-
-# Values that have another name today.
-RENAMED: dict[tuple[type, str], dict[str, str]] = {
-    (Train, "shortcuts"): {"looks": "observations"},
-    (Agent, "inputs"): {"ahead": "lookahead"},
-}
+RENAMED = {"looks": "observations", "ahead": "lookahead"}  # choices of settings in old files
 
 
-@functools.cache
 def roles(kind: type) -> dict[str, Role]:
     """The role of each field of a settings class."""
-    hints = typing.get_type_hints(kind, include_extras=True)
-    given = {name: getattr(hint, "__metadata__", (Role.NONE,))[0] for name, hint in hints.items()}
-    return {item.name: given[item.name] for item in dataclasses.fields(kind)}
+    own = {name: [item for item in found if isinstance(item, Role)] for name, found in _metadata(kind).items()}
+    return {name: found[0] if found else Role.NONE for name, found in own.items()}
 
 
 @functools.cache
