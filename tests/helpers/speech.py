@@ -1,9 +1,21 @@
 """Speech without a recogniser: audio whose blocks say which word is spoken, and a recogniser that reads them."""
 
+import wave
+from pathlib import Path
+
 import numpy as np
 
 from whilst.speech.pcm import RATE, WIDTH
 from whilst.speech.recogniser import Hypothesis, Recogniser
+
+
+def write_wav(path: Path, rate: int, width: int, channels: int, data: bytes) -> None:
+    with wave.open(str(path), "wb") as file:
+        file.setnchannels(channels)
+        file.setsampwidth(width)
+        file.setframerate(rate)
+        file.writeframes(data)
+
 
 WORD = RATE // 4 * WIDTH  # bytes: four words a second
 

@@ -1,11 +1,9 @@
 """Audio from WAV files of every kind, through ffmpeg, at its own pace, and from a microphone that is not there."""
 
-import io
 import itertools
 import shutil
 import subprocess
 import sys
-import wave
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,9 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.helpers.speech import write_wav
 from whilst.core.errors import UserError
 from whilst.speech import audio
-from whilst.speech.audio import Audio, Microphone, Pipe, Recording, Resampler, list_microphones, open_file
+from whilst.speech.audio import Audio, Resampler, list_microphones, microphone_blocks, open_file
 from whilst.speech.pcm import RATE, Samples, from_pcm
 
 needs_ffmpeg = pytest.mark.skipif(shutil.which("ffmpeg") is None, reason="ffmpeg is not installed")
@@ -35,11 +34,7 @@ def write(path: Path, rate: int, width: int, channels: int) -> None:
     else:
         wide = (values * 2**31).astype("<i4")[..., None].view(np.uint8).reshape(-1, 4)
         data = wide[:, 4 - width :].tobytes()
-    with wave.open(str(path), "wb") as file:
-        file.setnchannels(channels)
-        file.setsampwidth(width)
-        file.setframerate(rate)
-        file.writeframes(data)
+    write_wav(path, rate, width, channels, data)
 
 
 def read(stream: Audio) -> bytes:
@@ -109,7 +104,7 @@ def test_the_pace_of_speech(monkeypatch: pytest.MonkeyPatch) -> None:
         now += seconds
 
     monkeypatch.setattr(audio, "time", SimpleNamespace(sleep=sleep, monotonic=lambda: now))
-    stream = Recording(iter([bytes(RATE // 10 * 2)] * 20), fast=False)
+    stream = Audio(iter([bytes(RATE // 10 * 2)] * 20), at_pace=True)
     assert len(stream.read1()) == RATE // 10 * 2
     assert now == pytest.approx(100.1)
     now += 1.0  # the recogniser was busy
@@ -118,12 +113,6 @@ def test_the_pace_of_speech(monkeypatch: pytest.MonkeyPatch) -> None:
     assert now == pytest.approx(101.1)
     read(stream)
     assert now == pytest.approx(102.0)
-
-
-def test_a_pipe() -> None:
-    stream = Pipe(io.BytesIO(bytes(100_001)))
-    assert len(read(stream)) == 100_001
-    assert stream.seconds == pytest.approx(100_001 / 2 / RATE)
 
 
 class PortAudioError(Exception):
@@ -141,6 +130,7 @@ class FakeSound:
 
     def __init__(self) -> None:
         self.take: Callable[[bytes, int, None, None], None]
+        self.closed = False
 
     def query_devices(self, device: object = None, kind: str = "") -> Any:
         if kind and device not in (None, 1, "usb"):
@@ -153,7 +143,7 @@ class FakeSound:
     def RawInputStream(self, rate: int, block: int, *_: object, callback: Any) -> Any:  # noqa: N802
         assert (rate, block) == (48000, 4800)
         self.take = callback
-        return SimpleNamespace(start=lambda: None, close=lambda: None)
+        return SimpleNamespace(start=lambda: None, close=lambda: setattr(self, "closed", True))
 
 
 @pytest.fixture
@@ -166,7 +156,7 @@ def sound(monkeypatch: pytest.MonkeyPatch) -> FakeSound:
 def test_a_microphone(sound: FakeSound, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(audio, "UNPLUGGED", 0.01)
     assert list_microphones() == ["  1  USB mic"]
-    microphone = Microphone("usb", print)
+    microphone = Audio(microphone_blocks("usb", print))
     for _ in range(10):
         sound.take(bytes(9600), 4800, None, None)
     assert len(microphone.read1()) == pytest.approx(2 * RATE, abs=8), "everything that waits, at 16 kHz"
@@ -177,17 +167,19 @@ def test_a_microphone(sound: FakeSound, monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_a_microphone_that_is_read_too_late(sound: FakeSound) -> None:
     notes: list[str] = []
-    microphone = Microphone("", notes.append)
+    microphone = Audio(microphone_blocks("", notes.append))
     for _ in range(audio.MAX_WAITING + 5):
         sound.take(bytes(9600), 4800, None, None)
     microphone.read1()
     assert "audio was lost" in notes[0]
     assert microphone.seconds == pytest.approx(60, abs=0.1)
+    microphone.close()
+    assert sound.closed
 
 
 def test_no_such_microphone(sound: FakeSound) -> None:
     with pytest.raises(UserError, match="no microphone 'studio'"):
-        Microphone("studio", print)
+        microphone_blocks("studio", print)
     sound.devices = ({"name": "Loudspeaker", "max_input_channels": 0},)
     with pytest.raises(UserError, match="connect one"):
         list_microphones()
@@ -202,4 +194,4 @@ def test_no_portaudio(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "sounddevice", raising=False)
     monkeypatch.setattr(sys, "meta_path", [Finder(), *sys.meta_path])
     with pytest.raises(UserError, match="PortAudio"):
-        Microphone("", print)
+        microphone_blocks("", print)

@@ -1,6 +1,7 @@
 """`whilst listen` and `whilst demo --speech` as people run them, and what they say if something is missing."""
 
 import json
+import shutil
 import sys
 from pathlib import Path
 
@@ -8,17 +9,16 @@ import pytest
 
 from tests.helpers.commands import whilst
 from tests.helpers.serving import local_server, make_served, make_words, translate_alone, words_of
+from tests.helpers.speech import write_wav
 from tests.speech.test_recogniser import needs_moonshine, program
 from whilst.core.errors import UserError
 from whilst.live.session import SentenceEnd
 from whilst.live.terminal import TALK
 from whilst.model.transformer import Translator
 from whilst.server.sessions import AccessControl
-from whilst.speech import demo
-from whilst.speech.demo import speech_demo, write_wav
-from whilst.speech.pcm import SECOND
+from whilst.speech.demo import speech_demo
+from whilst.speech.pcm import RATE, SECOND, WIDTH
 from whilst.speech.remote import RemoteSession
-from whilst.speech.synthesis import find_espeak
 
 HEARD = ["Thank you", "Thank you very mush", "Thank you very much.", "", "My", "My father", "My father gave"]
 RECOGNISER = program(f"""
@@ -34,7 +34,7 @@ THANKS = "Cảm ơn rất nhiều."
 @pytest.fixture
 def talk(tmp_path: Path) -> Path:
     path = tmp_path / "talk.wav"
-    write_wav(path, bytes(8 * SECOND))
+    write_wav(path, RATE, WIDTH, 1, bytes(8 * SECOND))
     return path
 
 
@@ -108,8 +108,8 @@ def test_a_session_on_a_server_is_one_here(model: Translator) -> None:
 @pytest.mark.parametrize("espeak", [True, False])
 def test_the_spoken_demo(espeak: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     if not espeak:
-        monkeypatch.setattr(demo, "find_espeak", lambda: None)
-    elif not find_espeak():
+        monkeypatch.setattr(shutil, "which", lambda _: None)
+    elif shutil.which("espeak-ng") is None:
         pytest.skip("espeak-ng is not installed")
     speech_demo(fast=True)
     rows = capsys.readouterr().out.splitlines()

@@ -1,4 +1,4 @@
-"""Moonshine and external programs behind the interface of recognisers; speech made by espeak-ng."""
+"""Moonshine and external programs behind the interface of recognisers."""
 
 import importlib.util
 import resource
@@ -10,17 +10,15 @@ import numpy as np
 import pytest
 
 from whilst.core.errors import UserError
-from whilst.live.input import BREAK, normalise
+from whilst.live.input import BREAK
 from whilst.speech.audio import open_file
 from whilst.speech.pcm import RATE, WIDTH, from_pcm, to_pcm
 from whilst.speech.reader import SpeechReader
 from whilst.speech.recogniser import Hypothesis, Program, Recogniser, open_recogniser, recording
-from whilst.speech.synthesis import find_espeak, speak
 
 needs_moonshine = pytest.mark.skipif(
     importlib.util.find_spec("moonshine_voice") is None, reason="moonshine-voice is not installed"
 )
-needs_espeak = pytest.mark.skipif(find_espeak() is None, reason="espeak-ng is not installed")
 
 
 def recognise(recogniser: Recogniser, pcm: bytes, chunk: int = RATE // 10 * WIDTH) -> list[str]:
@@ -79,29 +77,6 @@ def test_a_program_that_cannot_be_started(command: str) -> None:
 def test_an_interval_that_makes_no_sense() -> None:
     with pytest.raises(UserError, match="--interval"):
         open_recogniser(interval=0.0)
-
-
-TEXT = "It did not work, and he could not tell me why. I wanted to know what it said."
-
-
-@needs_moonshine
-@needs_espeak
-def test_words_of_a_synthetic_voice() -> None:
-    speech = speak(TEXT)
-    words = recognise(open_recogniser()(), speech.pcm + bytes(2 * RATE * WIDTH))
-    assert words[-1] == BREAK
-    found = [normalise(word) for word in words if word != BREAK]
-    assert len(set(found) & set(map(normalise, TEXT.split()))) >= 12, found  # of 15
-
-
-@needs_espeak
-def test_every_word_has_its_time() -> None:
-    speech = speak(TEXT)
-    assert len(speech.ends) == len(TEXT.split())
-    assert speech.ends == sorted(speech.ends)
-    assert 0.05 < speech.ends[0] < 0.6
-    length = len(speech.pcm) / WIDTH / RATE
-    assert length - 1 < speech.ends[-1] < length, "before the pause at the end"
 
 
 rng = np.random.default_rng(1)

@@ -1,15 +1,16 @@
 """Audio from a file, a pipe or a microphone, in chunks of PCM as recognisers take it."""
 
-import abc
+import contextlib
 import itertools
 import queue
 import shutil
 import subprocess
+import threading
 import time
 import wave
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
@@ -21,54 +22,23 @@ UNPLUGGED = 3.0  # seconds without audio after which a microphone has gone
 MAX_WAITING = 60 * BLOCKS  # blocks of a microphone that wait to be read
 
 
-class Audio(abc.ABC):
-    """Has the method of a binary file that live translation reads its input with."""
+class Audio:
+    """Blocks of PCM, with the method of a binary file that live translation reads its input with."""
 
-    def __init__(self) -> None:
+    def __init__(self, blocks: Iterator[bytes], at_pace: bool = False) -> None:
+        """`at_pace`: give a block when it would have been spoken, instead of as soon as it is there."""
         self.seconds = 0.0  # that have been read
+        self._blocks, self._at_pace = blocks, at_pace
+        self._start: float | None = None
 
     def read1(self, size: int = -1) -> bytes:  # noqa: ARG002  (a chunk is what there is)
         """Waits for audio; empty at its end."""
-        pcm = self._next()
-        self.seconds += len(pcm) / SECOND
-        return pcm
-
-    @abc.abstractmethod
-    def _next(self) -> bytes: ...
-
-    @abc.abstractmethod
-    def close(self) -> None: ...
-
-
-class Pipe(Audio):
-    """PCM from a stream, such as standard input."""
-
-    def __init__(self, stream: BinaryIO) -> None:
-        super().__init__()
-        self._stream = stream
-
-    def _next(self) -> bytes:
-        pcm: bytes = self._stream.read1(RATE)  # type: ignore[attr-defined]
-        return pcm
-
-    def close(self) -> None:
-        self._stream.close()
-
-
-class Recording(Audio):
-    """Blocks of PCM as fast as they are read, or else when they would have been spoken."""
-
-    def __init__(self, blocks: Iterator[bytes], fast: bool) -> None:
-        super().__init__()
-        self._blocks, self._fast = blocks, fast
-        self._start: float | None = None
-
-    def _next(self) -> bytes:
         pcm = next(self._blocks, b"")
-        if not self._fast and pcm:
+        if self._at_pace and pcm:
             time.sleep(max(0.0, self._due(pcm) - time.monotonic()))
             while self._due(pcm) + 1 / BLOCKS <= time.monotonic() and (block := next(self._blocks, b"")):
                 pcm += block
+        self.seconds += len(pcm) / SECOND
         return pcm
 
     def _due(self, pcm: bytes) -> float:
@@ -77,49 +47,50 @@ class Recording(Audio):
         return self._start + self.seconds + len(pcm) / SECOND
 
     def close(self) -> None:
-        del self._blocks  # ends a program that it reads from
+        del self._blocks  # ends a program or closes a microphone that it reads from
 
 
-class Microphone(Audio):
+def microphone_blocks(name: str, notify: Callable[[str], None]) -> Iterator[bytes]:
     """`name`: number in `list_microphones`, or part of a name; empty: the default. `notify` hears of lost audio."""
+    sounddevice = import_sounddevice()
+    device = int(name) if name.isdecimal() else name or None
+    waiting: queue.Queue[bytes] = queue.Queue(MAX_WAITING)
+    lost = threading.Event()
 
-    def __init__(self, name: str, notify: Callable[[str], None]) -> None:
-        super().__init__()
-        self._notify = notify
-        sounddevice = import_sounddevice()
-        device = int(name) if name.isdecimal() else name or None
-        self._waiting: queue.Queue[bytes] = queue.Queue(MAX_WAITING)
-        self._lost = False
-        try:
-            rate = supported_rate(sounddevice, device)
-            self._resampler = Resampler(rate)
-            self._stream = sounddevice.RawInputStream(rate, rate // BLOCKS, device, 1, "int16", callback=self._take)
-            self._stream.start()
-        except (sounddevice.PortAudioError, ValueError) as error:
-            which = f"no microphone {name!r}" if name else "no microphone"
-            raise UserError(f"{which} ({error}); see whilst listen --device-list") from None
-
-    def _take(self, data: Any, frames: int, at: Any, status: Any) -> None:  # noqa: ARG002
+    def take(data: Any, *_: Any) -> None:
         """Called by the thread that records."""
         try:
-            self._waiting.put_nowait(bytes(data))
+            waiting.put_nowait(bytes(data))
         except queue.Full:
-            self._lost = True
+            lost.set()
 
-    def _next(self) -> bytes:
-        try:
-            pcm = self._waiting.get(timeout=UNPLUGGED)
-        except queue.Empty:
-            raise UserError("the microphone gives no audio any more; is it still connected?") from None
-        while not self._waiting.empty():
-            pcm += self._waiting.get_nowait()
-        if self._lost:
-            self._lost = False
-            self._notify(f"{MAX_WAITING / BLOCKS:.0f} seconds behind the speaker: audio was lost; try --interval 2")
-        return to_pcm(self._resampler.feed(from_pcm(pcm)))
+    def blocks() -> Iterator[bytes]:
+        resampler = Resampler(rate)
+        with contextlib.closing(stream):
+            while True:
+                try:
+                    pcm = waiting.get(timeout=UNPLUGGED)
+                except queue.Empty:
+                    raise UserError("the microphone gives no audio any more; is it still connected?") from None
+                while not waiting.empty():
+                    pcm += waiting.get_nowait()
+                if lost.is_set():
+                    lost.clear()
+                    seconds = f"{MAX_WAITING / BLOCKS:.0f} seconds"
+                    notify(f"{seconds} behind the speaker: audio was lost; try --interval 2")
+                yield to_pcm(resampler.feed(from_pcm(pcm)))
 
-    def close(self) -> None:
-        self._stream.close()
+    try:
+        rate = int(sounddevice.query_devices(device, "input")["default_samplerate"])
+        with contextlib.suppress(sounddevice.PortAudioError):  # not every microphone has 16 kHz
+            sounddevice.check_input_settings(device, 1, "int16", samplerate=RATE)
+            rate = RATE
+        stream = sounddevice.RawInputStream(rate, rate // BLOCKS, device, 1, "int16", callback=take)
+        stream.start()
+    except (sounddevice.PortAudioError, ValueError) as error:
+        which = f"no microphone {name!r}" if name else "no microphone"
+        raise UserError(f"{which} ({error}); see whilst listen --device-list") from None
+    return blocks()
 
 
 class Resampler:
@@ -147,16 +118,16 @@ class Resampler:
         return np.asarray(np.interp(places, np.arange(last + 1), smooth), np.float32)
 
 
-def open_file(path: Path, fast: bool) -> Recording:
+def open_file(path: Path, fast: bool) -> Audio:
     """A WAV file; any other file through ffmpeg."""
     if not path.is_file():
         raise UserError(f"{path}: no such file")
     try:
-        return Recording(wav_blocks(wave.open(str(path))), fast)
+        return Audio(wav_blocks(wave.open(str(path))), not fast)
     except (wave.Error, EOFError):
         if shutil.which("ffmpeg") is None:
             raise UserError(f"{path}: not a WAV file of PCM; install ffmpeg, which reads other files") from None
-    return Recording(ffmpeg_blocks(path), fast)
+    return Audio(ffmpeg_blocks(path), not fast)
 
 
 def wav_blocks(file: wave.Wave_read) -> Iterator[bytes]:
@@ -199,16 +170,6 @@ def import_sounddevice() -> Any:
         message = "PortAudio, which reads microphones, is not installed: for example apt install libportaudio2"
         raise UserError(message) from None
     return sounddevice
-
-
-def supported_rate(sounddevice: Any, device: int | str | None) -> int:
-    """16 kHz if the microphone has it, else its own."""
-    own = int(sounddevice.query_devices(device, "input")["default_samplerate"])
-    try:
-        sounddevice.check_input_settings(device, 1, "int16", samplerate=RATE)
-    except sounddevice.PortAudioError:
-        return own
-    return RATE
 
 
 def list_microphones() -> list[str]:

@@ -13,7 +13,8 @@ from whilst.live.input import DEFAULT_AGREEMENT
 from whilst.live.loading import ModelOptions
 from whilst.live.output import choose_output
 from whilst.live.terminal import LiveOptions, Translation, open_session, translate
-from whilst.speech.audio import Audio, Microphone, Pipe, open_file
+from whilst.speech.audio import Audio, microphone_blocks, open_file
+from whilst.speech.pcm import RATE
 from whilst.speech.reader import SpeechReader
 from whilst.speech.recogniser import DEFAULT_INTERVAL, open_recogniser
 
@@ -39,9 +40,9 @@ class ListenOptions:
     def open_audio(self, notify: Callable[[str], None]) -> Audio:
         match self.source:
             case "":
-                return Microphone(self.device, notify)
+                return Audio(microphone_blocks(self.device, notify))
             case "-":
-                return Pipe(sys.stdin.buffer)
+                return Audio(iter(lambda: sys.stdin.buffer.read1(RATE), b""))  # type: ignore[union-attr]
         return open_file(Path(self.source), self.fast)
 
 
