@@ -2,7 +2,6 @@
 
 import dataclasses
 import errno
-import os
 import shutil
 import subprocess
 import sys
@@ -208,15 +207,6 @@ def homeless(path: Path) -> Path:
     if str(path).startswith("~"):
         raise RuntimeError("Could not determine home directory.")
     return path
-
-
-def test_old_unfinished_copies_are_removed(run: Path, kept: Path) -> None:
-    for name, age in ((".new.old", copies.STALE + 60), (".new.young", 0)):
-        (kept / name).mkdir(parents=True)
-        stamp = (kept / name).stat().st_mtime - age
-        os.utime(kept / name, (stamp, stamp))
-    opened(ModelOptions(str(run)))
-    assert sorted(path.name for path in kept.glob(".new.*")) == [".new.young"]
 
 
 @pytest.mark.parametrize("package", ["onnx", "onnxruntime"])

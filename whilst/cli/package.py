@@ -26,8 +26,7 @@ def export(
     from whilst.model.run_folder import choose_policy
 
     export(run, out, [precision] if precision else PRECISIONS)
-    size = sum(path.stat().st_size for path in out.iterdir()) / 2**20
-    notes.print(f"{out}: {size:,.1f} MiB")
+    notes.print(f"{out}: {folder_size(out)}")
     if (tuned := choose_policy(run, "medium")[0]) != run:
         notes.print(f"without an agent; export {tuned}, which has one, for low, medium and high")
 
@@ -37,8 +36,7 @@ def bundle(
 ) -> None:
     """Pack a run for distribution.
 
-    The folder has weights in half precision, the agent, checksums and a model card, and at most 25 MB. It is
-    compared with the run on the test set, if the dataset is there.
+    The folder has weights in half precision, the agent, checksums, a model card and the exported CPU engine.
 
     \b
     Examples:
@@ -48,5 +46,9 @@ def bundle(
     from whilst.core.console import notes
     from whilst.engine.bundle import bundle
 
-    size, compared = bundle(run, out)
-    notes.print(f"{out}: {size / 1e6:.1f} MB; " + (str(compared) if compared else "not compared (no dataset here)"))
+    bundle(run, out)
+    notes.print(f"{out}: {folder_size(out)}")
+
+
+def folder_size(folder: Path) -> str:
+    return f"{sum(path.stat().st_size for path in folder.rglob('*') if path.is_file()) / 1e6:,.1f} MB"

@@ -8,7 +8,6 @@ import hashlib
 import os
 import shutil
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,7 +17,6 @@ from whilst.engine.runtime import FORMAT, Exported, is_export, load_exported
 from whilst.model.run_folder import AGENT, WEIGHTS, has_agent, weights_path
 
 SHIPPED = "engine"  # folder of the export in a bundle
-STALE = 24 * 3600  # seconds; an unfinished entry of this age was left by a killed process
 
 
 def cache_folder() -> Path:
@@ -69,9 +67,6 @@ def _make(run: Path, entry: Path, precision: str) -> None:
 
     trained = load_exportable(run)
     entry.parent.mkdir(parents=True, exist_ok=True)
-    for left in entry.parent.glob(".new.*"):
-        if time.time() - left.stat().st_mtime > STALE:
-            shutil.rmtree(left, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix=".new.", dir=entry.parent) as folder:
         new = Path(folder, entry.name)
         new.mkdir()

@@ -7,6 +7,7 @@ tensor inside of the graph would copy it.
 The same weights and arithmetic as model/transformer.py and model/agent.py; tests compare the two.
 """
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,7 +17,6 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 from torch import Tensor, nn
 
-from whilst.core.errors import UserError
 from whilst.engine.runtime import Floats
 from whilst.model.agent import Agent
 from whilst.model.attention import Heads
@@ -24,7 +24,6 @@ from whilst.model.layers import DecoderLayer, EncoderLayer, Sublayer
 from whilst.model.transformer import Translator
 
 OPSET, IR = 21, 10  # supported by onnxruntime 1.20 and later
-MAX_BYTES = 2**31 - 2**20  # an ONNX file ends at 2 GiB
 
 
 class Graph:
@@ -37,11 +36,7 @@ class Graph:
         self._constants: list[Any] = []
         self._inputs: list[Any] = []
         self._outputs: list[Any] = []
-        self._values = self._bytes = 0
-
-    def _new_name(self) -> str:
-        self._values += 1
-        return f"v{self._values}"
+        self._names = (f"v{number}" for number in itertools.count(1))
 
     def input(self, name: str, *shape: int | str, integer: bool = False) -> str:
         """float32, or int64; a dimension that is a string may differ from call to call."""
@@ -54,8 +49,7 @@ class Graph:
         self._outputs.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, shape))
 
     def constant(self, value: NDArray[Any]) -> str:
-        name = self._new_name()
-        self._bytes += value.nbytes
+        name = next(self._names)
         self._constants.append(numpy_helper.from_array(value, name))
         return name
 
@@ -69,7 +63,7 @@ class Graph:
         self, kind: str, count: int, inputs: Sequence[str], attributes: Mapping[str, Any] | None = None
     ) -> list[str]:
         """A node with several outputs."""
-        outputs = [self._new_name() for _ in range(count)]
+        outputs = [next(self._names) for _ in range(count)]
         self._nodes.append(helper.make_node(kind, inputs, outputs, **(attributes or {})))
         return outputs
 
@@ -109,9 +103,6 @@ class Graph:
         return self.op("Mul", self.op("Cast", total, attributes={"to": TensorProto.FLOAT}), scales)
 
     def serialise(self) -> bytes:
-        if self._bytes > MAX_BYTES:
-            size = self._bytes / 2**30
-            raise UserError(f"graph {self.name}: {size:.1f} GiB of weights, but an ONNX file holds only 2")
         graph = helper.make_graph(self._nodes, self.name, self._inputs, self._outputs, self._constants)
         opsets = [helper.make_opsetid("", OPSET)]
         model = helper.make_model(graph, opset_imports=opsets, ir_version=IR, producer_name="whilst")

@@ -160,14 +160,12 @@ class EngineSession:
         self.encoded = self._read.row("state")
         return self.encoded
 
-    def lookahead(self, reads: int | None = None) -> Floats:
-        """(width) the decoder state that would write the next token now; `reads` source tokens are visible."""
-        reads = self.read_count if reads is None else reads
-        if not 1 <= reads <= self.read_count:
-            raise ValueError(f"{reads} reads, but {self.read_count} source tokens were read")
+    def lookahead(self) -> Floats:
+        """(width) the decoder state that would write the next token now."""
+        assert self.read_count, "call read first"
         self._embed("target", self.last_written, self.written_count)
         self._decoder.set_visible(self._decoder.count)
-        self._source.set_visible(reads)
+        self._source.set_visible(self.read_count)
         self._write()
         self.lookahead_state = self._write.row("state")
         return self.lookahead_state
