@@ -1,4 +1,4 @@
-"""Outputs of a live session: plain text, JSON lines, and three terminal displays.
+"""Outputs of a live session: plain text, JSON lines, and a display for terminals.
 
 Times are seconds since the session began.
 """
@@ -6,13 +6,10 @@ Times are seconds since the session began.
 import abc
 import json
 import sys
-from statistics import median, quantiles
 from typing import TextIO
 
-from rich import box
 from rich.console import Console
 from rich.live import Live
-from rich.table import Column, Table
 from rich.text import Text
 
 from whilst.core.action_rows import action_rows
@@ -45,23 +42,31 @@ class Output(abc.ABC):
 
 
 class PlainOutput(Output):
-    """One sentence per line, each word as soon as it is written."""
+    """One sentence per line, each word as soon as it is written.
 
-    def __init__(self, out: TextIO) -> None:
-        self.out = out
-        self._in_sentence = False
+    `typed`: the source is typed at the same terminal, and each line of it is answered by a line.
+    """
+
+    def __init__(self, out: TextIO, typed: bool = False) -> None:
+        self.out, self._typed = out, typed
+        self._in_line = False
 
     def target_word(self, word: Word, arrived: float, now: float) -> None:  # noqa: ARG002
-        print(f" {word.text}" if self._in_sentence else word.text, end="", file=self.out, flush=True)
-        self._in_sentence = True
+        print(f" {word.text}" if self._in_line else word.text, end="", file=self.out, flush=True)
+        self._in_line = True
 
     def sentence_end(self, end: SentenceEnd, now: float) -> None:  # noqa: ARG002
         print(file=self.out, flush=True)
-        self._in_sentence = False
+        self._in_line = False
+
+    def flush(self) -> None:
+        if self._typed:
+            self.close()
 
     def close(self) -> None:
-        if self._in_sentence:
+        if self._in_line:
             print(file=self.out, flush=True)
+        self._in_line = False
 
 
 class JsonOutput(Output):
@@ -82,58 +87,30 @@ class JsonOutput(Output):
 
 
 class Display(Output):
-    """An output on a terminal that shows the lag of each sentence."""
+    """On a terminal: redraws the current sentence as it grows, and ends it with its average lagging.
 
-    def __init__(self, console: Console) -> None:
-        self.console = console
+    The source stands above its translation; with `show_actions`, every READ and WRITE in two rows.
+    """
+
+    def __init__(self, console: Console, show_actions: bool = False) -> None:
+        self.console, self._show_actions = console, show_actions
         self._summary = Summary()
-
-    def _lag(self, end: SentenceEnd) -> str:
-        """The average lagging of the sentence, and of all so far."""
-        lag, mean = self._summary.add(end), self._summary.mean_lag
-        if lag is None or mean is None:
-            return ""
-        return f"lag {lag:.1f} words" + (f", {mean:.1f} on average" if self._summary.lag_count > 1 else "")
-
-
-class InteractiveDisplay(Display):
-    """For source typed at the same terminal: each line is answered by a line."""
-
-    def __init__(self, console: Console) -> None:
-        super().__init__(console)
-        self._text = Text()
-
-    def target_word(self, word: Word, arrived: float, now: float) -> None:  # noqa: ARG002
-        self._summary.add(word)
-        self._text.append(word.text + " ", style="bold")
-
-    def sentence_end(self, end: SentenceEnd, now: float) -> None:  # noqa: ARG002
-        self._text.append(" " + self._lag(end), style="cyan")
-        self.flush()
-
-    def flush(self) -> None:
-        if self._text:
-            self.console.print(self._text, soft_wrap=True)
-        self._text = Text()
-
-    close = flush
-
-
-class RedrawnDisplay(Display):
-    """Redraws the current sentence as it grows."""
-
-    def __init__(self, console: Console) -> None:
-        super().__init__(console)
         self._source: list[str] = []
         self._target: list[list[str]] = []  # the words written after each source word, before the next
         self._start = 0  # source words of the session before the first that is shown
         self._live: Live | None = None
 
-    @abc.abstractmethod
-    def _render(self, lag: str | None) -> Text:
-        """The current sentence, with its lag at its end."""
+    def _render(self, lag: str) -> Text:
+        words = [word for below in self._target for word in below]
+        if self._show_actions:
+            text = action_rows(self._source, self._target, self.console.width)
+        else:
+            text = Text(" ".join(self._source) + "\n", style="dim")
+            text.append(" ".join(words) + "\n", style="not dim bold")
+        status = lag or f"{len(self._source)} read, {len(words)} written"
+        return text.append(status, style="not dim yellow" if lag else "dim")
 
-    def _draw(self, lag: str | None = None) -> None:
+    def _draw(self, lag: str = "") -> None:
         if self._live is None:
             # Without a refresh thread, which would draw in the middle of an update; long sentences stay visible.
             self._live = Live(console=self.console, auto_refresh=False, vertical_overflow="visible")
@@ -161,82 +138,28 @@ class RedrawnDisplay(Display):
         del self._source[cut:], self._target[cut:]
         self._start = end.position
         self._draw(self._lag(end))
-        self._freeze()
+        self.close()
         self.console.print()
         self._source, self._target = following, [[] for _ in following]
 
-    def note(self, text: str) -> None:
-        """Above the current sentence if stderr is the same terminal."""
-        if sys.stderr.isatty():
-            self.console.print(text, style="yellow", markup=False)
-        else:
-            super().note(text)
+    def _lag(self, end: SentenceEnd) -> str:
+        """The average lagging of the sentence, and of all so far."""
+        lag, mean = self._summary.add(end), self._summary.mean_lag
+        if lag is None or mean is None:
+            return ""
+        return f"lag {lag:.1f} words" + (f", {mean:.1f} on average" if self._summary.lag_count > 1 else "")
 
-    def _freeze(self) -> None:
+    def close(self) -> None:
         """Leave what is drawn on the screen; the next drawing starts below it."""
         if self._live is not None:
             self._live.stop()
         self._live = None
 
-    close = _freeze
-
-
-class TextDisplay(RedrawnDisplay):
-    """The source above its translation."""
-
-    def _render(self, lag: str | None) -> Text:
-        target = [word for words in self._target for word in words]
-        behind = f"{max(0, len(self._source) - len(target))} behind" if lag is None else lag
-        text = Text(" ".join(self._source), style="dim")
-        text.append("\n" + " ".join(target), style="not dim bold")
-        return text.append(f"  {behind}" if behind else "", style="not bold cyan")
-
-
-class ActionDisplay(RedrawnDisplay):
-    """`--show`: every READ and WRITE in two rows, and a table at the end."""
-
-    def __init__(self, console: Console) -> None:
-        super().__init__(console)
-        self._read = 0
-        self._delays: list[float] = []  # seconds from the source word that allowed a word to that word
-
-    def source_word(self, word: str, now: float) -> None:
-        self._read += 1
-        super().source_word(word, now)
-
-    def target_word(self, word: Word, arrived: float, now: float) -> None:
-        self._delays.append(now - arrived)
-        super().target_word(word, arrived, now)
-
-    def _render(self, lag: str | None) -> Text:
-        text = action_rows(self._source, self._target, self.console.width)
-        count = sum(map(len, self._target))
-        return text.append(lag or f"{len(self._source)} read, {count} written", style="yellow" if lag else "dim")
-
-    def close(self) -> None:
-        super().close()
-        if not self._delays:
-            return
-        late = quantiles(self._delays, n=20)[-1] if len(self._delays) > 1 else self._delays[0]
-        delays = f"{1000 * median(self._delays):.0f} ms, {1000 * late:.0f} ms"
-        rows = {
-            "sentences": f"{self._summary.sentences:,}",
-            "words read, written": f"{self._read:,}, {self._summary.words:,}",
-            "average lagging (words)": f"{self._summary.mean_lag or 0.0:.1f}",
-            "written after its source word: median, 95 %": delays,
-        }
-        table = Table(Column(style="dim"), Column(justify="right"), box=box.SIMPLE, show_header=False)
-        for row in rows.items():
-            table.add_row(*row)
-        self.console.print(table)
-
 
 def choose_output(as_json: bool, show_actions: bool, typed: bool, console: Console) -> Output:
     """`typed`: the source is typed at a terminal."""
-    if show_actions:
-        return ActionDisplay(console)
     if as_json:
         return JsonOutput(sys.stdout)
-    if not console.is_terminal:
-        return PlainOutput(sys.stdout)
-    return InteractiveDisplay(console) if typed else TextDisplay(console)
+    if show_actions or (console.is_terminal and not typed):
+        return Display(console, show_actions)
+    return PlainOutput(sys.stdout, typed)
