@@ -77,7 +77,7 @@ words = st.lists(st.sampled_from("abc"), max_size=6)
 @given(st.lists(words, max_size=8), st.integers(1, 4))
 def test_only_stable_words_are_committed(history: list[list[str]], agreement: int) -> None:
     """They end the longest prefix that as many hypotheses in a row have in common."""
-    commitment = Commitment(lambda _: None, agreement)
+    commitment = Commitment(agreement)
     for number, hypothesis in enumerate(history, start=1):
         if new := commitment.update(hypothesis):
             recent = history[max(0, number - agreement) : number]
@@ -89,7 +89,7 @@ def test_only_stable_words_are_committed(history: list[list[str]], agreement: in
 @given(st.lists(words, min_size=1, max_size=8), st.integers(1, 4))
 def test_growing_hypotheses_lose_and_repeat_nothing(parts: list[list[str]], agreement: int) -> None:
     """Hypotheses that only grow are committed as they are."""
-    commitment = Commitment(lambda _: None, agreement)
+    commitment = Commitment(agreement)
     grown = list(itertools.accumulate(parts))
     committed = [word for hypothesis in grown for word in commitment.update(hypothesis)]
     assert committed == grown[-1][: len(committed)]

@@ -7,7 +7,7 @@ import abc
 import codecs
 import itertools
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from whilst.core.errors import UserError
 
@@ -15,30 +15,10 @@ BREAK = ""  # stands among the words where a sentence ends
 DEFAULT_AGREEMENT = 2  # hypotheses in a row that must agree on a word
 MAX_WORD = 1_000  # characters
 MAX_LINE = 100_000  # characters of a hypothesis
+MAX_EDITS = 32  # of words between final words and a later hypothesis
 RESTART_WORDS = 4  # a hypothesis of at least this length is followed by another utterance if half of it is gone
 
 _PUNCTUATION = ".,;:!?…\"'“”‘’«»()[]"  # noqa: RUF001
-
-
-class Utf8Decoder:
-    """Incremental UTF-8 decoder; a byte order mark is dropped."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._line = 1
-        self._decoder = codecs.getincrementaldecoder("utf-8-sig")()
-
-    def decode(self, chunk: bytes, last: bool = False) -> Iterator[str]:
-        wrong = b""
-        try:
-            text = self._decoder.decode(chunk, last)
-        except UnicodeDecodeError as error:
-            text, wrong = error.object[: error.start].decode("utf-8-sig"), error.object[error.start :]
-        self._line += text.count("\n")
-        yield text
-        if wrong:
-            what = f"{self._name}:{self._line}: not valid UTF-8 (byte 0x{wrong[0]:02x})"
-            raise UserError(f"{what}; convert it, for example with iconv -t UTF-8")
 
 
 class Reader(abc.ABC):
@@ -54,15 +34,24 @@ class Reader(abc.ABC):
 
 
 class Parser(Reader):
-    """Reads UTF-8 text."""
+    """Reads UTF-8 text; a byte order mark is dropped."""
 
     def __init__(self) -> None:
-        self._decoder = Utf8Decoder("standard input")
+        self._decoder = codecs.getincrementaldecoder("utf-8-sig")()
+        self._line = 1
         self._rest = ""  # of the input so far: an unfinished word or line
 
     def read(self, chunk: bytes) -> Iterator[str]:
-        for text in self._decoder.decode(chunk, last=not chunk):
-            yield from self.feed(text)
+        wrong = b""
+        try:
+            text = self._decoder.decode(chunk, not chunk)
+        except UnicodeDecodeError as error:
+            text, wrong = error.object[: error.start].decode("utf-8-sig"), error.object[error.start :]
+        self._line += text.count("\n")
+        yield from self.feed(text)
+        if wrong:
+            what = f"standard input:{self._line}: not valid UTF-8 (byte 0x{wrong[0]:02x})"
+            raise UserError(f"{what}; convert it, for example with iconv -t UTF-8")
 
     def _check_length(self, text: str, most: int, what: str) -> None:
         if len(text) > most:
@@ -108,19 +97,15 @@ class Commitment:
     """When the words of hypotheses, whose ends may still change, are final.
 
     A word is final when `agreement` hypotheses in a row have it and all words before it, or as the utterance ends.
-    `notify` is called if a final word changes later.
     """
 
-    def __init__(self, notify: Callable[[str], None], agreement: int = DEFAULT_AGREEMENT) -> None:
-        if agreement < 1:
-            raise UserError(f"--keep {agreement}: must be at least 1")
-        self._notify, self._agreement = notify, agreement
+    def __init__(self, agreement: int = DEFAULT_AGREEMENT) -> None:
+        self._agreement = agreement
         self._start_utterance()
 
     def _start_utterance(self) -> None:
         self._hypotheses: deque[list[str]] = deque(maxlen=self._agreement)
         self._final: list[str] = []
-        self._reported: set[int] = set()  # indices of final words whose change was reported
 
     @property
     def latest(self) -> list[str]:
@@ -142,33 +127,20 @@ class Commitment:
         return words
 
     def _end_of_final(self, hypothesis: list[str]) -> int:
-        """The index in the hypothesis after the words that were final before; reports those that have changed."""
-        same = common_prefix([list(map(normalise, self._final)), list(map(normalise, hypothesis))])
-        if same in (len(self._final), len(hypothesis)):  # a shorter one may grow again
-            return len(self._final)
-        old, new = self._final[same:], hypothesis[same:]
-        end, edits = align_end(old, new)
-        changed = [n for n, (a, b) in enumerate(zip(old, new, strict=False)) if normalise(a) != normalise(b)]
-        if end == len(old) and edits == len(changed):  # substitutions only: compare with the new words from now on
-            for n in changed:
-                self._report(same + n, new[n])
-                self._final[same + n] = new[n]
-        else:
-            self._report(same, new[0])
-        return same + end
-
-    def _report(self, index: int, new: str) -> None:
-        if index not in self._reported:
-            self._reported.add(index)
-            self._notify(f"heard {self._final[index]!r}, which is now {new!r}: it was translated already")
+        """The index in the hypothesis after the words that were final before, some of which may have changed."""
+        old, new = list(map(normalise, self._final)), list(map(normalise, hypothesis))
+        same = common_prefix([old, new])
+        if same in (len(old), len(new)):  # a shorter one may grow again
+            return len(old)
+        return same + align_end(old[same:], new[same:])
 
 
 class HypothesisParser(Parser):
     """Each line is the whole hypothesis so far. An utterance ends at an empty line, or before a line of another."""
 
-    def __init__(self, notify: Callable[[str], None], agreement: int = DEFAULT_AGREEMENT) -> None:
+    def __init__(self, agreement: int = DEFAULT_AGREEMENT) -> None:
         super().__init__()
-        self._commitment = Commitment(notify, agreement)
+        self._commitment = Commitment(agreement)
 
     def feed(self, text: str) -> Iterator[str]:
         *lines, self._rest = (self._rest + text).split("\n")
@@ -205,29 +177,17 @@ def starts_utterance(before: list[str], line: list[str]) -> bool:
     return shorter and set(map(normalise, before)).isdisjoint(map(normalise, line))
 
 
-def align_end(old: Sequence[str], new: Sequence[str]) -> tuple[int, int]:
-    """The prefix length of `new` with the fewest edits from `old`, and these edits.
+def align_end(old: Sequence[str], new: Sequence[str]) -> int:
+    """The prefix length of `new` with the fewest edits from `old`; of equal ones the nearest to len(old).
 
-    Of equal ones the nearest to len(old). The band of the edit distance grows until it holds the result.
+    Banded edit distance, exact up to MAX_EDITS: k edits stay within k of the diagonal.
     """
-    left, right = list(map(normalise, old)), list(map(normalise, new))
-    band = 4
-    while True:
-        costs = _banded_edit_distances(left, right, band)
-        end = min(costs, key=lambda n: (costs[n], abs(n - len(old))), default=0)
-        if costs and costs[end] <= band:
-            return end, costs[end]
-        band *= 4
-
-
-def _banded_edit_distances(old: Sequence[str], new: Sequence[str], band: int) -> dict[int, int]:
-    """Edits from all of `old` to new[:n], by n. Exact up to `band`: k edits stay within k of the diagonal."""
     infinite = len(old) + len(new) + 1
-    costs = {n: n for n in range(min(band, len(new)) + 1)}
+    costs = {n: n for n in range(min(MAX_EDITS, len(new)) + 1)}  # edits from the words of `old` so far to new[:n]
     for count, word in enumerate(old, start=1):
         row: dict[int, int] = {}
-        for n in range(max(0, count - band), min(len(new), count + band) + 1):
+        for n in range(max(0, count - MAX_EDITS), min(len(new), count + MAX_EDITS) + 1):
             substituted = costs.get(n - 1, infinite) + (n == 0 or word != new[n - 1])
             row[n] = min(substituted, costs.get(n, infinite) + 1, row.get(n - 1, infinite) + 1)
         costs = row
-    return costs
+    return min(costs, key=lambda n: (costs[n], abs(n - len(old))), default=len(new))

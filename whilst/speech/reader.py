@@ -6,16 +6,12 @@ from whilst.live.input import BREAK, DEFAULT_AGREEMENT, Commitment, Reader
 from whilst.speech.recogniser import Hypothesis, Recogniser
 
 
-def ignore(message: str) -> None:
-    """A word that was translated is not taken back, so its later corrections concern nobody."""
-
-
 class SpeechReader(Reader):
     """Commits the words of hypotheses once they are stable; a pause of the speaker ends the sentence."""
 
     def __init__(self, recogniser: Recogniser, agreement: int = DEFAULT_AGREEMENT) -> None:
         self._recogniser = recogniser
-        self._commitment = Commitment(ignore, agreement)
+        self._commitment = Commitment(agreement)
         self._finished = False
 
     def read(self, chunk: bytes) -> Iterator[str]:
