@@ -18,26 +18,13 @@ if TYPE_CHECKING:
     from whilst.evaluation.metrics import Scores
     from whilst.evaluation.record import Record
     from whilst.evaluation.trace import Sentence
-    from whilst.live.loading import LiveModel
+    from whilst.live.loading import Model
     from whilst.live.session import Event, SentenceEnd, Session, Word
     from whilst.policy.registry import Factory
 
 __version__ = "0.1.0"
-__all__ = [
-    "Event",
-    "Model",
-    "PolicyKind",
-    "PolicySpec",
-    "Sentence",
-    "SentenceEnd",
-    "Session",
-    "UserError",
-    "Word",
-    "evaluate",
-    "open_model",
-    "register_policy",
-    "score",
-]
+__all__ = ["PolicyKind", "PolicySpec", "UserError", "evaluate", "open_model", "register_policy", "score"]
+__all__ += ["Event", "Model", "Sentence", "SentenceEnd", "Session", "Word"]  # see _LAZY
 
 # Threads that wait must sleep, not spin: with more of them than cores an update of the toy model took 2.8 s
 # spinning and 0.3 s sleeping (alone on two cores, 0.10 s either way). It has to be set before torch is loaded.
@@ -45,7 +32,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 # Imported when they are first used, since they need numpy.
 _LAZY = dict.fromkeys(("Event", "SentenceEnd", "Session", "Word"), "whilst.live.session")
-_LAZY["Sentence"] = "whilst.evaluation.trace"
+_LAZY |= {"Model": "whilst.live.loading", "Sentence": "whilst.evaluation.trace"}
 
 
 def __getattr__(name: str) -> Any:
@@ -58,55 +45,6 @@ def __dir__() -> list[str]:
     return [*globals(), *_LAZY]
 
 
-class Model:
-    """A model for live translation, from `open_model`. Its sessions share the weights."""
-
-    def __init__(self, live: "LiveModel") -> None:
-        self._live = live
-
-    @property
-    def languages(self) -> tuple[str, str]:
-        """Source and target, such as ("en", "vi")."""
-        return self._live.recipe.data.source, self._live.recipe.data.target
-
-    @property
-    def latencies(self) -> dict[str, str]:
-        """The policies behind low, medium and high, such as {"low": "agent-1", ...}."""
-        return self._live.latencies
-
-    @naming_extras()
-    def session(self, latency: str = "medium") -> "Session":
-        """A live translation under low, medium, high or a policy.
-
-        `feed` takes one or more words and returns what can be written now; `finish` ends the sentence.
-
-            session = model.session("low")
-            for word in "Thank you very much.".split():
-                for event in session.feed(word):
-                    print(event)
-        """
-        from whilst.live.session import Session
-
-        return Session(self._live.backend(latency), self._live.text)
-
-    @naming_extras()
-    def translate(
-        self, lines: Sequence[str], policy: str = "medium", references: Sequence[str] | None = None
-    ) -> "list[Sentence]":
-        """Translate sentences under a policy: words, and for each word and unit what had been read before it.
-
-        `references` are kept in the result, for `score`.
-
-            [sentence] = model.translate(["Thank you very much."], policy="wait-3")
-            print(sentence.prediction, sentence.delays)
-        """
-        from whilst.live.evaluate_export import translate_live
-
-        text, sources = self._live.text, [self._live.text.clean(line) for line in lines]
-        wanted = [""] * len(lines) if references is None else references
-        return list(translate_live(self._live.backend(policy), text, sources, wanted))
-
-
 @naming_extras()
 def open_model(
     name: str | Path = DEFAULT_MODEL,
@@ -115,7 +53,7 @@ def open_model(
     precision: Literal["fp32", "int8"] = "int8",
     device: str = "auto",
     settings: Sequence[str] = (),
-) -> Model:
+) -> "Model":
     """Open a model of the package, a run folder, a bundle or an export.
 
     `engine`: "onnx" is the CPU engine, with weights of this `precision`; "torch" runs any model and policy, on this
@@ -124,11 +62,10 @@ def open_model(
         model = whilst.open_model("en-vi")
     """
     from whilst.core.console import notes
-    from whilst.live.loading import ModelOptions
-    from whilst.live.loading import open_model as open_live_model
+    from whilst.live.loading import ModelOptions, open_model
 
     options = ModelOptions(str(name), "medium", engine, precision, tuple(settings), device)
-    return Model(open_live_model(options, notes.print))
+    return open_model(options, notes.print)
 
 
 @naming_extras()
@@ -137,14 +74,15 @@ def evaluate(
     policies: Sequence[str] = (),
     *,
     out: str | Path | None = None,
-    precision: Literal["fp32", "int8"] = "int8",
+    text: bool = True,
+    precision: Literal["fp32", "int8"] | None = None,
     device: str = "auto",
     settings: Sequence[str] = (),
 ) -> "list[Record]":
     """Translate the test set of a run or export under each policy, measure quality and latency (extra `train`).
 
     `policies`: those of the run's recipe by default. Traces and records are written to `out`, by default
-    RUN/evaluations. `precision`: of an export.
+    RUN/evaluations; with `text`, traces have source and reference. `precision`: of an export, int8 by default.
 
         for record in whilst.evaluate("runs/toy", policies=["wait-1", "wait-3"]):
             print(record.policy, record.scores.al, record.scores.bleu)
@@ -155,8 +93,10 @@ def evaluate(
 
     run, folder = Path(run), None if out is None else Path(out)
     if is_export(run):
-        return evaluate_exported(run, policies, precision, folder, True, list(settings), device)
-    return evaluate_run(run, policies, folder, True, list(settings), device)
+        return evaluate_exported(run, policies, precision or "int8", folder, text, list(settings), device)
+    if precision is not None:
+        raise UserError(f"--precision {precision}: {run} is no exported run; `whilst export` makes one")
+    return evaluate_run(run, policies, folder, text, list(settings), device)
 
 
 @naming_extras()

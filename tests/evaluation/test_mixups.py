@@ -21,8 +21,8 @@ from whilst.evaluation.evaluate import check_evaluation, evaluate_run, find_jobs
 from whilst.evaluation.metrics import Scores
 from whilst.evaluation.record import origin, read_records, record_path, rescore
 from whilst.evaluation.translate import translate_text
-from whilst.model.checkpoint import LoadedRun
-from whilst.model.run_folder import base_objective, evaluation_settings, length_ratio_of, read_recipe
+from whilst.model.checkpoint import LoadedRun, load_run
+from whilst.model.run_folder import base_objective, length_ratio_of, read_recipe
 from whilst.training.train import train
 from whilst.training.validate import Validation
 
@@ -127,8 +127,8 @@ def test_all_commands_take_the_agents_word_for_how_to_evaluate(
     table = json.loads(path.read_text())
     table["recipe"]["evaluate"]["threshold"] = 0.9
     path.write_text(json.dumps(table))
-    assert evaluation_settings(run / "search").threshold == 0.9
-    assert evaluation_settings(run).threshold == 0.5
+    assert load_run(run / "search", CPU).recipe.evaluate.threshold == 0.9
+    assert load_run(run, CPU).recipe.evaluate.threshold == 0.5
     for named, wanted in (("agent-1", 0.9), ("agent-1.threshold-0.2", 0.2)):
         (asked,) = find_jobs(run, [named], loader([], "cpu"))[1]
         assert asked.settings.threshold == wanted

@@ -330,10 +330,5 @@ def test_bidirectional_encoders_are_an_error(tiny: Model, translator: Callable[.
         TorchBackend(translator(replace(tiny, encoder="bidirectional")), policy("full"), 10, 10)
 
 
-def test_the_length_limit_has_room_for_a_word() -> None:
-    with pytest.raises(UserError, match="room"):
-        make_text(longest=1)
-
-
 def test_the_length_limit_is_within_the_positions() -> None:
     assert Limits().of(MAX_UNITS) < 4096

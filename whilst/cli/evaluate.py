@@ -1,12 +1,11 @@
 """Commands: translate, evaluate, score, archive, report."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from whilst.cli.options import Device, Policies, Run, Set
-from whilst.core.errors import UserError
 
 
 def translate(
@@ -35,7 +34,7 @@ def evaluate(
     policies: Policies = [],  # noqa: B006
     out: Annotated[Path | None, typer.Option(help="Folder for the traces. Default: RUN/evaluations.")] = None,
     text: Annotated[bool, typer.Option(help="Keep source and reference in the traces.")] = True,
-    precision: Annotated[str | None, typer.Option(help="Of an exported run: int8 (default) or fp32.")] = None,
+    precision: Annotated[Literal["fp32", "int8"] | None, typer.Option(help="Of an export. Default: int8.")] = None,
     set_: Set = [],  # noqa: B006
     device: Device = "auto",
 ) -> None:
@@ -52,17 +51,12 @@ def evaluate(
         whilst evaluate runs/iwslt15.en-vi --no-text --out results/iwslt15.en-vi --set evaluate.split=valid
         whilst evaluate engines/en-vi --policy agent-3 --precision int8
     """
-    from whilst.engine.runtime import is_export
-    from whilst.evaluation.evaluate import evaluate_run
+    import whilst
     from whilst.evaluation.report import print_table
-    from whilst.live.evaluate_export import evaluate_exported
 
-    if is_export(run):
-        print_table(evaluate_exported(run, policies, precision or "int8", out, text, set_, device))
-    elif precision is not None:
-        raise UserError(f"--precision {precision}: {run} is no exported run; `whilst export` makes one")
-    else:
-        print_table(evaluate_run(run, policies, out, text, set_, device))
+    print_table(
+        whilst.evaluate(run, policies, out=out, text=text, precision=precision, device=device, settings=set_)
+    )
 
 
 def score(

@@ -5,14 +5,14 @@ from typing import Annotated
 
 import typer
 
-from whilst.cli.options import Device, Latency, Model, Set
+from whilst.cli.options import Device, Keep, Latency, Model, Set
 from whilst.core.settings import DEFAULT_MODEL
 from whilst.live.input import DEFAULT_AGREEMENT
 
 JsonLines = Annotated[bool, typer.Option("--json", help="Write JSON lines with source positions and times.")]
 Srt = Annotated[Path | None, typer.Option(help="Also write SubRip subtitles.", metavar="FILE")]
 Vtt = Annotated[Path | None, typer.Option(help="Also write WebVTT subtitles.", metavar="FILE")]
-Show = Annotated[bool, typer.Option("--show", help="Show every READ and WRITE, and a summary.")]
+Show = Annotated[bool, typer.Option("--show", help="Show every READ and WRITE.")]
 
 
 def demo(
@@ -44,21 +44,14 @@ def live(
     partial: Annotated[
         bool, typer.Option("--partial", help="Each line is the whole hypothesis of a recogniser and may change.")
     ] = False,
-    keep: Annotated[
-        int | None,
-        typer.Option(
-            help="With --partial: lines that must agree on a word.", min=1, show_default=str(DEFAULT_AGREEMENT)
-        ),
-    ] = None,
+    keep: Keep = DEFAULT_AGREEMENT,
     lines: Annotated[
         bool, typer.Option("--lines", help="Each line is a sentence, whatever its full stops.")
     ] = False,
     srt: Srt = None,
     vtt: Vtt = None,
     show: Show = False,
-    pace: Annotated[
-        float, typer.Option(help="Words per second at most, such as 3 for speech. 0: no limit.", metavar="RATE")
-    ] = 0.0,
+    pace: Annotated[float | None, typer.Option(help="Words per second at most, such as 3.", min=0.001)] = None,
     engine: Annotated[str, typer.Option(help="torch, onnx, or auto: onnx if it is installed.")] = "auto",
     precision: Annotated[str, typer.Option(help="Of onnx: int8, or fp32 (the same words as torch).")] = "int8",
     set_: Set = [],  # noqa: B006
@@ -81,8 +74,8 @@ def live(
     from whilst.live.loading import ModelOptions
     from whilst.live.terminal import LiveOptions, run_live
 
-    wanted = ModelOptions(model, latency, engine, precision, tuple(set_), device, by_lines=lines)
-    run_live(wanted, LiveOptions(json, partial, keep, srt, vtt, show, pace))
+    wanted = ModelOptions(model, latency, engine, precision, tuple(set_), device)
+    run_live(wanted, LiveOptions(json, show, srt, vtt, partial, keep, lines, pace))
 
 
 def listen(
@@ -105,7 +98,7 @@ def listen(
         bool, typer.Option("--fast", help="Read a file as fast as possible; times are those in the file.")
     ] = False,
     interval: Annotated[float, typer.Option(help="Seconds of speech between updates.")] = 1.0,
-    keep: Annotated[int, typer.Option(help="Updates that must agree on a word.", min=1)] = DEFAULT_AGREEMENT,
+    keep: Keep = DEFAULT_AGREEMENT,
     recogniser: Annotated[
         str,
         typer.Option(

@@ -5,12 +5,6 @@ from typing import Annotated, Literal
 
 import typer
 
-RecipeFile = Annotated[
-    Path,
-    typer.Argument(
-        help="Recipe: a TOML file such as recipes/toy/bs-simt.toml.", metavar="RECIPE", show_default=False
-    ),
-]
 Run = Annotated[Path, typer.Argument(help="Folder of a trained model, written by `whilst train`.", metavar="RUN")]
 Set = Annotated[
     list[str],
@@ -38,4 +32,5 @@ Policies = Annotated[
     ),
 ]
 Json = Annotated[Path | None, typer.Option("--json", help="Also write the figures to this file.", metavar="FILE")]
+Keep = Annotated[int, typer.Option(help="Hypotheses in a row that must agree on a word.", min=1)]
 Stage = Literal["translate", "search", "agent"]

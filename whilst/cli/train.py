@@ -5,11 +5,11 @@ from typing import Annotated
 
 import typer
 
-from whilst.cli.options import Device, RecipeFile, Set
+from whilst.cli.options import Device, Set
 
 
 def prepare(
-    recipe: RecipeFile,
+    recipe: Annotated[Path, typer.Argument(help="TOML file such as recipes/toy/bs-simt.toml.", metavar="RECIPE")],
     set_: Set = [],  # noqa: B006
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace one made with other settings.")] = False,
 ) -> None:

@@ -137,7 +137,12 @@ def parse_live(text: str) -> PolicySpec:
 
 
 def for_latency(latency: str, agents: Sequence[PolicySpec]) -> tuple[PolicySpec, str]:
-    """The policy for low, medium or high of a run with these agent policies, and a note for the user or ""."""
+    """The policy for low, medium, high or a policy's name, and a note for the user or "".
+
+    `agents`: the policies of the run's agent.
+    """
+    if latency not in LATENCIES:
+        return parse_live(latency), ""
     options = agents or FALLBACKS
     spec = options[(len(options) - 1) * LATENCIES.index(latency) // 2]
     if not agents:

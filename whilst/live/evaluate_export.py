@@ -14,7 +14,7 @@ from whilst.engine.runtime import Exported, load_exported
 from whilst.evaluation.identity import Decoding
 from whilst.evaluation.record import Record, header, require_replaceable, write_up
 from whilst.evaluation.trace import Sentence
-from whilst.live.loading import LiveModel, ModelOptions, open_exported
+from whilst.live.loading import Model, ModelOptions, open_exported
 from whilst.live.session import Backend, Operation, Request, Session, TextPipeline, Word
 from whilst.model.run_folder import override_after_training
 
@@ -94,7 +94,7 @@ def evaluate_exported(
     return [evaluate_one(opened, exported, dataset, trace, with_text) for opened, trace in jobs]
 
 
-def evaluate_one(opened: LiveModel, exported: Exported, dataset: Dataset, trace: Path, with_text: bool) -> Record:
+def evaluate_one(opened: Model, exported: Exported, dataset: Dataset, trace: Path, with_text: bool) -> Record:
     """Translate and score a split under one policy."""
     from whilst.core.distributed import command_line, versions  # needs PyTorch, which translate_live does not
 

@@ -4,28 +4,22 @@ A name is a run folder, a folder made by `whilst export`, or a model that comes 
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from whilst.core.errors import UserError
-from whilst.core.policy_spec import LATENCIES, PolicySpec, for_latency, parse_live
+from whilst.core.policy_spec import LATENCIES, PolicySpec, for_latency
 from whilst.core.settings import Recipe
 from whilst.engine.engine_cache import engine_of, has_shipped
 from whilst.engine.runtime import PRECISIONS, Exported, export_obstacle, is_export, load_exported
 from whilst.live.engine_backend import KINDS, EngineBackend, Rule, make_rule
-from whilst.live.session import MAX_UNITS, Backend, TextPipeline
-from whilst.model.run_folder import (
-    BUNDLE,
-    agent_policies_of,
-    check_bundle,
-    choose_policy,
-    evaluation_settings,
-    length_ratio_of,
-    override_after_training,
-    read_recipe,
-)
+from whilst.live.session import Backend, Session, TextPipeline
+from whilst.model.run_folder import BUNDLE, check_bundle, choose_policy, override_after_training, read_recipe
+
+if TYPE_CHECKING:
+    from whilst.evaluation.trace import Sentence
 
 ENGINES = "auto", "torch", "onnx"
 BUNDLED = Path(__file__).parents[1] / "models"
@@ -39,13 +33,9 @@ class ModelOptions:
     precision: str = "int8"  # of the CPU engine
     overrides: tuple[str, ...] = ()
     device: str = "auto"  # of PyTorch
-    max_units: int = MAX_UNITS  # of a sentence
-    by_lines: bool = False
     threads: int = 0  # 0: the engine's default
 
     def __post_init__(self) -> None:
-        if self.latency not in LATENCIES:
-            parse_live(self.latency)
         if self.engine not in ENGINES:
             raise UserError(f"--engine {self.engine}: must be {', '.join(ENGINES)}")
         if self.precision not in PRECISIONS:
@@ -55,8 +45,8 @@ class ModelOptions:
 
 
 @dataclass(frozen=True)
-class LiveModel:
-    """A model for any number of sessions."""
+class Model:
+    """A model for live translation. Its sessions share the weights."""
 
     text: TextPipeline
     recipe: Recipe
@@ -65,32 +55,62 @@ class LiveModel:
     engine: str  # for users
     note: str  # on the choice of the policy, mostly empty
     find: Callable[[PolicySpec], object]  # its policy or rule; a UserError if it has no such policy
-    make_backend: Callable[[PolicySpec], Backend]  # of a new session
+    make_backend: Callable[[PolicySpec, TextPipeline], Backend]  # of a new session
 
-    def backend(self, latency: str | None = None) -> Backend:
-        """Of a new session, under the wanted policy or that of another latency."""
-        return self.make_backend(self.policy if latency is None else self.policy_of(latency))
-
-    def policy_of(self, latency: str) -> PolicySpec:
-        """The policy for low, medium, high or the name of a policy. A UserError if the model has no such policy."""
-        if latency not in LATENCIES:
-            policy = parse_live(latency)
-            self.find(policy)
-            return policy
-        return self.policy if self.recipe.model.cross == "monotone" else for_latency(latency, self.agents)[0]
+    @property
+    def languages(self) -> tuple[str, str]:
+        """Source and target, such as ("en", "vi")."""
+        return self.recipe.data.source, self.recipe.data.target
 
     @property
     def latencies(self) -> dict[str, str]:
-        """The names of the policies for low, medium and high."""
+        """The policies behind low, medium and high, such as {"low": "agent-1", ...}."""
         return {latency: str(self.policy_of(latency)) for latency in LATENCIES}
+
+    def policy_of(self, latency: str) -> PolicySpec:
+        """The policy for low, medium, high or the name of a policy. A UserError if the model has no such policy."""
+        if latency in LATENCIES and self.recipe.model.cross == "monotone":
+            return self.policy
+        policy, _ = for_latency(latency, self.agents)
+        self.find(policy)
+        return policy
+
+    def backend(self, latency: str | None = None) -> Backend:
+        """Of a new session, under the wanted policy or that of another latency."""
+        return self.make_backend(self.policy if latency is None else self.policy_of(latency), self.text)
+
+    def session(self, latency: str | None = None) -> Session:
+        """A live translation under low, medium, high or a policy; by default the one that the model was opened for.
+
+        `feed` takes one or more words and returns what can be written now; `finish` ends the sentence.
+
+            session = model.session("low")
+            for word in "Thank you very much.".split():
+                for event in session.feed(word):
+                    print(event)
+        """
+        return Session(self.backend(latency), self.text)
+
+    def translate(
+        self, lines: Sequence[str], policy: str = "medium", references: Sequence[str] | None = None
+    ) -> "list[Sentence]":
+        """Translate sentences under a policy: words, and for each word and unit what had been read before it.
+
+        `references` are kept in the result, for `whilst.score`.
+
+            [sentence] = model.translate(["Thank you very much."], policy="wait-3")
+            print(sentence.prediction, sentence.delays)
+        """
+        from whilst.live.evaluate_export import translate_live
+
+        sources = [self.text.clean(line) for line in lines]
+        wanted = [""] * len(lines) if references is None else references
+        return list(translate_live(self.backend(policy), self.text, sources, wanted))
 
 
 def resolve(name: str) -> Path:
     """The folder of a model's name: a path, else a model of the package."""
-    try:
-        folder = Path(name).expanduser()
-    except RuntimeError:  # the home of an unknown user
-        folder = Path(name)
+    folder = Path(name)
     if name and folder.exists():
         return folder
     bundled = BUNDLED / name
@@ -101,7 +121,7 @@ def resolve(name: str) -> Path:
     raise UserError(f"model {name!r}: no such folder, and no model of that name; {there}")
 
 
-def open_model(options: ModelOptions, notify: Callable[[str], None]) -> LiveModel:
+def open_model(options: ModelOptions, notify: Callable[[str], None]) -> Model:
     """`notify` gets messages on what takes time or fails without harm."""
     folder = resolve(options.model)
     if is_export(folder):
@@ -116,8 +136,7 @@ def open_model(options: ModelOptions, notify: Callable[[str], None]) -> LiveMode
         from whilst.live.torch_backend import open_run
 
         return open_run(options, home, policy, note)
-    rule_in(home, policy, options.overrides)  # raises errors before the engine is made
-    return open_exported(engine_of(home, options.precision, notify, options.threads or 1), options, home)
+    return open_exported(engine_of(home, options.precision, notify, options.threads or 1), options)
 
 
 def _is_for_engine(options: ModelOptions, home: Path, policy: PolicySpec) -> bool:
@@ -130,34 +149,17 @@ def _is_for_engine(options: ModelOptions, home: Path, policy: PolicySpec) -> boo
     return bool(packages) and options.device in ("auto", "cpu") and not reason and policy.kind in KINDS
 
 
-def rule_in(run: Path, policy: PolicySpec, overrides: Sequence[str]) -> Rule:
-    """The policy's rule in a run folder."""
-    recipe = override_after_training(
-        replace(read_recipe(run), evaluate=evaluation_settings(run)), list(overrides), run
-    )
-    length_ratio = length_ratio_of(run, recipe) if policy.kind == "diagonal" else None
-    return make_rule(policy, agent_policies_of(run), recipe.evaluate, length_ratio)
-
-
-def open_exported(exported: Exported, options: ModelOptions, run: Path | None = None) -> LiveModel:
-    """`run`: the folder that it was made of, if that is here: its settings may be newer, its length ratio known."""
-    note = ""
-    if options.latency in LATENCIES:
-        policy, note = for_latency(options.latency, exported.agents)
-    else:
-        policy = parse_live(options.latency)
+def open_exported(exported: Exported, options: ModelOptions) -> Model:
+    policy, note = for_latency(options.latency, exported.agents)
     recipe = override_after_training(exported.recipe, list(options.overrides), exported.path)
-    text = TextPipeline.of(recipe, exported.source, exported.target, options.max_units, options.by_lines)
+    text = TextPipeline.of(recipe, exported.source, exported.target)
 
-    @lru_cache(maxsize=64)
     def find(spec: PolicySpec) -> Rule:
-        if run is not None:
-            return rule_in(run, spec, options.overrides)
         return make_rule(spec, exported.agents, recipe.evaluate, exported.length_ratio)
 
-    def make(spec: PolicySpec) -> Backend:
+    def make(spec: PolicySpec, _: TextPipeline) -> Backend:
         return EngineBackend(exported.engine, find(spec))
 
     find(policy)  # raises errors now, not in the first session
     engine = f"ONNX {exported.precision}"
-    return LiveModel(text, recipe, policy, exported.agents, engine, note, find, make)
+    return Model(text, recipe, policy, exported.agents, engine, note, find, make)

@@ -13,10 +13,9 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from whilst.core.errors import UserError
 from whilst.core.settings import Recipe
 from whilst.data.characters import character_normaliser
-from whilst.data.sentences import ends_sentence, is_clause_end, never_ends
+from whilst.data.sentences import ends_sentence, is_clause_end
 from whilst.data.text import cleaner
 from whilst.data.truecasing import Truecaser, lacks_case, truecaser
 from whilst.data.vocabulary import EOS, Language, WordBuffer
@@ -101,23 +100,21 @@ class TextPipeline:
     truecase: Truecaser | None = None  # for words that come without case
 
     @classmethod
-    def of(
-        cls, recipe: Recipe, source: Language, target: Language, max_units: int = MAX_UNITS, by_lines: bool = False
-    ) -> "TextPipeline":
-        """That of a run; `by_lines`: only `finish` or the length limit ends a sentence."""
+    def of(cls, recipe: Recipe, source: Language, target: Language) -> "TextPipeline":
+        """That of a run."""
         clean, normalise = cleaner(recipe.data, recipe.data.source), character_normaliser(source.characters())
-        ends, evaluate = never_ends if by_lines else ends_sentence, recipe.evaluate
-        truecase = None if recipe.data.lowercase else truecaser(source)
 
         def prepare(word: str) -> str:
             return clean(normalise(word))
 
-        copies = evaluate.unknown == "copy"
-        return cls(source, target, prepare, evaluate.limits.of, max_units, ends, copies, truecase)
-
-    def __post_init__(self) -> None:
-        if self.max_units < 2:
-            raise UserError(f"sentences of at most {self.max_units} units have no room for a word; give 2 or more")
+        return cls(
+            source,
+            target,
+            prepare,
+            recipe.evaluate.limits.of,
+            copy_names=recipe.evaluate.unknown == "copy",
+            truecase=None if recipe.data.lowercase else truecaser(source),
+        )
 
     @property
     def longest(self) -> tuple[int, int]:

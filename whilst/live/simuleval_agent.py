@@ -15,7 +15,8 @@ from simuleval.agents.actions import Action, ReadAction, WriteAction
 from simuleval.utils import entrypoint
 
 from whilst.core.errors import UserError
-from whilst.live.loading import ENGINES, LiveModel, ModelOptions, open_model
+from whilst.data.sentences import never_ends
+from whilst.live.loading import ENGINES, Model, ModelOptions, open_model
 from whilst.live.session import Session, Word
 
 MAX_UNITS = 1000  # of a sentence: SimulEval's are not split
@@ -60,10 +61,10 @@ class Whilst(TextToTextAgent):  # type: ignore[misc]  # simuleval has no types
         return ReadAction()
 
 
-def open_agent(args: argparse.Namespace) -> LiveModel:
-    wanted = ModelOptions(
-        args.model, args.policy, args.engine, args.precision, device=args.device, max_units=MAX_UNITS, by_lines=True
-    )
+def open_agent(args: argparse.Namespace) -> Model:
+    wanted = ModelOptions(args.model, args.policy, args.engine, args.precision, device=args.device)
     model = open_model(wanted, lambda line: print(f"whilst: {line}", file=sys.stderr))
-    text = dataclasses.replace(model.text, clean=str, truecase=None) if args.clean else model.text
+    text = dataclasses.replace(model.text, max_units=MAX_UNITS, ends_sentence=never_ends)
+    if args.clean:
+        text = dataclasses.replace(text, clean=str, truecase=None)
     return dataclasses.replace(model, text=text)

@@ -6,7 +6,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
 from typing import BinaryIO, Protocol
@@ -15,6 +15,7 @@ from whilst.core.console import console
 from whilst.core.errors import UserError
 from whilst.core.settings import DEFAULT_MODEL
 from whilst.core.signals import STOP_SIGNALS, handle_signals
+from whilst.data.sentences import never_ends
 from whilst.live.input import BREAK, DEFAULT_AGREEMENT, HypothesisParser, PlainTextParser, Reader
 from whilst.live.loading import ModelOptions, open_model
 from whilst.live.output import Output, choose_output
@@ -29,22 +30,19 @@ DEMO_LATENCY = "agent-3"  # shows more of the waiting than medium, at equal qual
 @dataclass(frozen=True)
 class LiveOptions:
     as_json: bool = False
-    partial: bool = False  # the input is the hypotheses of a recogniser
-    agreement: int | None = None  # of these
+    show: bool = False
     srt: Path | None = None
     vtt: Path | None = None
-    show: bool = False
-    words_per_second: float = 0.0  # at most; 0: as they come
+    partial: bool = False  # the input is the hypotheses of a recogniser
+    agreement: int = DEFAULT_AGREEMENT  # of these
+    by_lines: bool = False  # sentences end at line ends only
+    words_per_second: float | None = None  # at most; None: as they come
 
     def __post_init__(self) -> None:
         if self.show and self.as_json:
             raise UserError("--show and --json: one is for people and one for programs; leave one of them out")
-        if self.agreement is not None and not self.partial:
-            raise UserError("--keep: applies to hypotheses that may still change; add --partial")
-        if self.words_per_second and not 0.001 <= self.words_per_second < math.inf:
-            raise UserError(
-                f"--pace {self.words_per_second}: must be a number of words a second; people speak two to four"
-            )
+        if self.partial and self.by_lines:
+            raise UserError("--partial and --lines: lines of a recogniser are not sentences; leave one of them out")
         if self.srt is not None and self.vtt is not None and self.srt.resolve() == self.vtt.resolve():
             raise UserError(f"--srt and --vtt: {self.srt} cannot be both")
 
@@ -100,23 +98,19 @@ class LiveTranslation:
     reader: Reader
     outputs: list[Output]
     clock: Callable[[], float]
-    words_per_second: float = 0.0  # at most; 0: as they come
+    words_per_second: float | None = None  # at most; None: as they come
     interrupt: DeferredInterrupt = field(default_factory=DeferredInterrupt)
     last_word: float = -math.inf  # its time
-
-    def _wait_for_pace(self) -> float:
-        with self.interrupt.waiting():
-            time.sleep(max(0.0, self.last_word + 1 / self.words_per_second - self.clock()))
-        self.last_word = self.clock()
-        return self.last_word
 
     def _feed(self, words: Iterable[str], arrived: float) -> None:
         for word in words:
             if word == BREAK:
                 events = self.session.finish()
             else:
-                if self.words_per_second:
-                    arrived = self._wait_for_pace()
+                if self.words_per_second is not None:
+                    with self.interrupt.waiting():
+                        time.sleep(max(0.0, self.last_word + 1 / self.words_per_second - self.clock()))
+                    arrived = self.last_word = self.clock()
                 for output in self.outputs:
                     output.source_word(word, arrived)
                 events = self.session.feed(word)
@@ -144,19 +138,20 @@ class LiveTranslation:
                     self._feed(self.reader.read(chunk), arrived)
                 self._feed(self.reader.flush(), self.clock())
             except (KeyboardInterrupt, UserError):
-                self.words_per_second = 0.0
+                self.words_per_second = None
                 self._feed([*self.reader.flush(), BREAK], self.clock())
                 raise
             self._feed([BREAK], self.clock())
 
 
-def open_session(wanted: ModelOptions, output: Output, typed: bool = False) -> Session:
+def open_session(wanted: ModelOptions, output: Output, typed: bool = False, by_lines: bool = False) -> Session:
     model = open_model(wanted, output.note)
     if model.note:
         output.note(model.note)
     if typed:
         output.note(f"{model.policy} ({model.engine}): type words; an empty line ends a sentence, Ctrl-D ends")
-    return Session(model.backend(), model.text)
+    text = replace(model.text, ends_sentence=never_ends) if by_lines else model.text
+    return Session(model.backend(), text)
 
 
 def translate(
@@ -176,16 +171,12 @@ def translate(
 
 def run_live(wanted: ModelOptions, options: LiveOptions, stream: BinaryIO | None = None) -> None:
     """Translate the words of a stream, or of standard input."""
-    if options.partial and wanted.by_lines:
-        raise UserError("--partial and --lines: lines of a recogniser are not sentences; leave one of them out")
     if (stream is None and sys.stdin is None) or sys.stdout is None:
         raise UserError("standard input and output: one of them is closed; leave both open")
     typed = stream is None and sys.stdin.isatty()
     output = choose_output(options.as_json, options.show, typed, console)
-    reader: Reader = PlainTextParser(wanted.by_lines)
-    if options.partial:
-        reader = HypothesisParser(output.note, options.agreement or DEFAULT_AGREEMENT)
-    session = open_session(wanted, output, typed)
+    reader = HypothesisParser(options.agreement) if options.partial else PlainTextParser(options.by_lines)
+    session = open_session(wanted, output, typed, options.by_lines)
     start = time.monotonic()
     source = stream or sys.stdin.buffer
     translate(session, reader, source, output, options, lambda: time.monotonic() - start)  # type: ignore[arg-type]

@@ -14,7 +14,7 @@ from whilst.core.errors import UserError
 from whilst.core.policy_spec import PolicySpec
 from whilst.decoding.policies import policy_for
 from whilst.decoding.state import DecodingState
-from whilst.live.loading import LiveModel, ModelOptions
+from whilst.live.loading import Model, ModelOptions
 from whilst.live.session import Backend, TextPipeline
 from whilst.model.checkpoint import LoadedRun, load_run
 from whilst.model.run_folder import override_after_training
@@ -57,7 +57,7 @@ class TorchBackend(Backend):
 
 
 @dataclass(frozen=True)
-class TorchModel(LiveModel):
+class TorchModel(Model):
     """A live model whose trained model the server can run in batches."""
 
     trained: LoadedRun
@@ -69,14 +69,14 @@ def open_run(options: ModelOptions, folder: Path, policy: PolicySpec, note: str)
         torch.set_num_threads(options.threads)
     trained = load_run(folder, pick_device(options.device))
     trained = replace(trained, recipe=override_after_training(trained.recipe, list(options.overrides), folder))
-    text = TextPipeline.of(trained.recipe, trained.source, trained.target, options.max_units, options.by_lines)
+    text = TextPipeline.of(trained.recipe, trained.source, trained.target)
     require_live(trained.model)
 
     @lru_cache(maxsize=64)
     def find(spec: PolicySpec) -> Policy:
         return policy_for(trained, spec, trained.recipe.evaluate)
 
-    def make(spec: PolicySpec) -> Backend:
+    def make(spec: PolicySpec, text: TextPipeline) -> Backend:
         return TorchBackend(trained.model, find(spec), *text.longest)
 
     find(policy)  # raises errors now, not in the first session

@@ -13,7 +13,7 @@ from whilst.core.policy_spec import (
     for_latency,
     parse_live,
 )
-from whilst.core.settings import Evaluate, Recipe, Role, values_with
+from whilst.core.settings import Recipe, Role, values_with
 from whilst.data.dataset import MANIFEST, length_ratio, read_manifest
 
 FORMAT = 1
@@ -71,11 +71,6 @@ def override_after_training(recipe: Recipe, overrides: list[str], folder: Path, 
 
 def has_agent(folder: Path) -> bool:
     return (folder / AGENT / WEIGHTS).is_file()
-
-
-def evaluation_settings(folder: Path) -> Evaluate:
-    """Those of the agent's recipe if there is an agent, since it is the newer one."""
-    return read_recipe(folder / AGENT if has_agent(folder) else folder).evaluate
 
 
 def agent_policies_of(folder: Path) -> list[PolicySpec]:
