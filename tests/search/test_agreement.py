@@ -27,7 +27,7 @@ from whilst.model.run_folder import model_folder
 from whilst.model.transformer import Translator, most_likely
 from whilst.policy.fixed import Full
 from whilst.research.explain import explain
-from whilst.search.binary_search import Interval, search_all
+from whilst.search.binary_search import Interval, search
 from whilst.search.labels import agreement_reads, bounded_agreement, find_agreement_labels
 from whilst.training.stages import in_order, make_task, stages
 from whilst.training.tasks import AgentTask
@@ -82,9 +82,8 @@ def test_bounded_reads_agree_or_are_the_end_of_the_interval(
 ) -> None:
     split, interval = with_translations(model, random_split(30, 44)), Interval(1, 6, "ratio")
     batch = pad_batch(split, np.arange(30))
-    found = search_all(
-        model, batch, bounded_agreement(Search(intervals=((1, 6),), slope="ratio", target="belief"))
-    )[0]
+    settings = bounded_agreement(Search(intervals=((1, 6),), slope="ratio", target="belief"))
+    found = search(model, batch, settings, 1)
     paths = [interval.reads(batch, offset).tolist() for offset in range(6)]
     agreed, waited = 0, 0
     for number, row in enumerate(found.tolist()):

@@ -22,10 +22,11 @@ from whilst.search.binary_search import (
     PathDecoder,
     Prediction,
     binary_search,
+    covering_interval,
+    fill_table,
     fp32_logits,
     monotone,
     search,
-    search_all,
     search_interval,
 )
 
@@ -211,7 +212,7 @@ def test_one_table_serves_all_intervals(
     batch = pad_batch(random_split(8, 9), np.arange(8))
     firsts = (2, 1, 5)
     settings = one(1, 1, intervals=tuple((first, first + 3) for first in firsts), slope=slope, target=target)
-    found = search_all(model, batch, settings)
+    found = fill_table(model, batch, covering_interval(settings), settings).search_all(settings)
     for reads, first in zip(found, firsts, strict=True):
         assert torch.equal(reads, search(model, batch, settings, first))
 

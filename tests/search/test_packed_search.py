@@ -18,15 +18,8 @@ from whilst.data.dataset import Dataset, Split
 from whilst.data.vocabulary import PAD
 from whilst.model.transformer import Translator
 from whilst.search import packed_search
-from whilst.search.binary_search import Interval, search, search_all
-from whilst.search.packed_search import (
-    build_row,
-    count_queries,
-    row_size,
-    score_queries,
-    search_all_packed,
-    search_packed,
-)
+from whilst.search.binary_search import Interval, covering_interval, fill_table, search, search_interval
+from whilst.search.packed_search import build_row, count_queries, fill_table_packed, row_size, score_queries
 from whilst.training import captured
 from whilst.training.sampling import search_sentences
 
@@ -54,11 +47,16 @@ def test_packed_search_matches_search(
     firsts = torch.tensor([0, 3])[torch.arange(10) % 2]
     queries = count_queries(split, np.arange(9), firsts[:9].numpy(), 5, settings)
     first = firsts[batch.target_at.segment]
-    found = search_packed(model, batch, settings, first, row_size(queries), score_queries)
+    interval = Interval(first, settings.size, slope)
+    table = fill_table_packed(model, batch, interval, settings, row_size(queries), score_queries)
+    found = search_interval(table.predict, batch, settings, first)
     assert torch.equal(found[real], search(model, batch, settings, first)[real])
     queries = count_queries(split, np.arange(9), np.zeros(9, np.int64), 8, settings)
-    found_all = search_all_packed(model, batch, settings, row_size(queries), score_queries)
-    assert torch.equal(found_all[:, real], search_all(model, batch, settings)[:, real])
+    interval = covering_interval(settings)
+    table = fill_table_packed(model, batch, interval, settings, row_size(queries), score_queries)
+    found_all = table.search_all(settings)
+    wanted = fill_table(model, batch, interval, settings).search_all(settings)
+    assert torch.equal(found_all[:, real], wanted[:, real])
     assert not torch.equal(found_all[0], found_all[1])
 
 

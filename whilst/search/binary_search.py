@@ -153,12 +153,19 @@ class PredictionTable:
         offset = (path - self.interval.start(self.batch)).clamp(0, self.interval.size - 1)[None]
         return Prediction(self.probabilities.gather(0, offset)[0], self.tokens.gather(0, offset)[0])
 
+    def search_all(self, settings: Search) -> Tensor:
+        """(intervals, rows, target) non-decreasing reads in every interval of the settings."""
+        firsts = [first for first, _ in settings.intervals]
+        return torch.stack([search_interval(self.predict, self.batch, settings, first) for first in firsts])
 
-def fill_table(decoder: PathDecoder, interval: Interval) -> PredictionTable:
-    """One decoder pass for each offset."""
-    found = [decoder.predict(interval.reads(decoder.batch, offset)) for offset in range(interval.size)]
+
+@torch.no_grad()
+def fill_table(model: Translator, batch: Batch, interval: Interval, settings: Search) -> PredictionTable:
+    """One decoder pass for each offset. The model must be in eval mode."""
+    decoder = PathDecoder(model, batch, settings.target)
+    found = [decoder.predict(interval.reads(batch, offset)) for offset in range(interval.size)]
     probabilities = torch.stack([one.probability for one in found])
-    return PredictionTable(decoder.batch, interval, probabilities, torch.stack([one.token for one in found]))
+    return PredictionTable(batch, interval, probabilities, torch.stack([one.token for one in found]))
 
 
 def covering_interval(settings: Search) -> Interval:
@@ -174,24 +181,10 @@ def search_interval(predict: Predict, batch: Batch, settings: Search, first: int
     return monotone(binary_search(left, right, predict, batch.labels, settings), batch)
 
 
-def search_intervals(predict: Predict, batch: Batch, settings: Search) -> Tensor:
-    """(intervals, rows, target) non-decreasing reads."""
-    return torch.stack([search_interval(predict, batch, settings, first) for first, _ in settings.intervals])
-
-
-@torch.no_grad()
 def search(model: Translator, batch: Batch, settings: Search, first: int | Tensor) -> Tensor:
     """(rows, target) non-decreasing reads, with the model in eval mode. `first`: l_1, or (rows, target) of each."""
-    decoder = PathDecoder(model, batch, settings.target)
-    table = fill_table(decoder, Interval(first, settings.size, settings.slope))
+    table = fill_table(model, batch, Interval(first, settings.size, settings.slope), settings)
     return search_interval(table.predict, batch, settings, first)
-
-
-@torch.no_grad()
-def search_all(model: Translator, batch: Batch, settings: Search) -> Tensor:
-    """(intervals, rows, target) reads in every interval. Overlapping intervals share decoder passes."""
-    table = fill_table(PathDecoder(model, batch, settings.target), covering_interval(settings))
-    return search_intervals(table.predict, batch, settings)
 
 
 def monotone(found: Tensor, batch: Batch) -> Tensor:

@@ -24,7 +24,7 @@ from whilst.data.batches import BLOCK, Batch, Tokens, pack_batch, packed_chunks,
 from whilst.data.dataset import Split
 from whilst.data.vocabulary import EOS, PAD
 from whilst.model.transformer import Translator, most_likely
-from whilst.search.binary_search import PathDecoder, covering_interval, search_all
+from whilst.search.binary_search import PathDecoder, covering_interval, fill_table
 from whilst.search.packed_search import count_queries, row_size
 
 MIN_PACKED_UNITS = 1 << 20  # target units of a split; fewer are searched in less time than it takes to compile
@@ -70,7 +70,8 @@ def find_labels(model: Translator, settings: Search, split: Split, tokens: int) 
     order = split.target.lengths.argsort(kind="stable")
     for chosen in progress_bar(padded_chunks(split, order, tokens), "searching", "batches"):
         batch = pad_batch(split, chosen).to(device)
-        labels.store(batch, search_all(model, batch, settings))
+        table = fill_table(model, batch, covering_interval(settings), settings)  # intervals share decoder passes
+        labels.store(batch, table.search_all(settings))
     return labels
 
 

@@ -20,15 +20,7 @@ from whilst.data.dataset import Split
 from whilst.data.vocabulary import PAD
 from whilst.model.forward import attention_mask
 from whilst.model.transformer import Translator
-from whilst.search.binary_search import (
-    Interval,
-    PathDecoder,
-    PredictionTable,
-    covering_interval,
-    probability_and_argmax,
-    search_interval,
-    search_intervals,
-)
+from whilst.search.binary_search import Interval, PathDecoder, PredictionTable, probability_and_argmax
 
 SIZE_MULTIPLE = 2048  # of the queries in a row
 LOGIT_CHUNKS = 8  # of a row, so that only the logits of one are in memory
@@ -97,6 +89,7 @@ def score_queries(logits: Tensor, labels: Tensor, belief: Tensor | None, column:
 ScoreQueries = Callable[[Tensor, Tensor, Tensor | None, Tensor], tuple[Tensor, Tensor]]
 
 
+@torch.no_grad()
 def fill_table_packed(
     model: Translator, batch: Batch, interval: Interval, settings: Search, size: int, score: ScoreQueries
 ) -> PredictionTable:
@@ -118,25 +111,3 @@ def fill_table_packed(
         return table[:entries].view(-1, *batch.target.shape)[: interval.size]
 
     return PredictionTable(batch, interval, *(to_table(list(values)) for values in zip(*parts, strict=True)))
-
-
-@torch.no_grad()
-def search_packed(
-    model: Translator,
-    batch: Batch,
-    settings: Search,
-    first: Tensor,
-    size: int,
-    score: ScoreQueries,
-) -> Tensor:
-    """`search` of a packed batch in one pass."""
-    interval = Interval(first, settings.size, settings.slope)
-    table = fill_table_packed(model, batch, interval, settings, size, score)
-    return search_interval(table.predict, batch, settings, first)
-
-
-@torch.no_grad()
-def search_all_packed(model: Translator, batch: Batch, settings: Search, size: int, score: ScoreQueries) -> Tensor:
-    """`search_all` of a packed batch in one pass."""
-    table = fill_table_packed(model, batch, covering_interval(settings), settings, size, score)
-    return search_intervals(table.predict, batch, settings)

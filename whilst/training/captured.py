@@ -18,14 +18,9 @@ from whilst.data.vocabulary import BOS, PAD
 from whilst.model.attention import use_small_tiles
 from whilst.model.observations import PathStates
 from whilst.model.transformer import Translator
+from whilst.search.binary_search import Interval, covering_interval, search_interval
 from whilst.search.labels import PackedSearch, packed_sizes
-from whilst.search.packed_search import (
-    ScoreQueries,
-    count_queries,
-    row_size,
-    search_all_packed,
-    search_packed,
-)
+from whilst.search.packed_search import ScoreQueries, count_queries, fill_table_packed, row_size
 from whilst.training.sampling import of_tokens, search_sentences
 
 Observer = Callable[[Translator, Batch, Tensor], PathStates]  # model, batch, reads
@@ -56,9 +51,11 @@ class CapturedSearch:
         size = min((size for size in self.graphs if size >= queries), default=row_size(queries))
 
         def work(*tensors: Tensor) -> Tensor:
-            inputs = batch.with_tensors(tensors[:-1])
+            inputs, first = batch.with_tensors(tensors[:-1]), tensors[-1]
+            interval = Interval(first, settings.size, settings.slope)
             with torch.autocast("cuda", torch.bfloat16, cache_enabled=False):
-                return search_packed(model, inputs, settings, tensors[-1], size, self.score)
+                table = fill_table_packed(model, inputs, interval, settings, size, self.score)
+                return search_interval(table.predict, inputs, settings, first)
 
         inputs = (*batch.tensors(), of_tokens(firsts, batch))
         if size not in self.graphs:
@@ -67,14 +64,14 @@ class CapturedSearch:
 
 
 def captured_label_search(model: Translator, settings: Search, score: ScoreQueries) -> PackedSearch:
-    """`search_all` of packed batches of one shape; the graph is freed with the function that is returned."""
+    """A search of packed batches of one shape in all intervals. The graph is freed with the returned function."""
     graphs: list[CapturedGraph] = []
 
     def find(batch: Batch, size: int) -> Tensor:
         def work(*tensors: Tensor) -> Tensor:
-            inputs = batch.with_tensors(tensors)
+            inputs, interval = batch.with_tensors(tensors), covering_interval(settings)
             with torch.autocast("cuda", torch.bfloat16, cache_enabled=False):
-                return search_all_packed(model, inputs, settings, size, score)
+                return fill_table_packed(model, inputs, interval, settings, size, score).search_all(settings)
 
         if not graphs:
             graphs.append(CapturedGraph(work, batch.tensors()))
