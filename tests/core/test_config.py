@@ -80,7 +80,7 @@ def test_set_wins_over_the_file_and_later_over_earlier(recipe_file: Any) -> None
             "train.tensorboard=false",
             "run=runs/a=b",  # only the first = divides
             "data.train=['x y.src', \"x.tgt\"]",
-            "data.codes=",
+            "data.source=",
             "objective.name=full",
             "objective.label_smoothing=0",
             'data.folder="12"',  # quotes make text of what looks like a number
@@ -88,7 +88,7 @@ def test_set_wins_over_the_file_and_later_over_earlier(recipe_file: Any) -> None
     )
     assert recipe.train == Train(steps=8, lr=None, tensorboard=False)
     assert recipe.run == "runs/a=b"
-    assert recipe.data == Data(train=("x y.src", "x.tgt"), codes="", folder="12")
+    assert recipe.data == Data(train=("x y.src", "x.tgt"), source="", folder="12")
     assert recipe.objective == Objective(name="full", label_smoothing=0.0)
 
 

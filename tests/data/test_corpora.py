@@ -81,15 +81,6 @@ def test_a_broken_download_is_not_kept(tmp_path: Path, monkeypatch: pytest.Monke
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_part_of_iwslt14_is_refused(tmp_path: Path) -> None:
-    touch(tmp_path, *(f"{s}.{lang}.xz" for s in ("train.partial", "valid", "test") for lang in ("de", "en")))
-    settings = Data(corpus="iwslt14", source="en", target="de", folder=str(tmp_path))
-    with pytest.raises(UserError, match=r"only a part of iwslt14; name its files in data\.train"):
-        locate(settings)
-    touch(tmp_path, "train.de", "train.en")
-    assert locate(settings)["train"][0].name == "train.en"
-
-
 def test_toy(tmp_path: Path) -> None:
     settings = Data(corpus="toy", dataset=str(tmp_path / "set"), toy_pairs=3)
     files = locate(settings)

@@ -99,14 +99,13 @@ def test_minimum_frequency_makes_words_unknown(data: Data) -> None:
     assert made.manifest["splits"]["train"]["source"]["unknown"] > 0
 
 
-def test_subword_codes_and_tsv(data: Data, tmp_path: Path) -> None:
-    (tmp_path / "codes").write_text("#version: 0.2\nt h\nth e</w>\n", encoding="utf-8")
-    write(tmp_path / "train.tsv", ["the hat\tder hut"])
-    settings = dataclasses.replace(data, units="bpe", codes="codes", train=("train.tsv",), test=())
+def test_subwords_and_tsv(data: Data, tmp_path: Path) -> None:
+    write(tmp_path / "train.tsv", ["the hat the cap\tder hut der rabe"])
+    settings = dataclasses.replace(data, units="bpe", joint=False, size=2, train=("train.tsv",), test=())
     made = Dataset.open(prepare(settings))
     units = [made.source.vocabulary.units[id] for id in made.split("train").source[0]]
-    assert units == ["the</w>", "h", "a", "t</w>", "</s>"]
-    assert set(made.manifest["inputs"]) == {"train.pairs", "valid.source", "valid.target", "codes"}
+    assert units == ["the</w>", "h", "a", "t</w>", "the</w>", "c", "a", "p</w>", "</s>"]
+    assert set(made.manifest["inputs"]) == {"train.pairs", "valid.source", "valid.target"}
     with pytest.raises(UserError, match="no split 'test', only train, valid"):
         made.split("test")
 
@@ -234,11 +233,9 @@ def test_no_pairs_left(data: Data) -> None:
         prepare(dataclasses.replace(data, max_length=2))
 
 
-def test_missing_files_and_codes(data: Data) -> None:
+def test_missing_files(data: Data) -> None:
     with pytest.raises(UserError, match=r"nowhere\.en: no such file"):
         prepare(dataclasses.replace(data, train=("nowhere.en", "train.de")))
-    with pytest.raises(UserError, match=r"data\.codes: merges are for"):
-        prepare(dataclasses.replace(data, codes="codes"))
 
 
 def test_opening_an_incomplete_dataset(data: Data, tmp_path: Path) -> None:
@@ -257,7 +254,7 @@ def test_opening_an_incomplete_dataset(data: Data, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"train\.source is missing or damaged"):
         Dataset.open(made).split("train")
     (made / "target.json").unlink()
-    with pytest.raises(UserError, match="a vocabulary is missing"):
+    with pytest.raises(UserError, match=r"target\.json: no such file"):
         Dataset.open(made)
 
 

@@ -109,16 +109,9 @@ def slow_bpe(word: str, codes: list[tuple[str, str]]) -> list[str]:
     codes=st.lists(st.tuples(st.text("abde", min_size=1, max_size=3), st.text("abde", min_size=1, max_size=2))),
     ends=st.lists(st.booleans()),
 )
-def test_bpe_matches_subword_nmt(
-    tmp_path_factory: pytest.TempPathFactory,
-    words: list[str],
-    codes: list[tuple[str, str]],
-    ends: list[bool],
-) -> None:
+def test_bpe_matches_subword_nmt(words: list[str], codes: list[tuple[str, str]], ends: list[bool]) -> None:
     marked = [(left, right + "</w>" * end) for (left, right), end in zip(codes, ends, strict=False)]
-    path = tmp_path_factory.mktemp("codes") / "codes"
-    path.write_text("#version: 0.2\n" + "".join(f"{a} {b}\n" for a, b in marked), encoding="utf-8")
-    segmenter = BPESegmenter.from_codes(path)
+    segmenter = BPESegmenter(marked)
     for word in words:
         assert segmenter.split(word) == slow_bpe(word, marked)
 
@@ -149,25 +142,6 @@ def test_sentencepiece_by_word_matches_the_whole_sentence(words: list[str]) -> N
     assert isinstance(segmenter, PieceSegmenter)
     whole = segmenter.split(" ".join(words)) if words else []
     assert [unit for word in words for unit in segmenter.split(word)] == whole
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("e n</w>\n", ":1: not subword-nmt codes of version 0.2"),
-        ("#version: 0.2\ne n</w>\nt h e\n", ":3: a merge is two units"),
-        ("#version: 0.2\ne\n", ":2: a merge is two units"),
-    ],
-)
-def test_bad_codes(tmp_path: Path, content: str, message: str) -> None:
-    (tmp_path / "codes").write_text(content, encoding="utf-8")
-    with pytest.raises(UserError, match=message):
-        BPESegmenter.from_codes(tmp_path / "codes")
-
-
-def test_missing_codes(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="no such file"):
-        BPESegmenter.from_codes(tmp_path / "codes")
 
 
 def test_too_few_sentencepiece_units() -> None:

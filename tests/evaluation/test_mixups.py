@@ -243,15 +243,15 @@ def test_files_of_the_wrong_shape_are_told(whole: Recipe, tmp_path: Path) -> Non
         paper(tmp_path / "nowhere", tmp_path / "out")
 
 
-def test_merges_that_are_no_text_and_folders_at_home(
+def test_text_that_is_not_utf8_and_folders_at_home(
     toy_data: Data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "home" / "texts"
     shutil.copytree(toy_data.folder, folder, ignore=shutil.ignore_patterns("dataset"))
-    (folder / "codes").write_bytes(b"#version: 0.2\n\xff \xfe\n")
+    (folder / "broken").write_bytes(b"one\n\xff \xfe\n")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    data = dataclasses.replace(toy_data, folder="~/texts", dataset="set", units="bpe", codes="codes")
-    with pytest.raises(UserError, match=r"texts/codes:2: not valid UTF-8"):
+    data = dataclasses.replace(toy_data, folder="~/texts", dataset="set", train=("broken", "broken"))
+    with pytest.raises(UserError, match=r"texts/broken:2: not valid UTF-8"):
         prepare(data)
     monkeypatch.chdir(tmp_path)
     toy = Data(corpus="toy", folder="~/toy", dataset=str(tmp_path / "toy"), toy_pairs=50, units="word")

@@ -111,7 +111,6 @@ class Data(Section):
     units: Literal["word", "bpe", "sentencepiece"] = "bpe"  # what the vocabulary consists of
     joint: bool = True  # learn one set of merges or pieces on both languages
     size: Count = 10_000  # BPE merges or SentencePiece pieces
-    codes: Annotated[str, Role.PLACE] = ""  # file of subword-nmt codes, used instead of learning merges
     minimum_frequency: Count = 1  # rarer units become <unk>; the paper's En-Vi uses 5
     # Training pairs with more units on either side are skipped.
     max_length: Annotated[int, Check("from 2 to 4095", lambda length: 2 <= length < MAX_POSITIONS)] = 175
@@ -356,6 +355,7 @@ class Recipe:
 
 # Settings that no longer exist, and the only value with which old files may still name them: their default.
 RETIRED: dict[tuple[type, str], object] = {
+    (Data, "codes"): "",
     (Objective, "latency_variance"): 0.0,
     (Train, "average"): 0,
     (Agent, "stray"): 0.0,

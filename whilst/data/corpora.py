@@ -57,7 +57,7 @@ def is_tokenised(settings: Data, file: Path) -> bool:
 
 
 def _toy(settings: Data) -> Files:
-    made = _beside(settings, f"toy-{settings.toy_pairs}-{settings.toy_seed}")
+    made = Path(settings.dataset).parent / f"toy-{settings.toy_pairs}-{settings.toy_seed}"
     folder = folder_of(settings) if settings.folder else made
     toy.write(folder, settings.toy_pairs, settings.toy_seed)
     return _files(settings, folder)
@@ -68,7 +68,7 @@ def _iwslt15(settings: Data) -> Files:
     splits = ("train", "tst2012", "tst2013")
     if settings.folder:
         return _files(settings, folder_of(settings), splits)
-    folder = _beside(settings, "iwslt15")
+    folder = Path(settings.dataset).parent / "iwslt15"
     for split in splits:
         for language in ("en", "vi"):
             download(f"{IWSLT15_SITE}/{split}.{language}", folder / f"{split}.{language}")
@@ -79,19 +79,12 @@ def _iwslt14(settings: Data) -> Files:
     """German and English: prepared files, or the original archive."""
     archive = folder_of(settings) / "de-en.tgz"
     if settings.folder and not archive.is_file():
-        folder = folder_of(settings)
-        if _find(folder, f"train.{settings.source}") is None and _find(folder, f"train.partial.{settings.source}"):
-            # Its results would have the name of the whole corpus.
-            raise UserError(
-                f"{folder}: train.partial is only a part of iwslt14; name its files in data.train, data.valid "
-                'and data.test, set data.corpus="" and another data.dataset, as in recipes/german.de-en'
-            )
-        return _files(settings, folder)
+        return _files(settings, folder_of(settings))
     if not settings.folder:
-        archive = _beside(settings, "iwslt14") / archive.name
+        archive = Path(settings.dataset).parent / "iwslt14" / archive.name
         download(IWSLT14_ARCHIVE, archive)
     # The name has the checksum, so that files from another archive are not used.
-    folder = _beside(settings, f"iwslt14-{sha256(archive)[:8]}")
+    folder = Path(settings.dataset).parent / f"iwslt14-{sha256(archive)[:8]}"
     if not folder.exists():
         unpack_iwslt14(archive, folder)
     return _files(settings, folder)
@@ -105,23 +98,14 @@ CORPORA: dict[str, tuple[tuple[str, str], Callable[[Data], Files]]] = {
 }
 
 
-def _beside(settings: Data, name: str) -> Path:
-    return Path(settings.dataset).parent / name
-
-
-def _find(folder: Path, name: str) -> Path | None:
-    candidates = (folder / f"{name}{suffix}" for suffix in ("", ".xz", ".gz"))
-    return next((path for path in candidates if path.is_file()), None)
-
-
 def _files(settings: Data, folder: Path, names: tuple[str, ...] = SPLITS) -> Files:
     """The files of each split, called by these names."""
 
     def find(name: str) -> Path:
-        path = _find(folder, name)
-        if path is None:
-            raise UserError(f"{folder}: no {name} (or .xz, .gz) for data.corpus={settings.corpus}")
-        return path
+        for path in (folder / f"{name}{suffix}" for suffix in ("", ".xz", ".gz")):
+            if path.is_file():
+                return path
+        raise UserError(f"{folder}: no {name} (or .xz, .gz) for data.corpus={settings.corpus}")
 
     languages = settings.source, settings.target
     pairs = (tuple(find(f"{name}.{language}") for language in languages) for name in names)

@@ -13,7 +13,7 @@ from whilst.core.config import build, to_table
 from whilst.core.errors import UserError
 from whilst.core.files import read_json, sha256, sha256_lines, writing
 from whilst.core.settings import Data, Role, names_with
-from whilst.data.text import read_lines
+from whilst.data.text import read_pairs
 from whilst.data.vocabulary import Language
 
 FORMAT = 1
@@ -55,10 +55,6 @@ class TokenSequences:
         offsets = np.concatenate([first.offsets, second.offsets[1:] + first.offsets[-1]])
         return cls(np.concatenate([first.tokens, second.tokens]), offsets)
 
-    def head(self, count: int) -> "TokenSequences":
-        """The first `count` sentences."""
-        return TokenSequences(self.tokens[: self.offsets[count]], self.offsets[: count + 1])
-
     def save(self, folder: Path, name: str) -> None:
         for kind, values in (("tokens", self.tokens), ("offsets", self.offsets)):
             with writing(folder / f"{name}.{kind}.npy") as temporary, temporary.open("wb") as file:
@@ -97,13 +93,7 @@ class Dataset:
     @classmethod
     def open(cls, path: Path) -> "Dataset":
         manifest = read_manifest(path)
-        try:
-            source, target = (Language.load(path, side) for side in ("source", "target"))
-        except (UserError, OSError, KeyError) as error:
-            raise UserError(
-                f"{path}: a vocabulary is missing or damaged ({error}); run `whilst prepare` again"
-            ) from None
-        return cls(path, manifest, source, target)
+        return cls(path, manifest, Language.load(path, "source"), Language.load(path, "target"))
 
     @cached_property
     def checksum(self) -> str:
@@ -150,11 +140,7 @@ class Dataset:
         self._require(name)
         if name == "train":
             raise UserError(f"{self.path}: the training text is stored as units only; choose valid or test")
-        source, target = (read_lines(self.path / f"{name}.{side}.txt") for side in ("source", "target"))
-        if len(source) != len(target):
-            where = f"{name}.source.txt has {len(source)} lines, {name}.target.txt {len(target)}"
-            raise UserError(f"{self.path}: damaged, {where}; run `whilst prepare --overwrite`")
-        return source, target
+        return read_pairs((self.path / f"{name}.source.txt", self.path / f"{name}.target.txt"))
 
     def _require(self, name: str) -> None:
         splits = [split for split in SPLITS if split in self.manifest["splits"]]

@@ -18,7 +18,7 @@ from whilst.core.console import console, progress_bar
 from whilst.core.errors import UserError
 from whilst.core.files import sha256, sha256_lines, write_json, write_lines, writing_folder
 from whilst.core.settings import Data, Role, names_with
-from whilst.data.corpora import Files, folder_of, is_tokenised, locate
+from whilst.data.corpora import Files, is_tokenised, locate
 from whilst.data.dataset import FORMAT, MANIFEST, SPLITS, Dataset, TokenSequences, read_manifest
 from whilst.data.segment import BPESegmenter, PieceSegmenter, Segmenter, WordSegmenter
 from whilst.data.text import cleaner, read_pairs
@@ -39,11 +39,9 @@ class Cleaned:
 
 def prepare(settings: Data, overwrite: bool = False) -> Path:
     """Make the dataset folder of these settings unless it exists already."""
-    if settings.codes and settings.units != "bpe":
-        raise UserError(f'data.codes: merges are for data.units = "bpe", not {settings.units!r}')
     path = Path(settings.dataset)
     files = locate(settings)
-    inputs = _checksums(files, settings)
+    inputs = _checksums(files)
     if path.exists() and any(path.iterdir() if path.is_dir() else [path]):
         if not (path / MANIFEST).is_file():  # never deleted, even with --overwrite
             raise UserError(f"{path}: exists and is not a dataset; give data.dataset another name")
@@ -84,15 +82,13 @@ def _same(path: Path, settings: Data, inputs: dict[str, Any]) -> bool:
     )
 
 
-def _checksums(files: Files, settings: Data) -> dict[str, Any]:
+def _checksums(files: Files) -> dict[str, Any]:
     inputs = {}
     for split, paths in files.items():
         for number, file in enumerate(paths):
             side = "pairs" if len(paths) == 1 else SIDES[number % 2]
             which = f".{number // 2 + 1}" if number > 1 else ""  # number of the pair of files, from the second on
             inputs[f"{split}{which}.{side}"] = file
-    if settings.codes:
-        inputs["codes"] = folder_of(settings) / settings.codes
     for file in inputs.values():
         if not file.is_file():
             raise UserError(f"{file}: no such file")
@@ -163,26 +159,21 @@ def _skip_reason(source: str, target: str, max_ratio: float) -> str:
 
 def _languages(train: Cleaned, settings: Data) -> tuple[Language, Language]:
     """Learn the segmentation and count the units, on all pairs that are not skipped as empty or uneven."""
-    both = _segmenters(train, settings)
-    names, minimum = (settings.source, settings.target), settings.minimum_frequency
-    source, target = (
-        Language.count(name, segmenter, Counter(word for line in lines for word in line.split(" ")), minimum)
-        for name, segmenter, lines in zip(names, both, (train.source, train.target), strict=True)
-    )
-    return source, target
 
+    def learn(lines: list[str]) -> Segmenter:
+        if settings.units == "word":
+            return WordSegmenter()
+        if settings.units == "bpe":
+            return BPESegmenter.learn(lines, settings.size)
+        return PieceSegmenter.learn(lines, settings.size)
 
-def _segmenters(train: Cleaned, settings: Data) -> tuple[Segmenter, Segmenter]:
-    if settings.units == "word":
-        return WordSegmenter(), WordSegmenter()
-    if settings.codes:
-        codes = BPESegmenter.from_codes(folder_of(settings) / settings.codes)
-        return codes, codes
-    learn = BPESegmenter.learn if settings.units == "bpe" else PieceSegmenter.learn
-    if settings.joint:
-        shared = learn(train.source + train.target, settings.size)
-        return shared, shared
-    return learn(train.source, settings.size), learn(train.target, settings.size)
+    def count(name: str, segmenter: Segmenter, lines: list[str]) -> Language:
+        words = Counter(word for line in lines for word in line.split(" "))
+        return Language.count(name, segmenter, words, settings.minimum_frequency)
+
+    shared = learn(train.source + train.target) if settings.joint else None
+    source = count(settings.source, shared or learn(train.source), train.source)
+    return source, count(settings.target, shared or learn(train.target), train.target)
 
 
 def _write(

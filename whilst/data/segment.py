@@ -13,7 +13,6 @@ from pathlib import Path
 
 from whilst.core.errors import UserError
 from whilst.core.files import read_json, write_json, writing
-from whilst.data.text import read_lines
 
 
 class Segmenter(abc.ABC):
@@ -97,22 +96,6 @@ class BPESegmenter(Segmenter):
         tokenizer.train_from_iterator(lines, trainer)
         merges = json.loads(tokenizer.to_str())["model"]["merges"]
         return cls((left, right) for left, right in merges[:size])
-
-    @classmethod
-    def from_codes(cls, path: Path) -> "BPESegmenter":
-        """Import the codes of subword-nmt, version 0.2."""
-        lines = "\n".join(read_lines(path)).rstrip("\n").split("\n")
-        if not lines[0].startswith("#version: 0.2"):
-            raise UserError(
-                f"{path}:1: not subword-nmt codes of version 0.2; learn them anew or leave data.codes empty"
-            )
-        merges = []
-        for number, line in enumerate(lines[1:], start=2):
-            pair = line.strip("\r ").split(" ")
-            if len(pair) != 2:
-                raise UserError(f"{path}:{number}: a merge is two units with a space between, not {line!r}")
-            merges.append((pair[0], pair[1]))
-        return cls(merges)
 
     def split(self, word: str) -> list[str]:
         letters = [*word[:-1], word[-1] + self.last_mark]
