@@ -95,12 +95,12 @@ def test_a_policys_name_says_what_it_is(policy: str, parts: tuple[str, str, str,
 def test_a_change_and_the_weight_of_latency_tell_rows_and_curves_apart() -> None:
     gru = make("bs-simt", "agent-1.threshold-0.4", 1, 2)
     bold = Result((dataclasses.replace(gru, settings=gru.settings | {"agent": {"kind": "gru"}}),))
-    assert bold.cells == ("BS-SiMT, ours, fine-tuned, agent gru", "agent-1.threshold-0.4")
+    assert (bold.title, bold.point) == ("BS-SiMT, ours, fine-tuned, agent gru", "agent-1.threshold-0.4")
     assert bold.variant == "agent gru, threshold-0.4"
     assert bold.name == "BS-SiMT, ours, fine-tuned, agent gru, threshold-0.4"
     weak = make("mma", "mma", 1, 2)
     heavy = changed(weak, "objective", "latency_average", 0.4)
-    assert [Result((record,)).cells for record in (weak, heavy)] == [("MMA", "mma λ=0.1"), ("MMA", "mma λ=0.4")]
+    assert [Result((record,)).point for record in (weak, heavy)] == ["mma λ=0.1", "mma λ=0.4"]
 
 
 def test_a_record_from_before_a_setting_was_there_has_its_default() -> None:

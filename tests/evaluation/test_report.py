@@ -1,5 +1,6 @@
 """Reports: the paper's numbers, tables in Markdown and the terminal, and the figure."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -9,9 +10,14 @@ from tests.helpers.evaluations import SIGNATURE, make
 from whilst.cli.main import app
 from whilst.core.errors import UserError
 from whilst.evaluation import paper_numbers as paper
-from whilst.evaluation.curves import Point, over_seeds
+from whilst.evaluation.curves import Curve, Point, over_seeds, to_curves
 from whilst.evaluation.record import Record, write_record
 from whilst.evaluation.report import our_lines, print_table, report, select
+
+
+def curves_of(records: Sequence[Record]) -> list[Curve]:
+    return to_curves(over_seeds(records))
+
 
 TUNED = "BS-SiMT, ours, fine-tuned"
 RECORDS = [
@@ -122,12 +128,12 @@ def test_seeds_share_a_row_with_mean_and_deviation(tmp_path: Path) -> None:
     assert rows[0].startswith(f"| {TUNED} | agent-3 | 2 | 3.30 ± 0.14 |")
     assert "| 28.60 ± 0.28 |" in rows[0]
     assert "±" not in rows[1]
-    line = next(line for line in our_lines(over_seeds(BOTH)) if line.name == TUNED)
+    line = next(line for line in our_lines(curves_of(BOTH)) if line.name == TUNED)
     assert [(one.label, round(one.al or 0, 2)) for one in line.points] == [("[3,7]", 3.3), ("[5,9]", 5.6)]
 
 
 def test_variants_are_lines_of_their_own() -> None:
-    lines = our_lines(over_seeds(select(VARIED, None)))
+    lines = our_lines(curves_of(select(VARIED, None)))
     names = ["multi-path", TUNED, f"{TUNED}, oracle", "full-sentence"]
     assert [line.name for line in lines if not line.is_variant] == names, "systems keep their order"
     variants = {line.name: line for line in lines if line.is_variant}
@@ -138,25 +144,26 @@ def test_variants_are_lines_of_their_own() -> None:
 
 
 def test_variants_keep_the_tables_readable(tmp_path: Path) -> None:
-    note = "Of variants only rows"
     markdown = "\n".join(to_lines(VARIED, tmp_path))
     _, _, *rows = rows_of(markdown, "At equal latency")
     found = [(row[0], row[1]) for row in rows if "threshold" in row[0]]
     assert found == [(f"{TUNED}, threshold-0.6", "[5,9]"), (f"{TUNED}, threshold-0.7", "[5,9]")]
     assert [row[1] for row in rows if row[0] == TUNED] == ["[1,5]", "[3,7]", "[5,9]", "[7,11]", "[9,13]"]
-    assert note in markdown
-    assert note not in "\n".join(to_lines(BOTH, tmp_path))
 
 
-def test_two_recipes_under_one_name_are_no_curve(tmp_path: Path) -> None:
+def test_two_recipes_under_one_name_are_two_curves(tmp_path: Path) -> None:
     other = make("multi-path", "wait-3", 4.2, 28.0, steps=7)
-    report([*BOTH, other], tmp_path)
-    markdown = (tmp_path / "report.md").read_text()
-    assert rows_of(markdown, "At equal latency")[3][6:8] == ["—", "—"]
-    assert "not compared: multi-path wait-3." in markdown
-    report([other, make("multi-path", "wait-3", 4.2, 27.0)], tmp_path)
-    assert "not compared: multi-path wait-3." in (tmp_path / "report.md").read_text(), "always"
-    assert "several times" not in "".join(to_lines(BOTH, tmp_path))
+    markdown = "\n".join(to_lines([*BOTH, other], tmp_path))
+    assert "multi-path: several recipes or runs, which differ in:" in markdown
+    assert "- `train.steps`: multi-path A: 100; multi-path B: 7" in markdown
+    assert [row.split(" | ")[:2] for row in markdown.splitlines() if row.startswith("| multi-path")] == [
+        ["| multi-path A", "wait-1"],
+        ["| multi-path A", "wait-3"],
+        ["| multi-path B", "wait-3"],
+    ]
+    twice = make("multi-path", "wait-3", 4.3, 28.0)
+    assert "\n- nothing: it was measured several times\n" in "\n".join(to_lines([*BOTH, twice], tmp_path))
+    assert "several recipes" not in "\n".join(to_lines(BOTH, tmp_path))
 
 
 def to_lines(records: list[Record], out: Path) -> list[str]:

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.evaluation.test_report import BOTH, TUNED, rows_of, to_lines
+from tests.evaluation.test_report import BOTH, TUNED, curves_of, rows_of, to_lines
 from tests.helpers.evaluations import make
-from whilst.evaluation.curves import Point, Result, over_seeds
+from whilst.evaluation.curves import Point, Result
 from whilst.evaluation.record import Record
 from whilst.evaluation.report import our_lines, print_table, report, select
 
@@ -69,9 +69,9 @@ def test_ablations_stand_in_rows_and_curves_of_their_own(tmp_path: Path) -> None
         [f"{TUNED}, intervals of 3", "[3,5]", "3.30", "28.00", "3.20", "28.50", "+0.60"],
         [f"{TUNED}, intervals of 3", "[5,7]", "5.30", "30.00", "5.20", "30.50", "+0.50†"],
     ]
-    assert "several times" not in markdown["all"]
+    assert "several recipes" not in markdown["all"]
     assert f"| {TUNED}, agent gru | agent-3 | 1 | 3.10 |" in markdown["all"]
-    lines = {line.name: line for line in our_lines(over_seeds(select(ABLATED, None)))}
+    lines = {line.name: line for line in our_lines(curves_of(select(ABLATED, None)))}
     labels = {name: [point.label for point in line.points] for name, line in lines.items()}
     assert labels[TUNED] == labels[f"{TUNED}, agent gru"] == ["[3,7]", "[5,9]"]
     assert labels[f"{TUNED}, intervals of 3"] == ["[3,5]", "[5,7]"]
@@ -82,7 +82,7 @@ def test_ablations_stand_in_rows_and_curves_of_their_own(tmp_path: Path) -> None
 
 
 def test_models_for_each_lambda_or_k_are_one_curve(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    lines = {line.name: line for line in our_lines(over_seeds(select(ABLATED, None)))}
+    lines = {line.name: line for line in our_lines(curves_of(select(ABLATED, None)))}
     points = {name: [(point.label, point.al) for point in line.points] for name, line in lines.items()}
     assert points["MMA"] == [("λ=0.4", 3.0), ("λ=0.1", 4.0), ("λ=0.05", 5.0)]
     assert points["wait-k"] == [("k=1", 2.0), ("k=3", 4.0)]
@@ -94,17 +94,16 @@ def test_models_for_each_lambda_or_k_are_one_curve(tmp_path: Path, capsys: pytes
         assert f" {policy} " in printed
 
 
-def test_a_curve_of_different_recipes_says_so(tmp_path: Path) -> None:
-    said = "Points of one curve whose recipes differ in more than the point"
-    assert said not in "\n".join(to_lines(ABLATED, tmp_path)), "each k and lambda is a model"
+def test_different_recipes_are_different_curves(tmp_path: Path) -> None:
+    assert "several recipes" not in "\n".join(to_lines(ABLATED, tmp_path)), "each k and lambda is a model"
     usual = setting(make("wait-k", "wait-1", 2.0, 25.0), "objective", name="wait-k", k=1)
     longer = setting(make("wait-k", "wait-3", 4.0, 27.0, steps=7), "objective", name="wait-k", k=3)
-    assert f"{said}: wait-k (train.steps)." in to_lines([usual, longer], tmp_path)
+    assert "- `train.steps`: wait-k A: 100; wait-k B: 7" in to_lines([usual, longer], tmp_path)
 
 
 def test_the_fixed_diagonal_is_a_curve_and_a_column(tmp_path: Path) -> None:
     fixed = [make("multi-path (diagonal)", f"diagonal-{k}", k, 24.0 + k) for k in (3, 5)]
-    assert "diagonal" not in "\n".join(to_lines(BOTH, tmp_path))
+    assert "over diagonal" not in "\n".join(to_lines(BOTH, tmp_path))
     records = select([*BOTH, *fixed], None)
     markdown = "\n".join(to_lines(records, tmp_path))
     headings, _, *rows = rows_of(markdown, "At equal latency")
@@ -114,15 +113,14 @@ def test_the_fixed_diagonal_is_a_curve_and_a_column(tmp_path: Path) -> None:
     assert [row[:place] + row[place + 1 :] for row in (headings, *rows)] == [
         row for row in rows_of("\n".join(to_lines(BOTH, tmp_path)), "At equal latency") if "---" not in row
     ]
-    assert "Over diagonal: ours over a fixed diagonal" in markdown
-    line = next(line for line in our_lines(over_seeds(records)) if line.name == "multi-path, diagonal")
+    line = next(line for line in our_lines(curves_of(records)) if line.name == "multi-path, diagonal")
     assert line.points == [Point("k=3", 3, 27.0), Point("k=5", 5, 29.0)], "no search intervals"
 
 
 def test_a_policy_of_another_kind_is_a_system_of_its_own(tmp_path: Path) -> None:
     waits = [make("multi-path", f"wait-{k}", k, 24.0 + k) for k in (1, 3)]
     own = [replace(record, policy=record.policy.replace("wait", "align")) for record in waits]
-    lines = our_lines(over_seeds(select([*waits, *own], None)))
+    lines = our_lines(curves_of(select([*waits, *own], None)))
     assert [(line.name, len(line.points)) for line in lines] == [("multi-path", 2), ("align, on multi-path", 2)]
     (row, _) = (line for line in to_lines([*waits, *own], tmp_path) if line.startswith("| align"))
     assert row.startswith("| align, on multi-path | align-1 |")
@@ -132,8 +130,8 @@ def test_models_that_were_measured_twice_have_lines_of_their_own() -> None:
     ways = [(k, later) for k in (1, 3) for later in (False, True)]
     both = [make("multi-path", f"wait-{k}", k + 0.5 * later, 25.0 + k, steps=9 + later) for k, later in ways]
     other = [replace(record, model_sha256=f"{later}") for record, (_, later) in zip(both, ways, strict=True)]
-    lines = our_lines(over_seeds(select(other, None)))
+    lines = our_lines(curves_of(select(other, None)))
     found = {line.name: [(point.label, point.al) for point in line.points] for line in lines}
     first, second = [("k=1", 1.0), ("k=3", 3.0)], [("k=1", 1.5), ("k=3", 3.5)]
-    assert found == {"multi-path": first, "multi-path (2)": second}
+    assert found == {"multi-path A": first, "multi-path B": second}
     assert [line.is_variant for line in lines] == [False, True]

@@ -1,11 +1,9 @@
-"""Group evaluations: those that differ only by seed are one result; results of one system and recipe are one curve.
-
-Knows records, not what they are compared with.
-"""
+"""Group evaluations: one result if they differ only by seed; one curve if they are of one system and recipe."""
 
 import itertools
 import json
-from collections import defaultdict
+import string
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,6 +14,7 @@ from whilst.core.policy_spec import AGENT_TRANSLATION
 from whilst.core.settings import Recipe, Role, names_with
 from whilst.evaluation.identity import System, point_label, shown_label
 from whilst.evaluation.record import Record
+from whilst.evaluation.tables import NONE, figure
 
 SEEDS, POINTS = names_with(Role.SEED), names_with(Role.POINT)
 # Of the search, the settings that translation-based labels within an interval use.
@@ -161,6 +160,11 @@ class Result:
         return ".".join(filter(None, (f"threshold-{threshold}", self.options)))
 
     @property
+    def title(self) -> str:
+        """Of the system, without how it was decoded."""
+        return joined(str(self.system), self.change)
+
+    @property
     def variant(self) -> str:
         """Such as "agent gru" or "threshold-0.4": what makes points of one policy belong to another curve."""
         return joined(self.change, self.decoding)
@@ -168,18 +172,16 @@ class Result:
     @property
     def name(self) -> str:
         """Of the curve that it is a point of."""
-        return joined(str(self.system), self.variant)
+        return joined(self.title, self.decoding)
 
     @property
-    def cells(self) -> tuple[str, str]:
-        """System and policy as tables show them. They tell a row from all others."""
-        point = f"{self.first.policy} {self.shown_label}" if self.kind == "mma" else self.first.policy
-        return joined(str(self.system), self.change), point
+    def point(self) -> str:
+        """The policy as tables show it, with lambda if each point is a model."""
+        return f"{self.first.policy} {self.shown_label}" if self.kind == "mma" else self.first.policy
 
     @cached_property
     def curve_key(self) -> str:
-        parts = self.pair, self.system, self.kind, self.changes, self.decoding, self.agreement
-        return f"{parts} {json.dumps(self.settings, sort_keys=True)}"
+        return f"{self.pair} {self.kind} {self.name} {json.dumps(self.settings, sort_keys=True)}"
 
     @property
     def scores(self) -> dict[str, float | None]:
@@ -198,6 +200,11 @@ class Result:
     @property
     def bleu(self) -> float | None:
         return self.scores["bleu"]
+
+    def shown(self, score: str, digits: int = 2) -> str:
+        """A score, or its mean ± deviation over the seeds."""
+        deviation = self.deviations[score]
+        return figure(self.scores[score], digits) + ("" if deviation is None else f" ± {deviation:.{digits}f}")
 
     @cached_property
     def _values(self) -> dict[str, list[float]]:
@@ -262,10 +269,33 @@ class Curve:
     """One system trained by one recipe, by rising AL."""
 
     results: tuple[Result, ...]
+    letter: str = ""  # A, B, … if several recipes made curves of one name
 
     @property
     def first(self) -> Result:
         return self.results[0]
+
+    @property
+    def name(self) -> str:
+        return f"{self.first.name} {self.letter}".rstrip()
+
+    @property
+    def title(self) -> str:
+        """For rows that name the policy as well."""
+        return f"{self.first.title} {self.letter}".rstrip()
+
+    @property
+    def is_variant(self) -> bool:
+        """Whether there may be a more usual curve of the system."""
+        return bool(self.first.variant) or self.letter > "A"
+
+    @property
+    def system(self) -> System:
+        return self.first.system
+
+    @property
+    def kind(self) -> str:
+        return self.first.kind
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -285,6 +315,11 @@ class Curve:
     def result(self, label: str) -> Result | None:
         return next((one for one in self.results if one.label == label), None)
 
+    def closest(self, curves: Iterable["Curve"]) -> "Curve | None":
+        """Of curves on the same text, the one whose settings differ least."""
+        group = [one for one in curves if one.pair == self.pair]
+        return min(group, key=lambda one: len(differing([one.settings, self.settings])), default=None)
+
 
 def to_curves(results: Iterable[Result]) -> list[Curve]:
     """Group results of one system and recipe. A point that was measured again begins a further curve."""
@@ -293,10 +328,29 @@ def to_curves(results: Iterable[Result]) -> list[Curve]:
         keys = ((result.curve_key, number) for number in itertools.count())
         points = next(points for key in keys if result.label not in (points := groups.setdefault(key, {})))
         points[result.label] = result
-    return [Curve(tuple(sorted(points.values(), key=lambda one: one.al))) for points in groups.values()]
+    curves = [tuple(sorted(points.values(), key=lambda one: one.al)) for points in groups.values()]
+    names = [(one[0].pair, one[0].first.split, one[0].kind, one[0].name) for one in curves]
+    letters = {name: iter(string.ascii_uppercase) for name, count in Counter(names).items() if count > 1}
+    return [Curve(one, next(letters.get(name, iter("")), "")) for one, name in zip(curves, names, strict=True)]
 
 
 def differing(settings: Sequence[dict[str, Any]]) -> list[str]:
     """Names of the settings in which some of these differ."""
     names = sorted({name for table in settings for name in table})
     return [name for name in names if len({repr(table.get(name)) for table in settings}) > 1]
+
+
+def differences(curves: Sequence[Curve]) -> list[str]:
+    """The settings in which curves differ. A table that some do not use is named as a whole."""
+    settings = differing([curve.settings for curve in curves])
+    users = {setting: [curve.name for curve in curves if setting in curve.settings] for setting in settings}
+    unused = [setting.rpartition(".")[0] for setting in settings if len(users[setting]) < len(curves)]
+    lines = {}
+    for setting in settings:
+        section = setting.rpartition(".")[0]
+        if unused.count(section) > 1 and len(users[setting]) < len(curves):
+            lines[section] = f"`{section}`: {'; '.join(users[setting])} only"
+        else:
+            values = [f"{curve.name}: {curve.settings.get(setting, NONE)}" for curve in curves]
+            lines[setting] = f"`{setting}`: {'; '.join(values)}"
+    return list(lines.values())

@@ -14,13 +14,42 @@ from whilst.core.console import console, notes
 from whilst.core.errors import UserError
 from whilst.core.files import writing_text
 from whilst.evaluation import paper_numbers as paper
-from whilst.evaluation.compare import agents, at_equal_latency, gaps, has_diagonal, repeated
-from whilst.evaluation.curves import Point, Result, differing, over_seeds, to_curves
+from whilst.evaluation.compare import AtLatency, Gap, at_equal_latency, at_our_latency, gaps, minus, paper_system
+from whilst.evaluation.curves import Curve, Point, Result, differences, over_seeds, to_curves
 from whilst.evaluation.figure import MAX_LINES, Line, draw, role_of
 from whilst.evaluation.record import Record, Rescored
-from whilst.evaluation.tables import MARK, NAMES, NONE, agent_and_oracle, all_results, equal_latency
+from whilst.evaluation.tables import NONE, Grid, figure, signed
 
+# heading, score, digits
+SCORES = (
+    ("AL", "al", 2),
+    ("AL word", "al_word", 2),
+    ("LAAL", "laal", 2),
+    ("AP", "ap", 3),
+    ("DAL", "dal", 2),
+    ("CW", "cw", 2),
+    ("BLEU", "bleu", 2),
+    ("sacreBLEU", "sacrebleu", 2),
+    ("chrF", "chrf", 2),
+)
+ALL = tuple(name for _, name, _ in SCORES)
 NARROWER = (("al", "laal", "bleu", "sacrebleu"), ("al", "bleu"))  # scores that a narrow terminal shows
+MARK = "†"  # a gap between two points of different latency
+CONVENTIONS = """\
+AL and CW: model units, hypothesis length (the paper's convention). AL word, LAAL, AP and DAL:
+words, as SimulEval. BLEU: tokenised, lower-cased (the paper's convention). sacreBLEU: 13a, cased."""
+VERSUS = f"""\
+The paper's columns: its BLEU at our AL, interpolated between the points that it prints, and in
+brackets our BLEU minus that; {NONE} where our AL is outside of its points."""
+AT_EQUAL_LATENCY = f"""\
+BLEU at the AL of each point that the paper prints for BS-SiMT. Ours, multi-path (under wait-k) and
+oracle are interpolated between our points; {NONE} where that AL is outside of them.
+Over it: ours over our multi-path. Paper over its: the paper's BS-SiMT over the paper's multi-path.
+Over diagonal: ours over a fixed diagonal, of the same system if there is one, else of multi-path.
+Of variants only rows with a figure of ours are shown."""
+GAP = f"""\
+Gap: BLEU of the oracle's curve at the agent's AL, minus that of the agent.
+{MARK}: that AL is outside of the oracle's points; the difference of the two points."""
 FINE_TUNED = (
     "BS-SiMT, ours, runs on the multi-path model as it is; where it says fine-tuned, on one that was fine-tuned on"
     " searched reads."
@@ -38,11 +67,11 @@ def report(
 
     `times`: seconds of the stages that made what was evaluated.
     """
-    results = over_seeds(select(records, pair, split))
-    lines = our_lines(results) + reference_lines(results[0].pair)
-    drawn = draw(lines, f"{results[0].pair} · {split}", out / "curve")
+    curves = to_curves(over_seeds(select(records, pair, split)))
+    lines = our_lines(curves) + reference_lines(curves[0].pair)
+    drawn = draw(lines, f"{curves[0].pair} · {split}", out / "curve")
     with writing_text(out / "report.md") as file:
-        file.write(to_markdown(results, len(drawn) < len(lines)) + _times_section(times or {}))
+        file.write(to_markdown(curves, len(drawn) < len(lines), times or {}))
     return [out / name for name in ("report.md", "curve.png", "curve.svg")]
 
 
@@ -66,17 +95,14 @@ def select(records: Sequence[Record], pair: str | None, split: str = "test") -> 
     return sorted(chosen, key=rank)
 
 
-def our_lines(results: Sequence[Result]) -> list[Line]:
-    """One line for each system and variant; where a point occurs twice, one for each recipe."""
-    lines = []
-    for name, own in by_name(results).items():
-        curve, heights = ([one for one in own if one.is_full is full] for full in (False, True))
-        parts = [each.results for each in to_curves(curve)] if repeated(curve) else [tuple(curve or heights)]
-        for number, part in enumerate(parts, start=1):
-            points = [_point(result) for result in part]
-            title = f"{name} ({number})" if number > 1 else name
-            lines.append(Line(title, points, role_of(own[0].system), bool(own[0].variant) or number > 1))
-    return lines
+def our_lines(curves: Sequence[Curve]) -> list[Line]:
+    """One line for each curve. A height, of a full-sentence policy, only of systems that have no curve."""
+    names = [curve.first.name for curve in curves if not curve.first.is_full]
+    shown = [curve for curve in curves if not curve.first.is_full or curve.first.name not in names]
+    return [
+        Line(curve.name, list(map(_point, curve.results)), role_of(curve.system), curve.is_variant)
+        for curve in shown
+    ]
 
 
 def _point(result: Result) -> Point:
@@ -84,14 +110,6 @@ def _point(result: Result) -> Point:
         traces = ", ".join(record.trace for record in result.records)
         raise UserError(f"{traces}: has no BLEU; score it with its reference first")
     return Point(result.shown_label, None if result.is_full else result.al, result.bleu)
-
-
-def by_name(results: Sequence[Result]) -> dict[str, list[Result]]:
-    """Grouped by system and variant."""
-    named: dict[str, list[Result]] = {}
-    for result in results:
-        named.setdefault(result.name, []).append(result)
-    return named
 
 
 def reference_lines(pair: str) -> list[Line]:
@@ -106,109 +124,109 @@ def reference_lines(pair: str) -> list[Line]:
     return lines
 
 
-def to_markdown(results: Sequence[Result], is_partial: bool) -> str:
+def to_markdown(curves: Sequence[Curve], is_partial: bool, times: Mapping[str, float]) -> str:
     """The tables and what their figures mean. `is_partial`: whether the figure leaves curves out."""
-    first = results[0].first
-    lines = [f"# {first.pair}, {first.split}", "", *all_results(results, NAMES).to_markdown(), ""]
-    lines += ["![BLEU against average lagging](curve.svg)", ""]
-    lines += [f"The figure shows {MAX_LINES} of the curves.", ""] * is_partial
-    lines += [
-        "AL and CW: model units, hypothesis length (the paper's convention). AL word, LAAL, AP and DAL:",
-        "words, as SimulEval. BLEU: tokenised, lower-cased (the paper's convention). sacreBLEU: 13a, cased.",
-        "",
+    results = [result for curve in curves for result in curve.results]
+    first, records = results[0].first, [record for result in results for record in result.records]
+    parts = [
+        f"# {first.pair}, {first.split}",
+        scores_table(curves, ALL).to_markdown(),
+        "![BLEU against average lagging](curve.svg)",
     ]
+    parts += [f"The figure shows {MAX_LINES} of the curves."] * is_partial
+    parts += [CONVENTIONS]
     if paper.systems(first.pair):
         if paper.task(first.pair) != first.pair:
-            lines += [f"**Trained on other text than the paper's**, tested as {paper.task(first.pair)}.", ""]
-        lines += [
-            "The paper's columns: its BLEU at our AL, interpolated between the points that it prints, and in",
-            f"brackets our BLEU minus that; {NONE} where our AL is outside of its points.",
-            "",
-        ]
-    if len({result.system.fine_tuned for result in results if result.system.name == paper.BEST}) > 1:
-        lines += [FINE_TUNED, ""]
-    if any(len(result.records) > 1 for result in results):
-        lines += ["Several seeds: mean ± standard deviation (n - 1). Means are compared.", ""]
-    lines += [*warning(results), *_equal_latency_section(results), *_oracle_section(results)]
-    records = [record for result in results for record in result.records]
-    empty = sum(record.scores.empty for record in records)
-    if empty:
-        lines += [f"Empty outputs, which count for quality but not for latency: {empty}.", ""]
+            parts += [f"**Trained on other text than the paper's**, tested as {paper.task(first.pair)}."]
+        parts += [VERSUS]
+    if len({curve.system.fine_tuned for curve in curves if curve.system.name == paper.BEST}) > 1:
+        parts += [FINE_TUNED]
+    if len(records) > len(results):
+        parts += ["Several seeds: mean ± standard deviation (n - 1). Means are compared."]
+    parts += recipes_section(curves)
+    if rows := at_equal_latency(curves):
+        parts += ["## At equal latency", equal_latency_table(rows).to_markdown(), AT_EQUAL_LATENCY]
+    if found := gaps(curves):
+        parts += ["## Agent and oracle", gaps_table(found).to_markdown(), GAP]
+    if empty := sum(record.scores.empty for record in records):
+        parts += [f"Empty outputs, which count for quality but not for latency: {empty}."]
     signatures = {(name, text) for record in records for name, text in record.scores.signatures.items()}
-    lines += [f"- {name}: `{text}`" for name, text in sorted(signatures)]
-    return "\n".join(lines).rstrip() + "\n"
+    parts += ["\n".join(f"- {name}: `{text}`" for name, text in sorted(signatures))]
+    if times:
+        stages = {**times, "together": sum(times.values())}
+        table = Grid(("stage", "seconds"), [(name, f"{seconds:,.1f}") for name, seconds in stages.items()])
+        parts += ["## Time", table.to_markdown()]
+        parts += ["From the binarised data to the end of each stage, with validation and compilation."]
+    return "\n\n".join(filter(None, parts)) + "\n"
 
 
-def _equal_latency_section(results: Sequence[Result]) -> list[str]:
-    rows = at_equal_latency(results)
-    if not rows:
-        return []
-    has_variants = any(agent[0].variant for agent in agents(results))
-    note = ["Over diagonal: ours over a fixed diagonal, of the same system if there is one, else of multi-path."]
-    note = note * has_diagonal(rows)
-    note += ["Of variants only rows with a figure of ours are shown."] * has_variants
-    return [
-        "## At equal latency",
-        "",
-        *equal_latency(rows).to_markdown(),
-        "",
-        "BLEU at the AL of each point that the paper prints for BS-SiMT. Ours, multi-path (under wait-k) and",
-        f"oracle are interpolated between our points; {NONE} where that AL is outside of them.",
-        "Over it: ours over our multi-path. Paper over its: the paper's BS-SiMT over the paper's multi-path.",
-        *note,
-        "",
-    ]
+def scores_table(curves: Sequence[Curve], names: Sequence[str], is_short: bool = False) -> Grid:
+    """One row a result, with the scores of these names; the short form has no column for the paper's BS-SiMT."""
+    results = [(curve, result) for curve in curves for result in curve.results]
+    chosen = [score for score in SCORES if score[1] in names]
+    seeds = ["seeds"] * any(len(result.records) > 1 for _, result in results)
+    versus = ["paper (diff)"] if is_short else ["paper: same system", paper.title(paper.BEST)]
+    versus *= any(paper.systems(curve.pair) for curve in curves)
+    rows = []
+    for curve, result in results:
+        cells = [curve.title, result.point, *(str(len(result.records)) for _ in seeds)]
+        cells += [result.shown(name, digits) for _, name, digits in chosen]
+        theirs = [_versus(result, system) for system in (paper_system(result), paper.BEST)]
+        rows.append(cells + theirs[: len(versus)])
+    return Grid(["system", "policy", *seeds, *(heading for heading, _, _ in chosen), *versus], rows, texts=2)
 
 
-def _oracle_section(results: Sequence[Result]) -> list[str]:
-    rows = gaps(results)
-    if not rows:
-        return []
-    lines = [
-        "## Agent and oracle",
-        "",
-        *agent_and_oracle(rows).to_markdown(),
-        "",
-        "Gap: BLEU of the oracle's curve at the agent's AL, minus that of the agent.",
-    ]
-    if any(row.bleu is not None and not row.is_at_equal_latency for row in rows):
-        lines += [f"{MARK}: that AL is outside of the oracle's points; the difference of the two points."]
-    return [*lines, ""]
+def _versus(result: Result, system: str | None) -> str:
+    """The paper's BLEU at our AL, and how far ours is above it."""
+    theirs = at_our_latency(result, system)
+    difference = minus(result.bleu, theirs)
+    return NONE if difference is None else f"{theirs:.2f} ({difference:+.2f})"
 
 
-def _times_section(times: Mapping[str, float]) -> str:
-    if not times:
-        return ""
-    rows = [*times.items(), ("together", sum(times.values()))]
-    lines = ["", "## Time", "", "| stage | seconds |", "|---|---:|"]
-    lines += [f"| {name} | {seconds:,.1f} |" for name, seconds in rows]
-    lines += ["", "From the binarised data to the end of each stage, with validation and compilation."]
-    return "\n".join(lines) + "\n"
+def equal_latency_table(rows: Sequence[AtLatency]) -> Grid:
+    """Without the columns that have no figure."""
+    shown = [name for name in rows[0].figures if any(row.figures[name] is not None for row in rows)]
+    cells = []
+    for row in rows:
+        figures = [(signed if "over" in name else figure)(row.figures[name]) for name in shown]
+        cells.append([row.system, row.label, *figures])
+    return Grid(("system", "interval", *shown), cells, texts=2)
 
 
-def warning(results: Sequence[Result]) -> list[str]:
-    """Points that occur twice make no curve, and neither do points of different recipes."""
-    mixed = {name: differing([one.settings for one in own]) for name, own in by_name(results).items()}
-    lines = []
-    if twice := ", ".join(repeated(results)):
-        lines += [f"Measured several times, and therefore not compared: {twice}.", ""]
-    if shown := ", ".join(f"{name} ({', '.join(names)})" for name, names in mixed.items() if names):
-        lines += [f"Points of one curve whose recipes differ in more than the point: {shown}.", ""]
-    return lines
+def gaps_table(rows: Sequence[Gap]) -> Grid:
+    cells = []
+    for row in rows:
+        agent, oracle = row.agent, row.oracle
+        theirs = [figure(oracle.al), figure(oracle.bleu)] if oracle else [NONE] * 2
+        gap = signed(row.bleu) + MARK * (row.bleu is not None and not row.is_at_equal_latency)
+        cells.append([row.system, agent.shown_label, figure(agent.al), figure(agent.bleu), *theirs, gap])
+    headings = "system", "interval", "agent AL", "agent BLEU", "oracle AL", "oracle BLEU", "gap"
+    return Grid(headings, cells, texts=2)
+
+
+def recipes_section(curves: Sequence[Curve]) -> list[str]:
+    """What tells curves of one name apart."""
+    lettered = [curve for curve in curves if curve.letter]
+    parts = []
+    for name, kind in dict.fromkeys((curve.first.name, curve.kind) for curve in lettered):
+        own = [curve for curve in lettered if (curve.first.name, curve.kind) == (name, kind)]
+        lines = differences(own) or ["nothing: it was measured several times"]
+        parts += [f"{name}: several recipes or runs, which differ in:", "\n".join(f"- {line}" for line in lines)]
+    return parts
 
 
 def print_table(records: Sequence[Record]) -> None:
-    """Print the scores, on a narrow terminal only the most important, and warnings; numbers are never cut."""
+    """Print the scores, on a narrow terminal only the most important; numbers are never cut."""
     # A pipe has no width.
     screen = console if console.is_terminal else Console(file=console.file, width=140, highlight=False)
-    results = over_seeds(records)
-    for names in (NAMES, *NARROWER):
-        table = all_results(results, names, is_short=True).to_terminal()
+    curves = to_curves(over_seeds(records))
+    for names in (ALL, *NARROWER):
+        table = scores_table(curves, names, is_short=True).to_terminal()
         if screen.measure(table, options=screen.options.update_width(1000)).maximum <= screen.width:
             break
     screen.print(table)
-    for line in filter(None, warning(results)):
-        notes.print(line)
+    for line in recipes_section(curves):
+        notes.print(line, markup=False)
 
 
 def print_scores(rescored: Rescored) -> None:

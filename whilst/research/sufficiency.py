@@ -26,7 +26,7 @@ from whilst.evaluation.evaluate import find_jobs, loader, with_precision
 from whilst.evaluation.figure import Line, draw
 from whilst.evaluation.identity import Decoding, System, pair_name, shown_label
 from whilst.evaluation.metrics import average_lagging
-from whilst.evaluation.tables import SYSTEM, Column, Grid
+from whilst.evaluation.tables import Grid
 from whilst.model.checkpoint import LoadedRun
 from whilst.model.run_folder import base_objective
 from whilst.research.alignment import encode, farthest, needs, read_alignment, sufficient
@@ -235,10 +235,9 @@ def curves(points: Sequence[Point]) -> list[Line]:
 
 
 def print_points(points: Sequence[Point]) -> None:
-    texts = [SYSTEM, Column("policy", is_text=True), Column("point", is_text=True)]
-    columns = [*texts, *map(Column, ("sufficiency", "AL", "words", "sentences"))]
+    headings = "system", "policy", "point", "sufficiency", "AL", "words", "sentences"
     rows = []
     for name, point in zip(systems(points), points, strict=True):
         figures = f"{point.sufficiency:.3f}", f"{point.al:.2f}", f"{point.words:,}", f"{point.sentences:,}"
         rows.append([name, point.policy, point.label, *figures])
-    console.print(Grid(columns, rows).to_terminal())
+    console.print(Grid(headings, rows, texts=3).to_terminal())

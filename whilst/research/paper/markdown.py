@@ -6,13 +6,12 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from whilst.evaluation.tables import Column, Grid
+from whilst.evaluation.tables import Grid
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]], texts: Sequence[str] = ()) -> str:
-    """`texts`: headings of the columns that are aligned left."""
-    columns = [Column(heading, is_text=heading in texts) for heading in headings]
-    return "\n".join(Grid(columns, rows).to_markdown())
+    """`texts`: headings of the first columns, which are aligned left."""
+    return Grid(headings, rows, len(texts)).to_markdown()
 
 
 def bullets(items: Sequence[str]) -> str:

@@ -109,9 +109,8 @@ def agent(ours: Collection) -> list[str]:
         own = [str(curve.settings[f"agent.{name}"]) for name in ("kind", "hidden", "inputs", "reference")]
         rows.append([f"{curve.pair}, {curve.first.system}", training_text(curve), *own])
     headings = ("system", "our training text", "kind", "width", "inputs", "target tokens in training")
-    texts = [heading for heading in headings if heading != "width"]
     about = "A diagram of the agent (`whilst/model/agent.py`). Its settings, from the records of our main systems:"
-    return [about, table(headings, rows, texts)]
+    return [about, table(headings, rows, texts=headings)]
 
 
 def hyperparameters(ours: Collection) -> list[str]:

@@ -1,12 +1,11 @@
 """The paper's systems among our curves: which curve is one of them, what it is called, and how a point is shown."""
 
-import string
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from whilst.evaluation import paper_numbers as paper
-from whilst.evaluation.curves import Curve, Point, Result, above, differing, joined, seeds_of
+from whilst.evaluation.curves import Curve, Point, Result, above, seeds_of
 from whilst.evaluation.paper_numbers import FULL
 from whilst.evaluation.record import ARCHIVED, Record
 from whilst.evaluation.tables import NONE, figure
@@ -50,48 +49,17 @@ class Collection:
         return [curve for curve in self.curves if not any(curve is one for one in self.shown)]
 
 
-def most_similar(curve: Curve, others: Sequence[Curve]) -> Curve | None:
-    """Of the curves on the same text, the one whose settings differ least."""
-    group = [other for other in others if other.pair == curve.pair]
-    return min(group, key=lambda other: len(differing([other.settings, curve.settings])), default=None)
-
-
-def names_of(curves: Sequence[Curve]) -> list[str]:
-    """A name for each curve of a system: A, B, … where several recipes made it."""
-    names = [joined(str(curve.first.system), curve.first.agreement) for curve in curves]
-    letters = iter(string.ascii_uppercase)
-    return [name if names.count(name) == 1 else f"{name} {next(letters)}" for name in names]
-
-
 def training_text(curve: Curve) -> str:
     is_own = curve.pair == paper.task(curve.pair)
     text = "the paper's" if is_own else f"**other**: {curve.pair.rpartition('.')[0]}"
     return f"{text} {TEACHER}" if curve.settings["teacher"] else text
 
 
-def differences(curves: Sequence[Curve], names: Sequence[str]) -> list[str]:
-    """The settings in which curves of one system differ. A table that some do not use is named as a whole."""
-    both = list(zip(names, curves, strict=True))
-    settings = differing([curve.settings for curve in curves])
-    users = {setting: [name for name, curve in both if setting in curve.settings] for setting in settings}
-    unused = [setting.rpartition(".")[0] for setting in settings if len(users[setting]) < len(curves)]
-    lines = {}
-    for setting in settings:
-        section = setting.rpartition(".")[0]
-        if unused.count(section) > 1 and len(users[setting]) < len(curves):
-            lines[section] = f"`{section}`: {'; '.join(users[setting])} only"
-        else:
-            values = [f"{name}: {curve.settings.get(setting, NONE)}" for name, curve in both]
-            lines[setting] = f"`{setting}`: {'; '.join(values)}"
-    return list(lines.values())
-
-
 def our_cells(result: Result | None) -> list[str]:
     """Our AL, BLEU and number of seeds."""
     if result is None:
         return [NOT_RUN, NOT_RUN, NONE]
-    shown = [figure(result.scores[name], 2, result.deviations[name]) for name in ("al", "bleu")]
-    return [*shown, str(len(result.records))]
+    return [result.shown("al"), result.shown("bleu"), str(len(result.records))]
 
 
 def paper_cells(point: Point | None) -> list[str]:
@@ -116,7 +84,7 @@ def difference(curve: Curve | None, point: Point | None, system: str) -> tuple[f
 
 def over_control(curve: Curve, ours: Collection) -> dict[str, float]:
     """By label, how far our points are above the diagonal at equal AL."""
-    control = most_similar(curve, ours.of_system(DIAGONAL))
+    control = curve.closest(ours.of_system(DIAGONAL))
     if control is None or curve.first.kind in ("full", "diagonal"):
         return {}
     found = {point.label: above(point, control.points) for point in curve.points}

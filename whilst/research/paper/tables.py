@@ -10,7 +10,7 @@ from statistics import fmean
 
 from whilst.evaluation import paper_numbers as paper
 from whilst.evaluation.compare import minus
-from whilst.evaluation.curves import DEFAULTS, Curve, Point, above, joined
+from whilst.evaluation.curves import DEFAULTS, Curve, Point, above, differences, joined
 from whilst.evaluation.paper_numbers import BASE, BEST, FULL, ORACLE
 from whilst.evaluation.tables import NONE, figure, signed
 from whilst.research.paper.markdown import bullets, table
@@ -20,9 +20,6 @@ from whilst.research.paper.systems import (
     Collection,
     all_labels,
     difference,
-    differences,
-    most_similar,
-    names_of,
     our_cells,
     over_control,
     paper_cells,
@@ -53,11 +50,12 @@ def summary(ours: Collection) -> str:
             theirs, curves = paper.curve(task, system), ours.of_task(task, system)
             if not curves:
                 rows.append([task, paper.title(system), NOT_RUN, *[NONE] * 5])
-            for curve, own in zip(curves, names_of(curves), strict=True):
+            for curve in curves:
                 found = [gain for point in theirs if (gain := difference(curve, point, system)[1]) is not None]
                 figures = [fmean(found), min(found), max(found)] if found else [None, None, None]
                 seeds = sorted({len(result.records) for result in curve.results})
-                row = [task, own, training_text(curve), f"{len(found)} of {len(theirs)}", *map(signed, figures)]
+                compared = f"{len(found)} of {len(theirs)}"
+                row = [task, curve.name, training_text(curve), compared, *map(signed, figures)]
                 rows.append([*row, " to ".join(map(str, dict.fromkeys((seeds[0], seeds[-1]))))])
     texts = "task", "system", "our training text"
     return table((*texts, "points compared", "mean difference", "least", "most", "seeds"), rows, texts)
@@ -73,13 +71,12 @@ def main_table(task: str, ours: Collection) -> list[str]:
     for system in names:
         theirs = [] if system == DIAGONAL else paper.curve(task, system)
         curves = ours.of_task(task, system)
-        own_names = names_of(curves)
-        for curve, own in zip(curves, own_names, strict=True):
-            rows += _rows(system, own, theirs, curve, over_control(curve, ours))
-            after.append(ours.made(curve, own))
+        for curve in curves:
+            rows += _rows(system, curve.name, theirs, curve, over_control(curve, ours))
+            after.append(ours.made(curve, curve.name))
         if not curves:
             rows += _rows(system, paper.title(system), theirs, None, {})
-        notes += differences(curves, own_names)
+        notes += differences(curves)
     texts = "system", "point", "our training text"
     headings = ("paper AL", "paper BLEU", "our AL", "our BLEU", "seeds", "ours at the paper's AL", "difference")
     parts = [table((*texts, *headings, "over the diagonal"), rows, texts)]
@@ -113,10 +110,10 @@ def ablation(name: str, ours: Collection) -> list[str]:
         curves = ours.of_system(BEST, {feature: value} if key else {})
         if not key:
             curves = [curve for curve in curves if any(curve is default for default in defaults)]
-        for curve, own in zip(curves, names_of(curves), strict=True):
+        for curve in curves:
             rows += _ablation_rows(value, theirs, curve, _default(curve, ours) if key else None)
             if key:  # the default is in the main tables
-                after.append(ours.made(curve, f"{own}, {feature} {value}, on {curve.pair}"))
+                after.append(ours.made(curve, f"{curve.name}, on {curve.pair}"))
         if not curves:
             rows += _ablation_rows(value, theirs, None, None)
     texts = feature, "interval", "our pair"
@@ -126,7 +123,7 @@ def ablation(name: str, ours: Collection) -> list[str]:
 
 def _default(curve: Curve, ours: Collection) -> Curve | None:
     """The curve on the same text with the paper's choices whose other settings differ least."""
-    return most_similar(curve, ours.of_system(BEST))
+    return curve.closest(ours.of_system(BEST))
 
 
 def _default_points() -> list[Point]:
@@ -157,9 +154,9 @@ def oracle_table(ours: Collection) -> list[str]:
     for task in sorted(paper.pairs(), key=lambda task: task != ABLATED):
         theirs = paper.curve(task, ORACLE) if ORACLE in paper.systems(task) else []
         curves = ours.of_task(task, ORACLE)
-        for curve, name in zip(curves, names_of(curves), strict=True):
-            rows += _oracle_rows(curve.pair, theirs, curve, most_similar(curve, ours.of_system(BEST)))
-            after.append(ours.made(curve, f"{name} on {curve.pair}"))
+        for curve in curves:
+            rows += _oracle_rows(curve.pair, theirs, curve, curve.closest(ours.of_system(BEST)))
+            after.append(ours.made(curve, f"{curve.name} on {curve.pair}"))
         if theirs and not curves:
             rows += _oracle_rows(task, theirs, None, None)
     texts = "pair", "interval"
