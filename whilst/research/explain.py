@@ -12,7 +12,7 @@ from matplotlib.patches import Rectangle
 
 from whilst.core.errors import UserError
 from whilst.core.files import writing
-from whilst.core.settings import Evaluate, Limits
+from whilst.core.settings import Evaluate, Limits, Search
 from whilst.data.batches import Batch, pad_batch
 from whilst.data.dataset import Split, TokenSequences
 from whilst.data.text import cleaner
@@ -23,10 +23,8 @@ from whilst.decoding.policies import policy_for
 from whilst.model.checkpoint import LoadedRun
 from whilst.model.transformer import Translator
 from whilst.policy.fixed import Full
-from whilst.search.binary_search import Interval, PathDecoder, search
+from whilst.search.binary_search import Interval, fill_table, search
 from whilst.search.labels import bounded_agreement
-
-FOUND, AGENT = "#D55E00", "#009E73"
 
 
 @dataclass(frozen=True)
@@ -45,40 +43,34 @@ class Explanation:
 def explain(trained: LoadedRun, source: str, target: str | None, first: int) -> Explanation:
     """Explain a sentence with the search interval that begins with `first` reads."""
     trained.require_causal_encoder()
-    data = trained.recipe.data
-    words = cleaner(data, data.source)(source).split()
-    if not words:
+    model, data = trained.model, trained.recipe.data
+    ids = [*trained.source.encode(cleaner(data, data.source)(source).split())[0], EOS]
+    if ids == [EOS]:
         raise UserError("explain: the source sentence is empty")
-    ids = [*trained.source.encode(words)[0], EOS]
     if target is None:
-        # The model's translation after the whole source.
-        wanted = [*translate_batch(trained.model, [ids], Full(), Limits())[0].units, EOS]
+        wanted = translate_batch(model, [ids], Full(), Limits())[0].sentence  # after the whole source
     else:
         wanted = [*trained.target.encode(cleaner(data, data.target)(target).split())[0], EOS]
-        if len(wanted) == 1:
+        if wanted == [EOS]:
             raise UserError("explain: the target sentence is empty; leave it out for the translation of the model")
     settings = bounded_agreement(trained.recipe.search) if trained.recipe.agent.bounded else trained.recipe.search
-    intervals = {interval[0]: number for number, interval in enumerate(settings.intervals)}
-    if first not in intervals:
-        raise UserError(f"--latency {first}: this run knows {', '.join(map(str, intervals))}")
-    device = trained.model.target_embedding.weight.device
-    batch = pad_batch(
-        Split(TokenSequences.from_lists([ids]), TokenSequences.from_lists([wanted])), np.arange(1)
-    ).to(device)
-    interval = Interval(first, settings.size, settings.slope)
-    low, high = interval.reads(batch, 0), interval.reads(batch, settings.size - 1)
+    firsts = [interval[0] for interval in settings.intervals]
+    if first not in firsts:
+        raise UserError(f"--latency {first}: this run knows {', '.join(map(str, firsts))}")
     agent = None
     if trained.agent is not None:
-        names = trained.agents
-        name = names[intervals[first] % len(names)]  # a translation-based agent has one policy
-        agent = forced_reads(trained.model, [ids], [wanted], policy_for(trained, name, Evaluate()))[0]
+        policy = trained.agents[firsts.index(first) % len(trained.agents)]  # a translation-based agent has only one
+        agent = forced_reads(model, [ids], [wanted], policy_for(trained, policy, Evaluate()))[0]
+    split = Split(TokenSequences.from_lists([ids]), TokenSequences.from_lists([wanted]))
+    batch = pad_batch(split, np.arange(1)).to(model.target_embedding.weight.device)
+    interval = Interval(first, settings.size, settings.slope)
     return Explanation(
         [trained.source.vocabulary.units[unit] for unit in ids],
         [trained.target.vocabulary.units[unit] for unit in wanted],
-        reference_probabilities(trained.model, batch),
-        low[0].tolist(),
-        high[0].tolist(),
-        search(trained.model, batch, settings, first)[0].tolist(),
+        reference_probabilities(model, batch),
+        interval.reads(batch, 0)[0].tolist(),
+        interval.reads(batch, settings.size - 1)[0].tolist(),
+        search(model, batch, settings, first)[0].tolist(),
         agent,
     )
 
@@ -86,18 +78,11 @@ def explain(trained: LoadedRun, source: str, target: str | None, first: int) -> 
 @torch.inference_mode()
 def reference_probabilities(model: Translator, batch: Batch) -> npt.NDArray[np.float64]:
     """(target, reads - 1) of each reference token after each number of reads, on paths of one READ per WRITE."""
-    decoder = PathDecoder(model, batch)
-    position, length = batch.target_at.position, int(batch.source_lengths[0, 0])
-    count = batch.labels.shape[1]
-    probabilities = np.zeros((count, length))
-    for offset in range(2 - count, length + 1):
-        seen = (position + offset).clamp(1, length)
-        found = decoder.predict(seen).probability[0].tolist()
-        for i in range(count):
-            # Only where the path was not clamped to the sentence.
-            if 1 <= i + offset <= length:
-                probabilities[i, i + offset - 1] = found[i]
-    return probabilities
+    length, count = batch.source.shape[1], batch.labels.shape[1]
+    every_path = Interval(2 - count, length + count - 1)  # from the last token after 1 read to the first after all
+    table = fill_table(model, batch, every_path, Search(target="reference"))
+    paths = (torch.full_like(batch.labels, reads) for reads in range(1, length + 1))
+    return torch.cat([table.predict(path).probability for path in paths]).T.double().cpu().numpy()
 
 
 def draw(explanation: Explanation, out: Path) -> None:
@@ -112,7 +97,7 @@ def draw(explanation: Explanation, out: Path) -> None:
         axes.add_patch(box)
     axes.plot([], [], color="#8c8c8c", linewidth=0.8, label="search interval")
     # READs go to the right, WRITEs go down.
-    paths = ("found by search", "o-", FOUND, explanation.found), ("agent", "D--", AGENT, explanation.agent)
+    paths = ("found by search", "o-", "#D55E00", explanation.found), ("agent", "D--", "#009E73", explanation.agent)
     for label, style, colour, reads in paths:
         if reads is not None:
             places = [g - 1 for g in reads]

@@ -1,11 +1,11 @@
 """Speed of a READ and a WRITE on a CPU: PyTorch without and with caches, exported graphs."""
 
-import statistics
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from whilst.core.console import progress_bar
@@ -53,13 +53,9 @@ def exported_steps(engine: Engine, length: int) -> Steps:  # noqa: ARG001
     return lambda _: session.read(TOKEN), write
 
 
-def time_steps(steps: Steps, length: int) -> tuple[list[float], ...]:
-    """Milliseconds of every READ and of every WRITE."""
-    times: tuple[list[float], ...] = [], []
-    for position in range(length):
-        for step, found in zip(steps, times, strict=True):
-            found.append(1000 * seconds_of(partial(step, position), CPU)[0])
-    return times
+def time_steps(steps: Steps, length: int) -> list[list[float]]:
+    """(length, 2) milliseconds of every READ and WRITE."""
+    return [[1000 * seconds_of(partial(step, i), CPU)[0] for step in steps] for i in range(length)]
 
 
 @torch.inference_mode()
@@ -67,14 +63,13 @@ def measure(ways: dict[str, Way], length: int, repeats: int) -> list[Figures]:
     """By way, the mean over positions of the median over sentences, in ms. Load affects all ways alike."""
     for way in ways.values():
         time_steps(way(length), min(length, 3))  # to warm up
-    found: dict[str, list[tuple[list[float], ...]]] = {name: [] for name in ways}
+    found: dict[str, list[list[list[float]]]] = {name: [] for name in ways}
     for _ in progress_bar(range(repeats), f"sentences of {length} tokens", "sentences"):
         for name, way in ways.items():
             found[name].append(time_steps(way(length), length))
     rows: list[Figures] = []
     for name, sentences in found.items():
-        medians = [map(statistics.median, zip(*each, strict=True)) for each in zip(*sentences, strict=True)]
-        read, write = map(statistics.fmean, medians)
+        read, write = np.median(sentences, axis=0).mean(axis=0).tolist()
         rows.append({"length": length, "way": name, "read": read, "write": write, "both": read + write})
     for slow in rows[:2]:
         for row in rows:

@@ -7,7 +7,6 @@ due until the commit that acknowledges it.
 import asyncio
 import contextlib
 import json
-import math
 import os
 import re
 import socket
@@ -16,10 +15,12 @@ import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from whilst.core.console import console, notes
@@ -28,7 +29,7 @@ from whilst.data import toy
 from whilst.data.vocabulary import UNK, Language
 from whilst.live.loading import resolve
 from whilst.live.terminal import TALK
-from whilst.research.bench.common import report
+from whilst.research.bench.common import Figures, report
 
 WARM_UP = 2.0  # seconds at the start of a probe that do not count
 
@@ -47,45 +48,30 @@ class Load:
 class Received:
     """What one client received."""
 
+    since: float  # time; words that are due before it belong to the warm-up
     due: list[float] = field(default_factory=list)  # time of each word
     delays: list[float] = field(default_factory=list)  # of words after the warm-up
     acked: int = 0
     seq: int = 0
-    words: int = 0
     wrong: list[str] = field(default_factory=list)  # violations of the protocol, errors
 
-    def take(self, message: dict[str, Any], now: float, since: float) -> None:
+    def take(self, message: dict[str, Any]) -> None:
         if message["seq"] != self.seq + 1:
             self.wrong.append(f"seq {message['seq']} after {self.seq}")
         self.seq = message["seq"]
-        if message["type"] == "error":
-            self.wrong.append(message["message"])
-        if message["type"] != "commit":
-            return
-        self.words += len(message["words"])
-        if message["ack"] < self.acked:
-            self.wrong.append(f"ack {message['ack']} after {self.acked}")
-        for due in self.due[self.acked : message["ack"]]:
-            if due >= since:
-                self.delays.append(now - due)
-        self.acked = min(message["ack"], len(self.due))
+        match message["type"]:
+            case "error":
+                self.wrong.append(message["message"])
+            case "final" if message["source_words"] != len(self.due):
+                self.wrong.append(f"{message['source_words']} of {len(self.due)} words")
+            case "commit":
+                self.acknowledge(message["ack"], time.monotonic())
 
-
-@dataclass(frozen=True)
-class Result:
-    streams: int
-    words: int  # acknowledged after the warm-up
-    p50: float  # ms
-    p95: float
-    p99: float
-    most: float
-    lost: int  # words without a commit
-    wrong: int
-    batch: float  # mean number of sessions in a call of the model
-    megabytes: float  # of the server
-
-    def holds(self, limit: float) -> bool:
-        return self.p99 < limit and not self.lost and not self.wrong
+    def acknowledge(self, count: int, now: float) -> None:
+        if count < self.acked:
+            self.wrong.append(f"ack {count} after {self.acked}")
+        self.delays += [now - due for due in self.due[self.acked : count] if due >= self.since]
+        self.acked = min(count, len(self.due))
 
 
 def talk(language: Language) -> list[str]:
@@ -101,69 +87,6 @@ def talk(language: Language) -> list[str]:
     attached = TALK.read_text(encoding="utf-8")
     apart = re.sub(r"([.,])", r" \1", attached)
     return min((toys, apart.split(), attached.split()), key=units)
-
-
-async def stream(url: str, load: Load, words: Sequence[str], began: float, phase: float) -> Received:
-    """One client: sends each word when it is due, receives all the while, and finishes."""
-    from websockets.asyncio.client import connect
-
-    received, since = Received(), began + WARM_UP
-    async with connect(url, compression=None, max_queue=None, open_timeout=60) as client:
-        await client.send(json.dumps({"type": "start", "latency": load.latency}))
-        received.take(json.loads(await client.recv()), 0.0, since)
-
-        async def listen() -> None:
-            async for frame in client:
-                message = json.loads(frame)
-                received.take(message, time.monotonic(), since)
-                if message["type"] == "final" and message["source_words"] != len(received.due):
-                    received.wrong.append(f"{message['source_words']} of {len(received.due)} words")
-                if message["type"] in ("final", "error"):
-                    return
-
-        listening = asyncio.create_task(listen())
-        for number in range(int((WARM_UP + load.seconds) * load.rate)):
-            due = began + (number + phase) / load.rate
-            await asyncio.sleep(max(0.0, due - time.monotonic()))
-            received.due.append(due)
-            word = words[number % len(words)]
-            await client.send(json.dumps({"type": "words", "seq": number + 1, "text": word}))
-        await client.send(json.dumps({"type": "finish", "seq": len(received.due) + 1}))
-        try:
-            await asyncio.wait_for(listening, 60)
-        except TimeoutError:
-            received.wrong.append("no final")
-    return received
-
-
-async def probe(url: str, load: Load, words: Sequence[str]) -> list[Received]:
-    """All streams: evenly spread in time, each at another place of the text."""
-    began = time.monotonic() + 0.5 + load.streams / 200  # after all have connected
-    step = len(words) // load.streams or 1
-    tasks = []
-    for number in range(load.streams):
-        mine = [*words[number * step :], *words[: number * step]]
-        tasks.append(stream(url, load, mine, began, number / load.streams))
-    return await asyncio.gather(*tasks)
-
-
-@contextlib.contextmanager
-def serving(model: str, sessions: int, options: Sequence[str]) -> Iterator["Server"]:
-    """A server in its own process."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    command = [sys.executable, "-m", "whilst", "serve", "--model", model, "--port", str(port)]
-    process = subprocess.Popen([*command, "--sessions", str(sessions), *options])
-    server, deadline = Server(f"127.0.0.1:{port}"), time.monotonic() + 120
-    try:
-        while not server.is_healthy():
-            if process.poll() is not None or time.monotonic() > deadline:
-                raise UserError("the server did not start; see its message above")
-            time.sleep(0.1)
-        yield server
-    finally:
-        process.terminate()
-        process.wait(60)
 
 
 @dataclass(frozen=True)
@@ -185,21 +108,95 @@ class Server:
         found = re.findall(rf"^{name}(?:{{[^}}]*}})? (\S+)$", self.get("/metrics"), re.MULTILINE)
         return sum(map(float, found))
 
+    def megabytes(self) -> float:
+        return self.sum("whilst_resident_bytes") / 2**20
 
-def measure(server: Server, load: Load, words: Sequence[str]) -> Result:
+
+@contextlib.contextmanager
+def serving(model: str, sessions: int, options: Sequence[str]) -> Iterator[Server]:
+    """A server in its own process."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "whilst", "serve", "--model", model, "--port", str(port)]
+    process = subprocess.Popen([*command, "--sessions", str(sessions), *options])
+    server, deadline = Server(f"127.0.0.1:{port}"), time.monotonic() + 120
+    try:
+        while not server.is_healthy():
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise UserError("the server did not start; see its message above")
+            time.sleep(0.1)
+        yield server
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+async def stream(server: Server, load: Load, words: Sequence[str], began: float, phase: float) -> Received:
+    """One client: sends each word when it is due, receives all the while, and finishes."""
+    from websockets.asyncio.client import connect
+
+    received = Received(since=began + WARM_UP)
+    url = f"ws://{server.host}/v1/stream"
+    async with connect(url, compression=None, max_queue=None, open_timeout=60) as client:
+        await client.send(json.dumps({"type": "start", "latency": load.latency}))
+        received.take(json.loads(await client.recv()))
+
+        async def listen() -> None:
+            async for frame in client:
+                message = json.loads(frame)
+                received.take(message)
+                if message["type"] in ("final", "error"):
+                    return
+
+        listening = asyncio.create_task(listen())
+        for number in range(int((WARM_UP + load.seconds) * load.rate)):
+            due = began + (number + phase) / load.rate
+            await asyncio.sleep(max(0.0, due - time.monotonic()))
+            received.due.append(due)
+            word = words[number % len(words)]
+            await client.send(json.dumps({"type": "words", "seq": number + 1, "text": word}))
+        await client.send(json.dumps({"type": "finish", "seq": len(received.due) + 1}))
+        try:
+            await asyncio.wait_for(listening, 60)
+        except TimeoutError:
+            received.wrong.append("no final")
+    return received
+
+
+async def probe(server: Server, load: Load, words: Sequence[str]) -> list[Received]:
+    """All streams: evenly spread in time, each at another place of the text."""
+    began = time.monotonic() + 0.5 + load.streams / 200  # after all have connected
+    step = len(words) // load.streams or 1
+    tasks = []
+    for number in range(load.streams):
+        mine = [*words[number * step :], *words[: number * step]]
+        tasks.append(stream(server, load, mine, began, number / load.streams))
+    return await asyncio.gather(*tasks)
+
+
+def measure(server: Server, load: Load, words: Sequence[str]) -> Figures:
+    """One probe. Delays are in ms; `batch` is the mean number of sessions in a call of the model."""
     calls, rows = server.sum("whilst_steps_total"), server.sum("whilst_step_rows_total")
-    found = asyncio.run(probe(f"ws://{server.host}/v1/stream", load, words))
-    delays = sorted(1000 * delay for received in found for delay in received.delays)
+    found = asyncio.run(probe(server, load, words))
+    delays = [1000 * delay for received in found for delay in received.delays]
     if not delays:
         raise UserError(f"no word was acknowledged: {found[0].wrong[:1]}")
     for line in {text for received in found for text in received.wrong}:
         notes.print(f"wrong: {line}")
     calls, rows = server.sum("whilst_steps_total") - calls, server.sum("whilst_step_rows_total") - rows
-    p50, p95, p99 = (delays[math.ceil(share * len(delays)) - 1] for share in (0.5, 0.95, 0.99))
-    lost = sum(len(received.due) - received.acked for received in found)
-    wrong = sum(len(received.wrong) for received in found)
-    memory = server.sum("whilst_resident_bytes") / 2**20
-    return Result(load.streams, len(delays), p50, p95, p99, delays[-1], lost, wrong, rows / max(1, calls), memory)
+    p50, p95, p99, most = np.percentile(delays, (50, 95, 99, 100), method="inverted_cdf").tolist()
+    return {
+        "streams": load.streams,
+        "words": len(delays),  # acknowledged after the warm-up
+        "p50": p50,
+        "p95": p95,
+        "p99": p99,
+        "most": most,
+        "lost": sum(len(received.due) - received.acked for received in found),
+        "wrong": sum(len(received.wrong) for received in found),
+        "batch": rows / max(1, calls),
+        "megabytes": server.megabytes(),
+    }
 
 
 def largest(attempt: Callable[[int], bool], first: int, most: int) -> int:
@@ -222,20 +219,21 @@ def serve_bench(
 ) -> None:
     """Measure `streams`, or search for the largest number whose p99 delay stays below `limit` (ms)."""
     words = talk(Language.load(resolve(model), "source"))
-    results: list[Result] = []
+    results: list[Figures] = []
     with serving(model, max(most, streams or 0), options) as server:
-        asyncio.run(probe(f"ws://{server.host}/v1/stream", Load(2, seconds=1), words))  # warms up
-        idle = server.sum("whilst_resident_bytes") / 2**20
+        asyncio.run(probe(server, Load(2, seconds=1), words))  # warms up
+        idle = server.megabytes()
         precision = json.loads(server.get("/healthz"))["precision"]
 
         def attempt(number: int) -> bool:
             result = measure(server, replace(load, streams=number), words)
-            notes.print(f"{number} streams: p99 {result.p99:.0f} ms")
+            notes.print(f"{number} streams: p99 {result['p99']:.0f} ms")
             results.append(result)
-            return result.holds(limit)
+            return result["p99"] < limit and not result["lost"] and not result["wrong"]
 
         found = largest(attempt, min(8, most) if streams is None else streams, streams or most)
-    top = max(results, key=lambda result: result.streams)
+    results.sort(key=itemgetter("streams"))
+    top = results[-1]
     about = {
         "model": Path(model).name,
         "precision": precision,
@@ -244,10 +242,9 @@ def serve_bench(
         "seconds": load.seconds,
         "cores": os.cpu_count(),
         "options": " ".join(options),
-        "MiB a session": (top.megabytes - idle) / top.streams,
+        "MiB a session": (top["megabytes"] - idle) / top["streams"],
         "limit of p99 (ms)": limit,
         "streams within it": found,
     }
-    rows = [asdict(result) for result in sorted(results, key=lambda result: result.streams)]
-    report("serve", about, rows, torch.device("cpu"), out)
+    report("serve", about, results, torch.device("cpu"), out)
     console.print(f"p99 below {limit:g} ms, nothing lost: {found} streams")

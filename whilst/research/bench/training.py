@@ -17,7 +17,7 @@ from whilst.data.dataset import Dataset
 from whilst.data.prepare import prepare
 from whilst.model.agent import Agent
 from whilst.model.transformer import Translator
-from whilst.research.bench.common import clock, peak_memory, report
+from whilst.research.bench.common import clock, peak_memory, report, seconds_of
 from whilst.training.loop import Loop
 from whilst.training.stages import make_task, stages
 from whilst.training.tasks import AgentTask, Task
@@ -81,17 +81,21 @@ def train_bench(
         if chosen.train.compile and device.type == "cuda":
             loop.compile()
         updates = prefetch(loop.updates())
-        tokens = sentences = 0
-        since, first = began, 0.0
-        for step in progress_bar(range(2 * steps), "training", "steps"):
-            if step == steps:
-                since, tokens, sentences = clock(device), 0, 0
-            micro_batches, count, _ = next(updates)
-            loop.update(micro_batches, count)
-            if step == 0:
-                first = clock(device) - began
-            tokens, sentences = tokens + count, sentences + sum(batch.sentences for _, batch in micro_batches)
-        seconds = clock(device) - since
+
+        def run(count: int) -> tuple[int, int]:
+            """Some updates: their target tokens and sentences."""
+            tokens = sentences = 0
+            for _ in progress_bar(range(count), "training", "steps"):
+                micro_batches, batch_tokens, _ = next(updates)
+                loop.update(micro_batches, batch_tokens)
+                tokens += batch_tokens
+                sentences += sum(batch.sentences for _, batch in micro_batches)
+            return tokens, sentences
+
+        run(1)
+        first = clock(device) - began
+        run(steps - 1)
+        seconds, (tokens, sentences) = seconds_of(lambda: run(steps), device)
         memory = peak_memory(device)
     about = {"parameters": loop.state.parameters, "tokens in a batch": chosen.train.batch_tokens}
     row = {
