@@ -66,31 +66,29 @@ def analyse(model: Translator, split: Split, shares: Sequence[float], length: in
     inside = int((lengths == chosen_length).sum())
     if not inside:
         raise UserError(f"--length {chosen_length}: no sentence has so many target units")
-    totals = np.zeros((len(QUARTERS), len(shares)))
-    counts = np.zeros((len(QUARTERS), 1))
-    bucket = np.zeros((chosen_length, len(shares)))
+    counts = torch.zeros(len(QUARTERS), dtype=torch.long, device=device)
+    totals = torch.zeros(len(QUARTERS), len(shares), dtype=torch.double, device=device)
+    bucket = torch.zeros(chosen_length, len(shares), dtype=torch.double, device=device)
     order = split.target.lengths.argsort(kind="stable")
     for chosen in progress_bar(padded_chunks(split, order, tokens), "analysing", "batches"):
         batch = pad_batch(split, chosen).to(device)
-        decoder, position = PathDecoder(model, batch), batch.target_at.position
-        real = position < batch.target_lengths - 1
-        quarter = (position * len(QUARTERS) // (batch.target_lengths - 1).clamp(min=1))[real]
-        counts[:, 0] += torch.bincount(quarter, minlength=len(QUARTERS)).cpu().numpy()
-        same = torch.from_numpy(lengths[chosen] == chosen_length).to(device)
-        for number, share in enumerate(shares):
-            probabilities = decoder.predict(read_at(share, batch.source_lengths)).probability.double()
-            sums = torch.bincount(quarter, probabilities[real], minlength=len(QUARTERS))
-            totals[:, number] += sums.cpu().numpy()
-            if bool(same.any()):
-                bucket[:, number] += probabilities[same][:, :chosen_length].sum(0).cpu().numpy()
+        decoder, position, end = PathDecoder(model, batch), batch.target_at.position, batch.target_lengths - 1
+        paths = [read_at(share, batch.source_lengths) for share in shares]
+        probabilities = torch.stack([decoder.predict(path).probability.double() for path in paths], -1)
+        real = position < end
+        quarter = position[real] * len(QUARTERS) // end[real]
+        counts += quarter.bincount(minlength=len(QUARTERS))
+        totals.index_add_(0, quarter, probabilities[real])
+        in_bucket = real & (end == chosen_length)
+        bucket.index_add_(0, position[in_bucket], probabilities[in_bucket])
     return Analysis(
         shares=list(shares),
-        mean=totals.sum(0) / counts.sum(),
-        quarters=totals / counts.clip(min=1),
+        mean=(totals.sum(0) / counts.sum()).cpu().numpy(),
+        quarters=(totals / counts[:, None].clamp(min=1)).cpu().numpy(),
         sentences=len(split.target),
         tokens=int(counts.sum()),
         length=chosen_length,
-        bucket=bucket / inside,
+        bucket=(bucket / inside).cpu().numpy(),
         bucket_sentences=inside,
     )
 
@@ -102,7 +100,7 @@ def read_at(share: float, lengths: torch.Tensor) -> torch.Tensor:
 
 def analyse_run(
     run: Path, split: str | None, length: int | None, points: int, out: Path | None, device: str
-) -> Analysis:
+) -> None:
     """Analyse a run on a split of its dataset; write analysis.json, .png and .svg."""
     trained = load_run(run, pick_device(device))
     trained.require_causal_encoder()
@@ -119,12 +117,12 @@ def analyse_run(
         "sentences": found.sentences,
         "tokens": found.tokens,
         "shares": found.shares,
-        "mean": _rounded(found.mean),
-        "quarters": {name: _rounded(row) for name, row in zip(QUARTERS, found.quarters, strict=True)},
+        "mean": found.mean.round(5).tolist(),
+        "quarters": dict(zip(QUARTERS, found.quarters.round(5).tolist(), strict=True)),
         "bucket": {
             "target_length": found.length,
             "sentences": found.bucket_sentences,
-            "chances": [_rounded(row) for row in found.bucket],
+            "chances": found.bucket.round(5).tolist(),
         },
         "model_sha256": trained.checksum,
         **provenance(trained.model.target_embedding.weight.device),
@@ -133,11 +131,6 @@ def analyse_run(
     write_json(folder / "analysis.json", about)
     draw(found, f"{about['pair']}, {name}", folder / "analysis")
     print_analysis(found, f"{about['system']}, {about['pair']}, {name}: {found.sentences:,} sentences")
-    return found
-
-
-def _rounded(values: Floats) -> list[float]:
-    return [round(float(value), 5) for value in values]
 
 
 def draw(found: Analysis, where: str, stem: Path) -> None:
