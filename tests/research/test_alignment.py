@@ -37,7 +37,7 @@ def test_every_word_has_its_own_units(language: Language) -> None:
         units = encode(line, str, language)
         assert units.ids == language.encode(line.split())[0]
         for number, word in enumerate(line.split(), start=1):
-            own = units.ids[units.begin(number) : units.ends[number - 1]]
+            own = units.ids[units.ends[number - 1] : units.ends[number]]
             assert language.decode(own) == [word]
             lengths.add(len(own))
     assert (lengths == {1}) == (language.segmenter.kind == "word")
@@ -49,11 +49,11 @@ def test_a_word_divided_by_cleaning_is_still_one_word(language: Language) -> Non
 
     units = encode("low-lower - new", clean, language)
     assert units.ids == language.encode(["low", "lower", "new"])[0]
-    assert language.decode(units.ids[: units.ends[0]]) == ["low", "lower"]
-    assert units.ends[1] == units.ends[0], "nothing is left of it"
-    assert language.decode(units.ids[units.begin(3) :]) == ["new"]
+    assert language.decode(units.ids[: units.ends[1]]) == ["low", "lower"]
+    assert units.ends[2] == units.ends[1], "nothing is left of it"
+    assert language.decode(units.ids[units.ends[2] :]) == ["new"]
     # The second target word has no units, so nobody can write it.
-    assert needs(units, units, {1: 3, 2: 1, 3: 2}) == [(0, units.ends[2]), (units.begin(3), units.ends[1])]
+    assert needs(units, units, {1: 3, 2: 1, 3: 2}) == [(0, units.ends[3]), (units.ends[2], units.ends[2])]
 
 
 def test_entities_and_case_are_cleaned_as_in_training() -> None:
@@ -78,7 +78,7 @@ def aligned(draw: st.DrawFn) -> Case:
 
 
 def ends(words: list[int]) -> Units:
-    total = [sum(words[: i + 1]) for i in range(len(words))]
+    total = [sum(words[:i]) for i in range(len(words) + 1)]
     return Units(list(range(total[-1])), total)
 
 

@@ -18,6 +18,7 @@ from whilst.data.dataset import Dataset
 from whilst.data.vocabulary import EOS
 from whilst.decoding.forced import forced_reads
 from whilst.decoding.policies import policy_for
+from whilst.evaluation.evaluate import Job
 from whilst.evaluation.figure import Line
 from whilst.evaluation.metrics import average_lagging
 from whilst.model.checkpoint import LoadedRun, load_run, load_tensors, save_tensors
@@ -30,11 +31,10 @@ from whilst.research.paper.systems import Collection
 from whilst.research.sufficiency import (
     Aligned,
     Point,
-    RunPolicy,
     curves,
+    jobs_of,
     measure_points,
     print_points,
-    run_policies,
     sufficiency,
 )
 from whilst.training.train import train
@@ -135,7 +135,7 @@ def by_hand(trained: LoadedRun, files: Files, name: str, possible: bool) -> tupl
 
 
 def point_of(run: Path, text: Aligned, name: str, *overrides: str) -> Point:
-    (point,) = measure_points(run_policies([run], [name], ["evaluate.batch=3", *overrides], "cpu"), text)
+    (point,) = measure_points(jobs_of([run], [name], ["evaluate.batch=3", *overrides], "cpu"), text)
     return point
 
 
@@ -217,7 +217,7 @@ def test_a_threshold_decides_and_is_part_of_the_name(run: Path, files: Files) ->
 
 def test_points_have_different_labels(run: Path, heads: list[Path], files: Files, tmp_path: Path) -> None:
     points = sufficiency(heads, files, [], False, False, tmp_path, [], "cpu")
-    others = run_policies([run], ["wait-3", "agent-3", "diagonal-3"], [], "cpu")
+    others = jobs_of([run], ["wait-3", "agent-3", "diagonal-3"], [], "cpu")
     points += measure_points(others, Aligned.read(*files, False, False))
     assert [point.label for point in points] == ["λ=0.1", "λ=0.4", "k=3", "[3,5]", "k=3"]
     assert [point.run for point in points[:2]] == [str(path) for path in heads]
@@ -236,17 +236,17 @@ def test_points_have_different_labels(run: Path, heads: list[Path], files: Files
 
 def test_runs_with_one_point_each_share_a_curve(run: Path, tuned: Path, heads: list[Path], files: Files) -> None:
     text = Aligned.read(*files, False, False)
-    points = measure_points(run_policies([run, tuned], ["agent-1", "agent-3"], [], "cpu"), text)
+    points = measure_points(jobs_of([run, tuned], ["agent-1", "agent-3"], [], "cpu"), text)
     assert [point.label for point in points] == ["[1,3]", "[3,5]", "[1,2]", "[3,4]"]
     assert [line.name for line in curves(points)] == [f"{TUNED}, {run}", f"{TUNED}, {tuned}"]
     assert [line.name for line in curves(points[::2])] == [TUNED]
-    points = measure_points(run_policies([heads[0], heads[0].parent / heads[0].name], ["mma"], [], "cpu"), text)
+    points = measure_points(jobs_of([heads[0], heads[0].parent / heads[0].name], ["mma"], [], "cpu"), text)
     again = [points[0], dataclasses.replace(points[1], run="again")]
     assert [line.name for line in curves(again)] == [f"MMA, {heads[0]}", "MMA, again"], "the same λ is no curve"
 
 
 def test_full_is_not_part_of_a_curve(run: Path, files: Files) -> None:
-    points = measure_points(run_policies([run], [], [], "cpu"), Aligned.read(*files, False, False))
+    points = measure_points(jobs_of([run], [], [], "cpu"), Aligned.read(*files, False, False))
     assert [point.policy for point in points] == ["wait-1", "full", "agent-3", "oracle-3"]
     drawn = [label for line in curves(points) for label in labels(line)]
     assert drawn == ["k=1", "[3,5]", "[3,5]"]
@@ -254,7 +254,7 @@ def test_full_is_not_part_of_a_curve(run: Path, files: Files) -> None:
 
 def test_fixed_policies_are_drawn_once(run: Path, tuned: Path, files: Files) -> None:
     policies = ["wait-1", "wait-3", "agent-3"]
-    points = measure_points(run_policies([run, tuned], policies, [], "cpu"), Aligned.read(*files, False, False))
+    points = measure_points(jobs_of([run, tuned], policies, [], "cpu"), Aligned.read(*files, False, False))
     drawn = [(line.name, label) for line in curves(points) for label in labels(line)]
     assert [label for _, label in drawn] == ["k=1", "k=3", "[3,5]", "[3,4]"]
     assert len({name for name, label in drawn if label.startswith("k")}) == 1
@@ -280,7 +280,7 @@ def test_mistakes_show_before_anything_is_measured(
     settings = dataclasses.replace(trained.recipe.model, encoder="bidirectional")
     whole = Translator(settings, len(trained.source.vocabulary), len(trained.target.vocabulary)).eval()
     other = dataclasses.replace(trained, path=tmp_path, model=whole)
-    asked = [RunPolicy(run, one, parse("wait-1"), Evaluate()) for one in (trained, other)]
+    asked = [(run, Job(parse("wait-1"), one)) for one in (trained, other)]
     with pytest.raises(UserError, match="needs the whole source"):
         measure_points(asked, Aligned.read(*files, False, False))
 
@@ -293,18 +293,16 @@ def test_a_translation_based_run_has_the_policy_of_its_agent(recipe: Recipe, fil
     made = elsewhere(dataclasses.replace(made, evaluate=asked_for), "translation-based")
     train(made, CPU)
     text = Aligned.read(*files, False, False)
-    (point,) = measure_points(run_policies([Path(made.run)], [], [], "cpu"), text)
+    (point,) = measure_points(jobs_of([Path(made.run)], [], [], "cpu"), text)
     assert (point.system, point.policy) == ("translation-based", "agent-translation")
     # Whoever names policies gets them.
-    asked = run_policies([Path(made.run)], [], ['evaluate.policies=["wait-2"]'], "cpu")
-    assert [str(one.policy) for one in asked] == ["wait-2"]
+    asked = jobs_of([Path(made.run)], [], ['evaluate.policies=["wait-2"]'], "cpu")
+    assert [str(job.policy) for _, job in asked] == ["wait-2"]
 
 
 def test_a_run_may_have_its_fine_tuned_translator_alone(tuned: Path, files: Files) -> None:
     assert not (tuned / "recipe.json").exists()
-    points = measure_points(
-        run_policies([tuned], ["agent-3", "wait-1"], [], "cpu"), Aligned.read(*files, False, False)
-    )
+    points = measure_points(jobs_of([tuned], ["agent-3", "wait-1"], [], "cpu"), Aligned.read(*files, False, False))
     assert [(point.label, point.run) for point in points] == [("[3,4]", str(tuned)), ("k=1", str(tuned))]
 
 

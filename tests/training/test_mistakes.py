@@ -26,7 +26,7 @@ from whilst.evaluation.translate import translate_text
 from whilst.live.evaluate_export import evaluate_exported
 from whilst.model.checkpoint import load_run, save_tensors
 from whilst.research.explain import explain
-from whilst.research.sufficiency import run_policies, sufficiency
+from whilst.research.sufficiency import jobs_of, sufficiency
 from whilst.server.served import EngineOptions, serve_model
 from whilst.training.train import train
 
@@ -201,7 +201,7 @@ def test_runs_of_other_languages_do_not_compare(whole: Recipe, reversed_data: Da
     other = dataclasses.replace(short_recipe(reversed_data, tmp_path / "turned"), stages=("translate",))
     train(other, CPU)
     with pytest.raises(UserError, match=r"^these runs do not compare: .* translates src to tgt, .* tgt to src$"):
-        run_policies([Path(whole.run), Path(other.run)], ["wait-1"], [], "cpu")
+        jobs_of([Path(whole.run), Path(other.run)], ["wait-1"], [], "cpu")
 
 
 def test_translating_finds_the_agent_of_a_run(

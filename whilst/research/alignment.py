@@ -6,7 +6,6 @@ the last source word linked to it was read to its last unit when the word's firs
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -32,8 +31,10 @@ def read_alignment(path: Path, reverse: bool = False) -> list[list[Link]]:
             match = _LINK.fullmatch(item)
             if match is None:
                 raise UserError(f"{path}:{number}: {item!r} is no link; write 9-8 (sure) or 25p22 (possible)")
-            left, right = int(match[1]), int(match[3])
-            links.append(Link(right, left, match[2] == "-") if reverse else Link(left, right, match[2] == "-"))
+            source, target = int(match[1]), int(match[3])
+            if reverse:
+                source, target = target, source
+            links.append(Link(source, target, match[2] == "-"))
         sentences.append(links)
     return sentences
 
@@ -47,22 +48,16 @@ def farthest(links: Sequence[Link], possible: bool) -> dict[int, int]:
     return found
 
 
-@dataclass(frozen=True)
-class Units:
-    """A sentence's units, and the end of each word of the aligned text in them."""
+class Units(NamedTuple):
+    """A sentence's units, and where the words of the aligned text are in them."""
 
     ids: list[int]
-    ends: list[int]  # of each word: units up to its end; a word that cleaning removed has none
-
-    def begin(self, word: int) -> int:
-        """Units before this word, counted from 1."""
-        return self.ends[word - 2] if word > 1 else 0
+    ends: list[int]  # units up to the end of each word, after a 0; the same twice for a word that cleaning removed
 
 
 def encode(line: str, clean: Callable[[str], str], language: Language) -> Units:
     """Encode word by word, each cleaned by itself: parts of a word still belong to it."""
-    ids: list[int] = []
-    ends = []
+    ids, ends = [], [0]
     for word in line.split():
         ids += language.encode(clean(word).split())[0]
         ends.append(len(ids))
@@ -72,9 +67,9 @@ def encode(line: str, clean: Callable[[str], str], language: Language) -> Units:
 def needs(source: Units, target: Units, aligned: Mapping[int, int]) -> list[tuple[int, int]]:
     """For each aligned word with units: its first unit (from 0), and the reads that it needs."""
     return [
-        (target.begin(word), source.ends[last - 1])
+        (target.ends[word - 1], source.ends[last])
         for word, last in sorted(aligned.items())
-        if target.ends[word - 1] > target.begin(word)
+        if target.ends[word - 1] < target.ends[word]
     ]
 
 

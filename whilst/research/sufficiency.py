@@ -13,7 +13,6 @@ from whilst.core.console import console, progress_bar
 from whilst.core.distributed import pick_device, provenance
 from whilst.core.errors import UserError
 from whilst.core.files import sha256, write_json
-from whilst.core.policy_spec import PolicySpec
 from whilst.core.settings import Evaluate
 from whilst.data.dataset import Split, TokenSequences
 from whilst.data.text import cleaner, read_pairs
@@ -22,7 +21,7 @@ from whilst.decoding.forced import forced_reads
 from whilst.decoding.policies import policy_for
 from whilst.evaluation.curves import Point as CurvePoint
 from whilst.evaluation.curves import joined
-from whilst.evaluation.evaluate import find_jobs, loader, with_precision
+from whilst.evaluation.evaluate import Job, find_jobs, loader, with_precision
 from whilst.evaluation.figure import Line, draw
 from whilst.evaluation.identity import Decoding, System, pair_name, shown_label
 from whilst.evaluation.metrics import average_lagging
@@ -104,76 +103,68 @@ class Point:
         return self.policy.partition(".")[2]
 
 
-@dataclass(frozen=True)
-class RunPolicy:
-    """A run and a policy to measure it under."""
-
-    run: Path
-    trained: LoadedRun
-    policy: PolicySpec
-    settings: Evaluate
-
-    def reads_along(self, split: Split, sentences: Sequence[int]) -> list[list[int]]:
-        """The policy's reads along the references of these sentences, in batches of similar length."""
-        # The translation ends with the reference, whatever the model would write.
-        chosen = policy_for(self.trained, self.policy, replace(self.settings, ending="free"), split)
-        order = sorted(sentences, key=lambda number: int(split.target.lengths[number]))
-        reads: dict[int, list[int]] = {}
-        for start in progress_bar(range(0, len(order), self.settings.batch), str(self.policy), "batches"):
-            numbers = order[start : start + self.settings.batch]
-            sources, targets = ([side[n].tolist() for n in numbers] for side in (split.source, split.target))
-            reads |= zip(numbers, forced_reads(self.trained.model, sources, targets, chosen, numbers), strict=True)
-        return [reads[number] for number in sentences]
-
-    def measure(self, text: Encoded) -> Point:
-        lags, met, recipe = [], [], self.trained.recipe
-        reads = self.reads_along(text.split, range(len(text.needs)))
-        for units, needed, row in zip(text.split.source.lengths.tolist(), text.needs, reads, strict=True):
-            met.append(sufficient(row, needed))
-            length = units - 1  # without end marks
-            lags.append(average_lagging([min(g, length) for g in row[:-1]], length, len(row) - 1))
-        wanted = list(map(len, text.needs))
-        shares = [part / whole for part, whole in zip(met, wanted, strict=True) if whole]
-        # The other settings concern the choice of words, which are given here.
-        deciding = Evaluate(threshold=self.settings.threshold, precision=self.settings.precision)
-        decoding = Decoding.of(self.policy, deciding)
-        return Point(
-            system=str(System.of(recipe, self.policy, base_objective(recipe, self.trained.path))),
-            policy=str(decoding),
-            label=shown_label(decoding.policy, recipe),
-            run=str(self.run),
-            pair=pair_name(recipe.data),
-            sufficiency=round(sum(met) / sum(wanted), 4),
-            sentence_mean=round(fmean(shares), 4),
-            al=round(fmean(lags), 4),
-            words=sum(wanted),
-            sentences=len(shares),
-            model_sha256=self.trained.checksum,
-        )
+def reads_along(job: Job, split: Split, sentences: Sequence[int]) -> list[list[int]]:
+    """The policy's reads along the references of these sentences, in batches of similar length."""
+    # The translation ends with the reference, whatever the model would write.
+    policy = policy_for(job.trained, job.policy, replace(job.settings, ending="free"), split)
+    order = sorted(sentences, key=lambda number: int(split.target.lengths[number]))
+    reads: dict[int, list[int]] = {}
+    for start in progress_bar(range(0, len(order), job.settings.batch), str(job.policy), "batches"):
+        numbers = order[start : start + job.settings.batch]
+        sources, targets = ([side[n].tolist() for n in numbers] for side in (split.source, split.target))
+        reads |= zip(numbers, forced_reads(job.trained.model, sources, targets, policy, numbers), strict=True)
+    return [reads[number] for number in sentences]
 
 
-def run_policies(
+def measure(run: Path, job: Job, text: Encoded) -> Point:
+    recipe, lags, met = job.trained.recipe, [], []
+    reads = reads_along(job, text.split, range(len(text.needs)))
+    for units, needed, row in zip(text.split.source.lengths.tolist(), text.needs, reads, strict=True):
+        met.append(sufficient(row, needed))
+        length = units - 1  # without end marks
+        lags.append(average_lagging([min(g, length) for g in row[:-1]], length, len(row) - 1))
+    wanted = list(map(len, text.needs))
+    shares = [part / whole for part, whole in zip(met, wanted, strict=True) if whole]
+    # The other settings concern the choice of words, which are given here.
+    deciding = Evaluate(threshold=job.settings.threshold, precision=job.settings.precision)
+    decoding = Decoding.of(job.policy, deciding)
+    return Point(
+        system=str(System.of(recipe, job.policy, base_objective(recipe, job.trained.path))),
+        policy=str(decoding),
+        label=shown_label(decoding.policy, recipe),
+        run=str(run),
+        pair=pair_name(recipe.data),
+        sufficiency=round(sum(met) / sum(wanted), 4),
+        sentence_mean=round(fmean(shares), 4),
+        al=round(fmean(lags), 4),
+        words=sum(wanted),
+        sentences=len(shares),
+        model_sha256=job.trained.checksum,
+    )
+
+
+def jobs_of(
     runs: Sequence[Path], policies: Sequence[str], overrides: list[str], device: str
-) -> list[RunPolicy]:
-    """Every policy of every run, with the model that it belongs to."""
+) -> list[tuple[Path, Job]]:
+    """Every policy of every run."""
     load = loader(overrides, device)
-    found = [(run, one) for run in runs for one in find_jobs(run, policies, load)[1]]
-    languages = {f"{one.trained.source.name} to {one.trained.target.name}": run for run, one in found}
+    found = [(run, job) for run in runs for job in find_jobs(run, policies, load)[1]]
+    languages = {f"{job.trained.source.name} to {job.trained.target.name}": run for run, job in found}
     if len(languages) > 1:
         each = ", ".join(f"{run} translates {pair}" for pair, run in languages.items())
         raise UserError(f"these runs do not compare: {each}")
-    return [
-        RunPolicy(run, with_precision(one.trained, one.settings), one.policy, one.settings) for run, one in found
-    ]
+    for _, job in found:
+        with_precision(job.trained, job.settings)
+    return found
 
 
-def measure_points(chosen: Sequence[RunPolicy], text: Aligned) -> list[Point]:
+def measure_points(jobs: Sequence[tuple[Path, Job]], text: Aligned) -> list[Point]:
     """Measure all; first on one sentence each, so that mistakes show before hours of work."""
-    models = {one.trained.path: one.trained for one in chosen}
+    models = {job.trained.path: job.trained for _, job in jobs}
     encoded = {path: Encoded.of(text, trained) for path, trained in models.items()}
-    for one in chosen:
-        one.reads_along(encoded[one.trained.path].split, [0])
-    return [one.measure(encoded[one.trained.path]) for one in chosen]
+    for _, job in jobs:
+        reads_along(job, encoded[job.trained.path].split, [0])
+    return [measure(run, job, encoded[job.trained.path]) for run, job in jobs]
 
 
 def sufficiency(
@@ -188,10 +179,10 @@ def sufficiency(
 ) -> list[Point]:
     """Measure each policy of each run; write `out`/sufficiency.json, .png and .svg."""
     text = Aligned.read(*files, possible, reverse)
-    chosen = run_policies(runs, policies, overrides, device)
-    if all(one.policy.kind == "full" for one in chosen):
+    jobs = jobs_of(runs, policies, overrides, device)
+    if all(job.policy.kind == "full" for _, job in jobs):
         raise UserError("policy full: reads everything first and is always sufficient; name another with --policy")
-    points = measure_points(chosen, text)
+    points = measure_points(jobs, text)
     links = "sure and possible" if possible else "sure"
     table = {
         "links": links,
