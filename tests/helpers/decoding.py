@@ -34,12 +34,11 @@ class Own(Decider):
     def write(self, view: View) -> Tensor:
         return view.read >= view.written + self.k
 
-    def subset(self, rows: Tensor) -> Decider:
-        return Own(self.k[rows])
+    def tensors(self) -> list[Tensor]:
+        return [self.k]
 
-    def update(self, rows: Tensor, subset: Decider) -> None:
-        assert isinstance(subset, Own)
-        self.k[rows] = subset.k
+    def set_tensors(self, tensors: list[Tensor]) -> None:
+        [self.k] = tensors
 
 
 class BySentence(Policy):

@@ -47,7 +47,7 @@ class AgentDecider(Decider):
 
     def __init__(self, policy: AgentPolicy, rows: int, device: torch.device) -> None:
         self.policy = policy
-        self.state = policy.agent.start(rows)
+        self.state = tuple(part[0] for part in policy.agent.start(rows))  # (rows, hidden) each
         self.interval = torch.full((rows,), policy.interval, device=device)
         self.read = torch.zeros(rows, dtype=torch.long, device=device)
         self.written = torch.zeros_like(self.read)
@@ -66,10 +66,10 @@ class AgentDecider(Decider):
             target_state=view.decoded[:, None],
             ahead=None if view.lookahead is None else view.lookahead[:, None],
         )
-        odds, state = self.policy.agent(self.policy.model, seen, self.interval, self.state)
+        odds, state = self.policy.agent(self.policy.model, seen, self.interval, self._agent_state())
         self.decision = torch.where(acted, odds[:, 0] >= self.policy.bound, self.decision)
         self.state = tuple(
-            torch.where(acted[:, None], new, old) for new, old in zip(state, self.state, strict=True)
+            torch.where(acted[:, None], new[0], old) for new, old in zip(state, self.state, strict=True)
         )
         self.read, self.written = view.read, view.written
         return self.decision
@@ -87,32 +87,24 @@ class AgentDecider(Decider):
             target_state=now.decoded[:, None].expand(-1, count, -1),
             ahead=futures.lookahead,
         )
-        odds, self.future_states = self.policy.agent.each(self.policy.model, seen, self.interval, self.state)
+        odds, self.future_states = self.policy.agent.each(
+            self.policy.model, seen, self.interval, self._agent_state()
+        )
         self.written = now.written
         return odds >= self.policy.bound
 
     def commit(self, reached: Tensor) -> None:
         rows = torch.arange(len(reached), device=reached.device)
-        self.state = tuple(part[reached, rows][None] for part in self.future_states)
+        self.state = tuple(part[reached, rows] for part in self.future_states)
         self.future_states = ()
 
+    def _agent_state(self) -> tuple[Tensor, ...]:
+        """(1, rows, hidden) each, as the agent takes it."""
+        return tuple(part[None] for part in self.state)
+
     def tensors(self) -> list[Tensor]:
-        return [self.decision, self.read, self.written, *self.state]
+        return [self.interval, self.decision, self.read, self.written, *self.state]
 
     def set_tensors(self, tensors: list[Tensor]) -> None:
-        self.decision, self.read, self.written, *state = tensors
+        self.interval, self.decision, self.read, self.written, *state = tensors
         self.state = tuple(state)
-
-    def subset(self, rows: Tensor) -> Decider:
-        subset = AgentDecider(self.policy, 0, rows.device)
-        subset.state = tuple(part[:, rows] for part in self.state)
-        subset.interval, subset.decision = self.interval[rows], self.decision[rows]
-        subset.read, subset.written = self.read[rows], self.written[rows]
-        return subset
-
-    def update(self, rows: Tensor, subset: Decider) -> None:
-        assert isinstance(subset, AgentDecider)
-        for mine, new in zip(self.state, subset.state, strict=True):
-            mine[:, rows] = new
-        self.interval[rows], self.decision[rows] = subset.interval, subset.decision
-        self.read[rows], self.written[rows] = subset.read, subset.written

@@ -4,8 +4,10 @@ A Policy is shared and immutable. What it remembers of a batch is in the Decider
 """
 
 import abc
+import copy
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -79,18 +81,22 @@ class Decider(abc.ABC):
         return first
 
     def tensors(self) -> list[Tensor]:
-        """The state that decisions replace, so that a CUDA graph of them can be replayed."""
+        """The state: (rows, …) each. CUDA graphs save and restore it, `subset` and `update` select its rows."""
         return []
 
     def set_tensors(self, tensors: list[Tensor]) -> None:  # noqa: B027  (no state)
         """The inverse of `tensors`."""
 
-    @abc.abstractmethod
-    def subset(self, rows: Tensor) -> "Decider":
+    def subset(self, rows: Tensor) -> Self:
         """A decider for these rows, in this order, with a copy of their state."""
+        part = copy.copy(self)
+        part.set_tensors([tensor[rows] for tensor in self.tensors()])
+        return part
 
-    def update(self, rows: Tensor, subset: "Decider") -> None:  # noqa: B027  (no state)
+    def update(self, rows: Tensor, subset: "Decider") -> None:
         """Take over the state of these rows from another decider, which may be a fresh one."""
+        for mine, new in zip(self.tensors(), subset.tensors(), strict=True):
+            mine[rows] = new
 
 
 class Policy(abc.ABC):
@@ -122,7 +128,4 @@ class StatelessPolicy(Policy, Decider):
     """A policy that is its own decider, for any batch."""
 
     def start(self, sentences: Tensor) -> Decider:  # noqa: ARG002
-        return self
-
-    def subset(self, rows: Tensor) -> Decider:  # noqa: ARG002
         return self

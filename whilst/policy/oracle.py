@@ -37,9 +37,8 @@ class OracleDecider(Decider):
         column = view.written.clamp(max=self.table.shape[1] - 1)
         return view.read >= self.table.gather(1, column[:, None])[:, 0]
 
-    def subset(self, rows: Tensor) -> Decider:
-        return OracleDecider(self.table[rows])
+    def tensors(self) -> list[Tensor]:
+        return [self.table]
 
-    def update(self, rows: Tensor, subset: Decider) -> None:
-        assert isinstance(subset, OracleDecider)
-        self.table[rows] = subset.table
+    def set_tensors(self, tensors: list[Tensor]) -> None:
+        [self.table] = tensors

@@ -66,9 +66,5 @@ class PatientDecider(Decider):
     def set_tensors(self, tensors: list[Tensor]) -> None:
         self.inner.set_tensors(tensors)
 
-    def subset(self, rows: Tensor) -> Decider:
+    def subset(self, rows: Tensor) -> "PatientDecider":
         return PatientDecider(self.policy, self.inner.subset(rows))
-
-    def update(self, rows: Tensor, subset: Decider) -> None:
-        assert isinstance(subset, PatientDecider)
-        self.inner.update(rows, subset.inner)
