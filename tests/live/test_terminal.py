@@ -25,9 +25,9 @@ from whilst.core.settings import Agent as AgentSettings
 from whilst.data.dataset import Dataset
 from whilst.data.vocabulary import EOS
 from whilst.decoding.batched import translate_batch
-from whilst.live.input import HypothesisParser, PlainTextParser
+from whilst.live.input import HypothesisParser, PlainTextParser, read_chunks
 from whilst.live.loading import ModelOptions, open_model
-from whilst.live.output import Display, PlainOutput, choose_output
+from whilst.live.output import Display, PlainOutput, choose_output, note
 from whilst.live.session import SentenceEnd, Session, Word
 from whilst.live.terminal import DeferredInterrupt, LiveOptions, LiveTranslation, run_live
 from whilst.model.agent import Agent
@@ -160,7 +160,7 @@ def test_an_interrupt_translates_the_words_so_far(run: Path, partial: bool, text
     session = Session(opened.backend(), opened.text)
     live = LiveTranslation(session, parser, [PlainOutput(out)], lambda: 0.0, words_per_second=1000.0)
     with pytest.raises(KeyboardInterrupt):
-        live.run(Interrupted(text))
+        live.run(read_chunks(Interrupted(text)))
     assert out.getvalue().splitlines() == expected(run, ["kan musak ros"], "full")
 
 
@@ -185,7 +185,7 @@ def test_words_are_read_at_the_given_rate(run: Path, lines: list[str], monkeypat
     monkeypatch.setattr(output, "source_word", lambda _, arrived: arrivals.append(arrived))
     session = Session(opened.backend(), opened.text)
     live = LiveTranslation(session, PlainTextParser(), [output], lambda: now, words_per_second=4.0)
-    live.run(io.BytesIO(lines[0].encode()))
+    live.run(iter([lines[0].encode()]))
     count = len(lines[0].split())
     assert arrivals == [number / 4 for number in range(count)]
     assert slept == [0.0] + [0.25] * (count - 1)
@@ -324,7 +324,7 @@ def test_the_display_shows_both_sides_and_the_lag() -> None:
         display.source_word(word, 0.0)
         display.target_word(Word(f"w{number}", 0, number, number), 0.0, 0.1)
     display.source_word("over", 0.0)  # beyond the length limit
-    display.note("a note")
+    note("a note")
     display.sentence_end(SentenceEnd(0, 3, 3), 0.2)
     display.target_word(Word("w4", 1, 4, 1), 0.0, 0.1)
     display.close()

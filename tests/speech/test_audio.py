@@ -17,8 +17,15 @@ from hypothesis import strategies as st
 from tests.helpers.speech import write_wav
 from whilst.core.errors import UserError
 from whilst.speech import audio
-from whilst.speech.audio import Audio, Resampler, list_microphones, microphone_blocks, open_file
-from whilst.speech.pcm import RATE, Samples, from_pcm
+from whilst.speech.audio import (
+    PcmBlocks,
+    Resampler,
+    at_speaking_pace,
+    list_microphones,
+    open_file,
+    open_microphone,
+)
+from whilst.speech.pcm import RATE, SECOND, Samples, from_pcm
 
 needs_ffmpeg = pytest.mark.skipif(shutil.which("ffmpeg") is None, reason="ffmpeg is not installed")
 
@@ -37,17 +44,11 @@ def write(path: Path, rate: int, width: int, channels: int) -> None:
     write_wav(path, rate, width, channels, data)
 
 
-def read(stream: Audio) -> bytes:
-    return b"".join(iter(stream.read1, b""))
-
-
 @pytest.mark.parametrize(("rate", "width", "channels"), [(16000, 2, 1), (48000, 2, 2), (44100, 3, 1), (8000, 1, 2)])
 def test_every_wav_is_the_same_tone(tmp_path: Path, rate: int, width: int, channels: int) -> None:
     write(tmp_path / "a.wav", rate, width, channels)
-    stream = open_file(tmp_path / "a.wav", fast=True)
-    samples = from_pcm(read(stream))
-    stream.close()
-    assert stream.seconds == pytest.approx(0.5, abs=0.001)
+    samples = from_pcm(b"".join(open_file(tmp_path / "a.wav")))
+    assert len(samples) == pytest.approx(RATE / 2, abs=16)
     assert np.abs(samples[:7900] - tone(RATE)[:7900]).max() < 0.05
 
 
@@ -66,34 +67,31 @@ def test_a_wav_that_was_cut_off(tmp_path: Path) -> None:
     write(tmp_path / "a.wav", 16000, 2, 2)
     data = (tmp_path / "a.wav").read_bytes()
     (tmp_path / "a.wav").write_bytes(data[:-1001])
-    stream = open_file(tmp_path / "a.wav", fast=True)
-    assert len(read(stream)) == (len(data) - 44 - 1001) // 4 * 2
-    stream.close()
+    assert len(b"".join(open_file(tmp_path / "a.wav"))) == (len(data) - 44 - 1001) // 4 * 2
 
 
 @needs_ffmpeg
 def test_other_files_through_ffmpeg(tmp_path: Path) -> None:
     write(tmp_path / "a.wav", 44100, 2, 1)
     subprocess.run(["ffmpeg", "-v", "error", "-i", tmp_path / "a.wav", tmp_path / "a.flac"], check=True)
-    stream = open_file(tmp_path / "a.flac", fast=True)
-    assert np.abs(from_pcm(read(stream))[200:7800] - tone(RATE)[200:7800]).max() < 0.05
-    stream.close()
+    samples = from_pcm(b"".join(open_file(tmp_path / "a.flac")))
+    assert np.abs(samples[200:7800] - tone(RATE)[200:7800]).max() < 0.05
 
 
 @needs_ffmpeg
 def test_ffmpeg_says_what_is_wrong(tmp_path: Path) -> None:
     (tmp_path / "a.mp3").write_text("no music")
     with pytest.raises(UserError, match=r"a\.mp3: no audio that ffmpeg can read: "):
-        read(open_file(tmp_path / "a.mp3", fast=True))
+        next(open_file(tmp_path / "a.mp3"))
 
 
 def test_without_ffmpeg(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda _: None)
     (tmp_path / "a.mp3").write_text("music")
     with pytest.raises(UserError, match="install ffmpeg"):
-        open_file(tmp_path / "a.mp3", fast=True)
+        open_file(tmp_path / "a.mp3")
     with pytest.raises(UserError, match="no such file"):
-        open_file(tmp_path / "b.mp3", fast=True)
+        open_file(tmp_path / "b.mp3")
 
 
 def test_the_pace_of_speech(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,15 +102,35 @@ def test_the_pace_of_speech(monkeypatch: pytest.MonkeyPatch) -> None:
         now += seconds
 
     monkeypatch.setattr(audio, "time", SimpleNamespace(sleep=sleep, monotonic=lambda: now))
-    stream = Audio(iter([bytes(RATE // 10 * 2)] * 20), at_pace=True)
-    assert len(stream.read1()) == RATE // 10 * 2
+    block = bytes(SECOND // 10)
+    blocks = at_speaking_pace(block for _ in range(20))
+    assert next(blocks) == block
     assert now == pytest.approx(100.1)
     now += 1.0  # the recogniser was busy
-    stream.read1()
-    assert stream.seconds == pytest.approx(1.05, abs=0.06), "all that has been spoken meanwhile, and no more"
+    late = len(next(blocks)) / SECOND
+    assert late == pytest.approx(0.95, abs=0.06), "all that has been spoken meanwhile, and no more"
     assert now == pytest.approx(101.1)
-    read(stream)
+    assert sum(map(len, blocks)) / SECOND == pytest.approx(2 - 0.1 - late)
     assert now == pytest.approx(102.0)
+
+
+def test_audio_for_a_reader_that_is_late_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is lost, and what is closed is closed to its source."""
+    closed = []
+
+    def source() -> PcmBlocks:
+        try:
+            yield from [b"a", b"b", b"c"]
+        finally:
+            closed.append(True)
+
+    now = itertools.chain([0.0, 0.0], itertools.repeat(100.0))
+    monkeypatch.setattr(audio, "time", SimpleNamespace(sleep=lambda _: None, monotonic=lambda: next(now)))
+    assert list(at_speaking_pace(source())) == [b"a", b"bc"]
+    blocks = at_speaking_pace(source())
+    next(blocks)
+    blocks.close()
+    assert closed == [True, True]
 
 
 class PortAudioError(Exception):
@@ -156,30 +174,28 @@ def sound(monkeypatch: pytest.MonkeyPatch) -> FakeSound:
 def test_a_microphone(sound: FakeSound, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(audio, "UNPLUGGED", 0.01)
     assert list_microphones() == ["  1  USB mic"]
-    microphone = Audio(microphone_blocks("usb", print))
+    microphone = open_microphone("usb")
     for _ in range(10):
         sound.take(bytes(9600), 4800, None, None)
-    assert len(microphone.read1()) == pytest.approx(2 * RATE, abs=8), "everything that waits, at 16 kHz"
+    assert len(next(microphone)) == pytest.approx(2 * RATE, abs=8), "everything that waits, at 16 kHz"
     with pytest.raises(UserError, match="is it still connected"):
-        microphone.read1()
-    microphone.close()
+        next(microphone)
+    assert sound.closed
 
 
-def test_a_microphone_that_is_read_too_late(sound: FakeSound) -> None:
-    notes: list[str] = []
-    microphone = Audio(microphone_blocks("", notes.append))
+def test_a_microphone_that_is_read_too_late(sound: FakeSound, capsys: pytest.CaptureFixture[str]) -> None:
+    microphone = open_microphone("")
     for _ in range(audio.MAX_WAITING + 5):
         sound.take(bytes(9600), 4800, None, None)
-    microphone.read1()
-    assert "audio was lost" in notes[0]
-    assert microphone.seconds == pytest.approx(60, abs=0.1)
+    assert len(next(microphone)) / SECOND == pytest.approx(60, abs=0.1)
+    assert "audio was lost" in capsys.readouterr().err
     microphone.close()
     assert sound.closed
 
 
 def test_no_such_microphone(sound: FakeSound) -> None:
     with pytest.raises(UserError, match="no microphone 'studio'"):
-        microphone_blocks("studio", print)
+        open_microphone("studio")
     sound.devices = ({"name": "Loudspeaker", "max_input_channels": 0},)
     with pytest.raises(UserError, match="connect one"):
         list_microphones()
@@ -194,4 +210,4 @@ def test_no_portaudio(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "sounddevice", raising=False)
     monkeypatch.setattr(sys, "meta_path", [Finder(), *sys.meta_path])
     with pytest.raises(UserError, match="PortAudio"):
-        microphone_blocks("", print)
+        open_microphone("")

@@ -1,5 +1,6 @@
 """`whilst listen` and `whilst demo --speech` as people run them, and what they say if something is missing."""
 
+import contextlib
 import json
 import shutil
 import sys
@@ -91,7 +92,7 @@ def test_a_session_on_a_server_is_one_here(model: Translator) -> None:
     words = make_words(3, 12)
     access = AccessControl(token="secret")
     with local_server(make_served(model), access=access) as server:
-        with RemoteSession(server.address, "medium", "secret") as remote:
+        with contextlib.closing(RemoteSession(server.address, "medium", "secret")) as remote:
             events = [event for word in words for event in remote.feed(word)] + remote.finish()
             assert words_of(events) == translate_alone(model, words)
             assert isinstance(events[-1], SentenceEnd)

@@ -138,6 +138,6 @@ def listen(
         for line in list_microphones():
             typer.echo(line)
         return
-    outputs = LiveOptions(as_json=json, srt=srt, vtt=vtt, show=show)
-    options = ListenOptions(source, device, fast, interval, keep, recogniser, serve, token, outputs)
+    how = LiveOptions(as_json=json, srt=srt, vtt=vtt, show=show, agreement=keep)
+    options = ListenOptions(source, device, fast, interval, recogniser, serve, token, how)
     listen(ModelOptions(model, latency, overrides=tuple(set_)), options)

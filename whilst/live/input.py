@@ -7,18 +7,26 @@ import abc
 import codecs
 import itertools
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from typing import BinaryIO
 
 from whilst.core.errors import UserError
 
 BREAK = ""  # stands among the words where a sentence ends
 DEFAULT_AGREEMENT = 2  # hypotheses in a row that must agree on a word
+CHUNK = 1 << 16  # bytes
 MAX_WORD = 1_000  # characters
 MAX_LINE = 100_000  # characters of a hypothesis
 MAX_EDITS = 32  # of words between final words and a later hypothesis
 RESTART_WORDS = 4  # a hypothesis of at least this length is followed by another utterance if half of it is gone
 
 _PUNCTUATION = ".,;:!?…\"'“”‘’«»()[]"  # noqa: RUF001
+
+
+def read_chunks(file: BinaryIO, size: int = CHUNK) -> Generator[bytes, None, None]:
+    """The bytes of a file or pipe, up to `size` of them as soon as there are any."""
+    while chunk := file.read1(size):  # type: ignore[attr-defined]  # which buffered files have
+        yield chunk
 
 
 class Reader(abc.ABC):

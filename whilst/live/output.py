@@ -17,6 +17,11 @@ from whilst.live.session import SentenceEnd, Word
 from whilst.live.summary import Summary
 
 
+def note(text: str) -> None:
+    """Show a message to the user. A display that is on the screen is redrawn below it."""
+    print(f"whilst: {text}", file=sys.stderr, flush=True)
+
+
 class Output(abc.ABC):
     """Receives the events of a session in order."""
 
@@ -29,10 +34,6 @@ class Output(abc.ABC):
 
     @abc.abstractmethod
     def sentence_end(self, end: SentenceEnd, now: float) -> None: ...
-
-    def note(self, text: str) -> None:
-        """A message for the user."""
-        print(f"whilst: {text}", file=sys.stderr, flush=True)
 
     def flush(self) -> None:  # noqa: B027
         """Nothing more follows until more source arrives."""

@@ -8,13 +8,11 @@ import errno
 import html
 import os
 import textwrap
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from whilst.core.console import notes
 from whilst.core.errors import UserError
-from whilst.live.output import Output
+from whilst.live.output import Output, note
 from whilst.live.session import SentenceEnd, Word
 
 LINE_WIDTH, MAX_LINES = 42, 2  # usual limits of subtitles
@@ -85,12 +83,12 @@ def format_cue(form: str, number: int, cue: Cue) -> str:
 class SubtitleFile(Output):
     """A file that is valid after every cue, appended to in place so that players can follow it.
 
-    If it cannot grow (full disk), `notify` is called and the session goes on; `close` raises an error.
+    If it cannot grow (full disk), the user is told and the session goes on; `close` raises an error.
     """
 
-    def __init__(self, path: Path, form: str, notify: Callable[[str], None] = notes.print) -> None:
+    def __init__(self, path: Path, form: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._path, self._form, self._notify = path, form, notify
+        self._path, self._form = path, form
         self._file = path.open("wb", buffering=0)
         self._size = self._count = 0  # bytes and number of complete cues
         self._error = ""
@@ -109,7 +107,7 @@ class SubtitleFile(Output):
             self._error = error.strerror or str(error)
             with contextlib.suppress(OSError):
                 self._file.truncate(self._size)  # remove the incomplete cue
-            self._notify(f"{self._path}: {self._error}; the translation goes on without these subtitles")
+            note(f"{self._path}: {self._error}; the translation goes on without these subtitles")
             return False
         self._size += len(data)
         return True

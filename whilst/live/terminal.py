@@ -16,13 +16,12 @@ from whilst.core.errors import UserError
 from whilst.core.settings import DEFAULT_MODEL
 from whilst.core.signals import STOP_SIGNALS, handle_signals
 from whilst.data.sentences import never_ends
-from whilst.live.input import BREAK, DEFAULT_AGREEMENT, HypothesisParser, PlainTextParser, Reader
+from whilst.live.input import BREAK, DEFAULT_AGREEMENT, HypothesisParser, PlainTextParser, Reader, read_chunks
 from whilst.live.loading import ModelOptions, open_model
-from whilst.live.output import Output, choose_output
+from whilst.live.output import Output, choose_output, note
 from whilst.live.session import Event, Session, Word
 from whilst.live.subtitles import SubtitleFile
 
-CHUNK = 1 << 16  # bytes
 TALK = Path(__file__).with_name("talk.txt")
 DEMO_LATENCY = "agent-3"  # shows more of the waiting than medium, at equal quality on this talk
 
@@ -45,12 +44,6 @@ class LiveOptions:
             raise UserError("--partial and --lines: lines of a recogniser are not sentences; leave one of them out")
         if self.srt is not None and self.vtt is not None and self.srt.resolve() == self.vtt.resolve():
             raise UserError(f"--srt and --vtt: {self.srt} cannot be both")
-
-
-class Stream(Protocol):
-    """What a buffered binary file has: `read1` waits until there is something, and gives no bytes at the end."""
-
-    def read1(self, size: int, /) -> bytes: ...
 
 
 class Translation(Protocol):
@@ -124,7 +117,7 @@ class LiveTranslation:
         for output in self.outputs:
             output.flush()
 
-    def run(self, stream: Stream) -> None:
+    def run(self, chunks: Iterator[bytes]) -> None:
         """Until the input ends. After an interrupt or invalid input, the words read so far are translated first."""
         with self.interrupt.installed(), contextlib.ExitStack() as stack:
             for output in self.outputs:
@@ -133,7 +126,7 @@ class LiveTranslation:
                 chunk = None
                 while chunk != b"":
                     with self.interrupt.waiting():
-                        chunk = stream.read1(CHUNK)
+                        chunk = next(chunks, b"")
                     arrived = self.clock()
                     self._feed(self.reader.read(chunk), arrived)
                 self._feed(self.reader.flush(), self.clock())
@@ -144,29 +137,27 @@ class LiveTranslation:
             self._feed([BREAK], self.clock())
 
 
-def open_session(wanted: ModelOptions, output: Output, typed: bool = False, by_lines: bool = False) -> Session:
-    model = open_model(wanted, output.note)
+def stopwatch() -> Callable[[], float]:
+    """A clock that shows the seconds since now."""
+    start = time.monotonic()
+    return lambda: time.monotonic() - start
+
+
+def open_session(wanted: ModelOptions, typed: bool = False, by_lines: bool = False) -> Session:
+    model = open_model(wanted, note)
     if model.note:
-        output.note(model.note)
+        note(model.note)
     if typed:
-        output.note(f"{model.policy} ({model.engine}): type words; an empty line ends a sentence, Ctrl-D ends")
+        note(f"{model.policy} ({model.engine}): type words; an empty line ends a sentence, Ctrl-D ends")
     text = replace(model.text, ends_sentence=never_ends) if by_lines else model.text
     return Session(model.backend(), text)
 
 
-def translate(
-    session: Translation,
-    reader: Reader,
-    stream: Stream,
-    output: Output,
-    options: LiveOptions,
-    clock: Callable[[], float],
-) -> None:
-    """Until the input ends, to the output and to the subtitle files of the options."""
+def open_outputs(options: LiveOptions, typed: bool = False) -> list[Output]:
     files = {"srt": options.srt, "vtt": options.vtt}
-    outputs: list[Output] = [SubtitleFile(path, form, output.note) for form, path in files.items() if path]
-    outputs.append(output)  # last: if its reader has gone, the subtitles have the word
-    LiveTranslation(session, reader, outputs, clock, options.words_per_second).run(stream)
+    subtitles = [SubtitleFile(path, form) for form, path in files.items() if path]
+    # Standard output comes last: if its reader has gone, the subtitles have the word.
+    return [*subtitles, choose_output(options.as_json, options.show, typed, console)]
 
 
 def run_live(wanted: ModelOptions, options: LiveOptions, stream: BinaryIO | None = None) -> None:
@@ -174,12 +165,11 @@ def run_live(wanted: ModelOptions, options: LiveOptions, stream: BinaryIO | None
     if (stream is None and sys.stdin is None) or sys.stdout is None:
         raise UserError("standard input and output: one of them is closed; leave both open")
     typed = stream is None and sys.stdin.isatty()
-    output = choose_output(options.as_json, options.show, typed, console)
     reader = HypothesisParser(options.agreement) if options.partial else PlainTextParser(options.by_lines)
-    session = open_session(wanted, output, typed, options.by_lines)
-    start = time.monotonic()
-    source = stream or sys.stdin.buffer
-    translate(session, reader, source, output, options, lambda: time.monotonic() - start)  # type: ignore[arg-type]
+    session = open_session(wanted, typed, options.by_lines)
+    outputs = open_outputs(options, typed)
+    translation = LiveTranslation(session, reader, outputs, stopwatch(), options.words_per_second)
+    translation.run(read_chunks(stream or sys.stdin.buffer))
 
 
 def demo(words_per_second: float = 3.0) -> None:

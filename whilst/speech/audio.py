@@ -1,4 +1,4 @@
-"""Audio from a file, a pipe or a microphone, in chunks of PCM as recognisers take it."""
+"""Audio from a file or a microphone, in blocks of the PCM that recognisers take."""
 
 import contextlib
 import itertools
@@ -8,50 +8,41 @@ import subprocess
 import threading
 import time
 import wave
-from collections.abc import Callable, Iterator
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from whilst.core.errors import UserError
+from whilst.live.output import note
 from whilst.speech.pcm import RATE, SECOND, Samples, from_pcm, to_pcm
 
 BLOCKS = 10  # in a second
 UNPLUGGED = 3.0  # seconds without audio after which a microphone has gone
 MAX_WAITING = 60 * BLOCKS  # blocks of a microphone that wait to be read
 
-
-class Audio:
-    """Blocks of PCM, with the method of a binary file that live translation reads its input with."""
-
-    def __init__(self, blocks: Iterator[bytes], at_pace: bool = False) -> None:
-        """`at_pace`: give a block when it would have been spoken, instead of as soon as it is there."""
-        self.seconds = 0.0  # that have been read
-        self._blocks, self._at_pace = blocks, at_pace
-        self._start: float | None = None
-
-    def read1(self, size: int = -1) -> bytes:  # noqa: ARG002  (a chunk is what there is)
-        """Waits for audio; empty at its end."""
-        pcm = next(self._blocks, b"")
-        if self._at_pace and pcm:
-            time.sleep(max(0.0, self._due(pcm) - time.monotonic()))
-            while self._due(pcm) + 1 / BLOCKS <= time.monotonic() and (block := next(self._blocks, b"")):
-                pcm += block
-        self.seconds += len(pcm) / SECOND
-        return pcm
-
-    def _due(self, pcm: bytes) -> float:
-        """When the end of this audio has been spoken."""
-        self._start = time.monotonic() if self._start is None else self._start
-        return self._start + self.seconds + len(pcm) / SECOND
-
-    def close(self) -> None:
-        del self._blocks  # ends a program or closes a microphone that it reads from
+PcmBlocks = Generator[bytes, None, None]  # closing it ends the program or closes the microphone behind it
 
 
-def microphone_blocks(name: str, notify: Callable[[str], None]) -> Iterator[bytes]:
-    """`name`: number in `list_microphones`, or part of a name; empty: the default. `notify` hears of lost audio."""
+def at_speaking_pace(blocks: PcmBlocks) -> PcmBlocks:
+    """Each block when it has been spoken. If the reader is late, what was spoken meanwhile is one block."""
+    start, waiting, seconds = time.monotonic(), b"", 0.0
+    with contextlib.closing(blocks):
+        for block in blocks:
+            waiting += block
+            seconds += len(block) / SECOND
+            early = start + seconds - time.monotonic()
+            if early > -1 / BLOCKS:
+                time.sleep(max(0.0, early))
+                yield waiting
+                waiting = b""
+        if waiting:
+            yield waiting
+
+
+def open_microphone(name: str) -> PcmBlocks:
+    """`name`: number in `list_microphones`, or part of a name; empty: the default."""
     sounddevice = import_sounddevice()
     device = int(name) if name.isdecimal() else name or None
     waiting: queue.Queue[bytes] = queue.Queue(MAX_WAITING)
@@ -64,7 +55,7 @@ def microphone_blocks(name: str, notify: Callable[[str], None]) -> Iterator[byte
         except queue.Full:
             lost.set()
 
-    def blocks() -> Iterator[bytes]:
+    def blocks() -> PcmBlocks:
         resampler = Resampler(rate)
         with contextlib.closing(stream):
             while True:
@@ -77,7 +68,7 @@ def microphone_blocks(name: str, notify: Callable[[str], None]) -> Iterator[byte
                 if lost.is_set():
                     lost.clear()
                     seconds = f"{MAX_WAITING / BLOCKS:.0f} seconds"
-                    notify(f"{seconds} behind the speaker: audio was lost; try --interval 2")
+                    note(f"{seconds} behind the speaker: audio was lost; try --interval 2")
                 yield to_pcm(resampler.feed(from_pcm(pcm)))
 
     try:
@@ -118,19 +109,19 @@ class Resampler:
         return np.asarray(np.interp(places, np.arange(last + 1), smooth), np.float32)
 
 
-def open_file(path: Path, fast: bool) -> Audio:
+def open_file(path: Path) -> PcmBlocks:
     """A WAV file; any other file through ffmpeg."""
     if not path.is_file():
         raise UserError(f"{path}: no such file")
     try:
-        return Audio(wav_blocks(wave.open(str(path))), not fast)
+        return wav_blocks(wave.open(str(path)))
     except (wave.Error, EOFError):
         if shutil.which("ffmpeg") is None:
             raise UserError(f"{path}: not a WAV file of PCM; install ffmpeg, which reads other files") from None
-    return Audio(ffmpeg_blocks(path), not fast)
+    return ffmpeg_blocks(path)
 
 
-def wav_blocks(file: wave.Wave_read) -> Iterator[bytes]:
+def wav_blocks(file: wave.Wave_read) -> PcmBlocks:
     width, channels, rate = file.getsampwidth(), file.getnchannels(), file.getframerate()
     resampler = Resampler(rate)
     with file:
@@ -145,7 +136,7 @@ def wav_blocks(file: wave.Wave_read) -> Iterator[bytes]:
             yield to_pcm(resampler.feed(values.mean(axis=1, dtype=np.float32) / 32768))
 
 
-def ffmpeg_blocks(path: Path) -> Iterator[bytes]:
+def ffmpeg_blocks(path: Path) -> PcmBlocks:
     options = f"-vn -f s16le -ac 1 -ar {RATE} -".split()
     command = ["ffmpeg", "-nostdin", "-v", "error", "-i", f"file:{path}", *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:

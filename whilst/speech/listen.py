@@ -2,19 +2,17 @@
 
 import contextlib
 import sys
-import time
-from collections.abc import Callable
+from collections.abc import Generator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from whilst.core.console import console
 from whilst.core.errors import UserError
-from whilst.live.input import DEFAULT_AGREEMENT
+from whilst.live.input import read_chunks
 from whilst.live.loading import ModelOptions
-from whilst.live.output import choose_output
-from whilst.live.terminal import LiveOptions, Translation, open_session, translate
-from whilst.speech.audio import Audio, microphone_blocks, open_file
-from whilst.speech.pcm import RATE
+from whilst.live.output import note
+from whilst.live.terminal import LiveOptions, LiveTranslation, Translation, open_outputs, open_session, stopwatch
+from whilst.speech.audio import PcmBlocks, at_speaking_pace, open_file, open_microphone
+from whilst.speech.pcm import RATE, SECOND
 from whilst.speech.reader import SpeechReader
 from whilst.speech.recogniser import DEFAULT_INTERVAL, open_recogniser
 
@@ -25,7 +23,6 @@ class ListenOptions:
     device: str = ""  # which microphone
     fast: bool = False  # do not wait until what a file says would have been spoken
     interval: float = DEFAULT_INTERVAL
-    agreement: int = DEFAULT_AGREEMENT
     recogniser: str = ""  # a command; empty: moonshine-voice
     server: str = ""  # whose model translates; empty: this process
     token: str = ""  # of the server
@@ -37,30 +34,40 @@ class ListenOptions:
         if self.fast and self.source in ("", "-"):
             raise UserError("--fast: name a file; nobody speaks faster than they do")
 
-    def open_audio(self, notify: Callable[[str], None]) -> Audio:
+    def open_audio(self) -> PcmBlocks:
         match self.source:
             case "":
-                return Audio(microphone_blocks(self.device, notify))
+                return open_microphone(self.device)
             case "-":
-                return Audio(iter(lambda: sys.stdin.buffer.read1(RATE), b""))  # type: ignore[union-attr]
-        return open_file(Path(self.source), self.fast)
+                return read_chunks(sys.stdin.buffer, RATE)
+        blocks = open_file(Path(self.source))
+        return blocks if self.fast else at_speaking_pace(blocks)
 
 
 def listen(wanted: ModelOptions, options: ListenOptions) -> None:
     """Until the audio ends, or Ctrl-C. With `fast`, times are those in the file."""
-    output = choose_output(options.live.as_json, options.live.show, typed=False, console=console)
     start_recogniser = open_recogniser(options.recogniser, options.interval)
     with contextlib.ExitStack() as stack:
-        audio = stack.enter_context(contextlib.closing(options.open_audio(output.note)))
+        audio = stack.enter_context(contextlib.closing(options.open_audio()))
         if options.server:
             from whilst.speech.remote import RemoteSession
 
-            session: Translation = stack.enter_context(RemoteSession(options.server, wanted.latency, options.token))
+            session: Translation = stack.enter_context(
+                contextlib.closing(RemoteSession(options.server, wanted.latency, options.token))
+            )
         else:
-            session = open_session(wanted, output)
+            session = open_session(wanted)
         recogniser = stack.enter_context(contextlib.closing(start_recogniser()))
         if not options.source:
-            output.note("listening; Ctrl-C ends")
-        start = time.monotonic()
-        clock = (lambda: audio.seconds) if options.fast else (lambda: time.monotonic() - start)
-        translate(session, SpeechReader(recogniser, options.agreement), audio, output, options.live, clock)
+            note("listening; Ctrl-C ends")
+        seconds = 0.0  # of audio that were read
+
+        def counted() -> Generator[bytes, None, None]:
+            nonlocal seconds
+            for block in audio:
+                seconds += len(block) / SECOND
+                yield block
+
+        clock = (lambda: seconds) if options.fast else stopwatch()
+        reader = SpeechReader(recogniser, options.live.agreement)
+        LiveTranslation(session, reader, open_outputs(options.live), clock).run(counted())

@@ -2,7 +2,7 @@
 
 import contextlib
 import json
-from typing import Any, Self
+from typing import Any
 
 from whilst.core.errors import UserError
 from whilst.live.session import Event, SentenceEnd, Word
@@ -27,10 +27,7 @@ class RemoteSession:
             raise UserError(f"--serve {url}: no connection ({error}); is `whilst serve` running there?") from None
         self._exchange({"type": "start", "latency": latency, "token": token}, "ready")
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         self._open.close()
 
     def feed(self, words: str) -> list[Event]:
