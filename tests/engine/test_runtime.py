@@ -91,7 +91,7 @@ def test_any_order_of_calls_gives_the_translators_numbers(
 
 
 def live(
-    engine: Engine, source: list[int], wants: Callable[[EngineSession], Callable[[], bool]], ahead: bool = False
+    engine: Engine, source: list[int], wants: Callable[[EngineSession], Callable[[], bool]]
 ) -> tuple[list[int], list[int]]:
     """Units and reads of one sentence; `wants` makes of a session what says whether to WRITE."""
     session = EngineSession(engine)
@@ -100,14 +100,11 @@ def live(
     units: list[int] = []
     reads: list[int] = []
     while True:
-        if ahead:
-            session.lookahead()
         wanted = write()  # asked after every action, also where the answer does not matter
         if not wanted and session.read_count < len(source):
             session.read(source[session.read_count])
             continue
-        session.lookahead()
-        unit = int(session.logits()[EOS:].argmax()) + EOS
+        unit = session.next_token()
         session.commit(unit)
         reads.append(session.read_count)
         if unit != EOS:
@@ -138,10 +135,9 @@ def test_the_agent_decides_as_pytorchs(model: Translator, kind: Agent) -> None:
 
     def wants(session: EngineSession) -> Callable[[], bool]:
         deciding = EngineAgent(session, interval=1)
-        assert deciding.needs_lookahead == policy.needs_lookahead
         return lambda: deciding.log_odds() >= 0
 
-    mine = [live(engine, source, wants, policy.needs_lookahead) for source in sources]
+    mine = [live(engine, source, wants) for source in sources]
     assert mine == essence(translate_batch(model, sources, policy, LIMITS))
 
 
@@ -242,12 +238,6 @@ def test_the_engine_runs_without_torch() -> None:
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
-def test_a_run_without_agent_says_so(pair: tuple[Translator, Engine]) -> None:
-    _, engine = pair
-    with pytest.raises(UserError, match="no agent"):
-        EngineAgent(EngineSession(engine), interval=0)
-
-
 def test_a_sentence_that_is_too_long_is_refused(pair: tuple[Translator, Engine]) -> None:
     _, engine = pair
     session = EngineSession(Engine(engine.tables | {"positions": engine.tables["positions"][:3]}, engine.graphs))
@@ -265,5 +255,3 @@ def test_what_makes_no_sense_is_not_done(pair: tuple[Translator, Engine]) -> Non
     for token in (-1, UNITS[0]):
         with pytest.raises(ValueError, match="there are only 17"):
             session.read(token)
-    with pytest.raises(AssertionError, match="call lookahead first"):
-        session.commit(5)

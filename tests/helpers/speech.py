@@ -5,8 +5,9 @@ from pathlib import Path
 
 import numpy as np
 
+from whilst.live.input import Hypothesis
 from whilst.speech.pcm import RATE, WIDTH
-from whilst.speech.recogniser import Hypothesis, Recogniser
+from whilst.speech.recogniser import Recogniser
 
 
 def write_wav(path: Path, rate: int, width: int, channels: int, data: bytes) -> None:

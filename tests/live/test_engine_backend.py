@@ -80,9 +80,9 @@ def test_sessions_equal_pytorch(
     chosen = pytorchs(name, agent, threshold)
     chosen = Patient(chosen, agent.model.logits) if ending == "patient" else chosen
     wanted = translate_batch(agent.model, sources, chosen, LIMITS)
-    reads = [[read for _, read in writes] for writes in session.sentences]
-    units = [[unit for unit, _ in writes if unit != EOS] for writes in session.sentences]
-    assert (units, reads) == ([one.units for one in wanted], [one.reads for one in wanted])
+    assert [read for _, read in session.writes] == [read for one in wanted for read in one.reads]
+    units = [unit for unit, _ in session.writes if unit != EOS]
+    assert units == [unit for one in wanted for unit in one.units]
     assert [event.length for event in events if isinstance(event, SentenceEnd)] == list(map(len, sentences))
 
 

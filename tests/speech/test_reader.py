@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.helpers.speech import Counter, say
-from whilst.live.input import BREAK, Commitment, common_prefix
+from whilst.live.input import BREAK, Commitment, Hypothesis, common_prefix
 from whilst.speech.reader import SpeechReader
-from whilst.speech.recogniser import Hypothesis, Recogniser
+from whilst.speech.recogniser import Recogniser
 
 
 class Scripted(Recogniser):

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from whilst.core.errors import UserError
-from whilst.live.input import BREAK
+from whilst.live.input import BREAK, UTTERANCE_END, Hypothesis
 from whilst.speech.audio import open_file
 from whilst.speech.pcm import RATE, WIDTH, from_pcm, to_pcm
 from whilst.speech.reader import SpeechReader
-from whilst.speech.recogniser import Hypothesis, Program, Recogniser, open_recogniser, recording
+from whilst.speech.recogniser import Program, Recogniser, open_recogniser, recording
 
 needs_moonshine = pytest.mark.skipif(
     importlib.util.find_spec("moonshine_voice") is None, reason="moonshine-voice is not installed"
@@ -51,9 +51,9 @@ def test_a_program_that_begins_another_utterance_without_an_empty_line() -> None
     assert recogniser.feed(bytes(100)) == []
     assert recogniser.finish() == [
         Hypothesis(lines[0] + "\n"),
-        Hypothesis(lines[0], final=True, pause=True),
+        UTTERANCE_END,
         Hypothesis(lines[1] + "\n"),
-        Hypothesis(lines[1], final=True, pause=True),
+        UTTERANCE_END,
     ]
     recogniser.close()
     recogniser.close()

@@ -4,7 +4,6 @@ A session's methods mirror the translator's: `read` takes a source token, `looka
 write the next token, `commit` writes it. Also runs the steps of a learnt agent; other policies live elsewhere.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from whilst.core.errors import UserError
 from whilst.core.files import read_json, sha256
 from whilst.core.policy_spec import PolicySpec
 from whilst.core.settings import Model, Recipe
-from whilst.data.vocabulary import BOS, Language
+from whilst.data.vocabulary import BOS, EOS, Language
 
 FORMAT = 2
 MANIFEST = "engine.json"
@@ -29,25 +28,32 @@ Floats = NDArray[np.float32]
 
 
 class BoundGraph:
-    """A graph with the arrays that it reads and writes in place; each call overwrites its outputs."""
+    """A graph with the arrays that it reads and writes in place; each call overwrites its outputs.
+
+    Inputs and outputs of a fixed shape get arrays of zeros; the caller binds the others.
+    """
 
     def __init__(self, graph: Any) -> None:
         self._graph = graph
         self._binding = graph.io_binding()
         self._arrays: dict[str, NDArray[Any]] = {}  # a binding does not keep its arrays alive
         self.inputs: dict[str, list[Any]] = {port.name: port.shape for port in graph.get_inputs()}  # shapes
+        for port in graph.get_inputs():
+            if all(isinstance(size, int) for size in port.shape):
+                self.bind(port.name, np.zeros(port.shape, np.int64 if "int64" in port.type else np.float32))
         for port in graph.get_outputs():
             array = self._arrays[port.name] = np.zeros(port.shape, np.float32)
             self._binding.bind_output(port.name, "cpu", 0, array.dtype, array.shape, array.ctypes.data)
 
-    def bind(self, inputs: Mapping[str, NDArray[Any]]) -> None:
-        for name, array in inputs.items():
-            assert array.flags.c_contiguous
-            self._arrays[name] = array
-            self._binding.bind_input(name, "cpu", 0, array.dtype, array.shape, array.ctypes.data)
+    def bind(self, name: str, array: NDArray[Any]) -> None:
+        """Use this array as an input."""
+        assert array.flags.c_contiguous
+        self._arrays[name] = array
+        self._binding.bind_input(name, "cpu", 0, array.dtype, array.shape, array.ctypes.data)
 
-    def __getitem__(self, output: str) -> NDArray[Any]:
-        return self._arrays[output]
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        """The array of an input or output."""
+        return self._arrays[name]
 
     def row(self, output: str) -> Floats:
         """A copy of an output (1, size), as (size)."""
@@ -84,10 +90,10 @@ class KeyValueBuffer:
         self.mask: Floats = self._masks[:capacity]
         if used is not None:
             self.data[:, :, :, : self.count] = used
-        inputs = {f"{self._name}.mask": self.mask}
+        self._graph.bind(f"{self._name}.mask", self.mask)
         for number, (keys, values) in enumerate(self.data):
-            inputs |= {f"{self._name}.{number}.keys": keys, f"{self._name}.{number}.values": values}
-        self._graph.bind(inputs)
+            self._graph.bind(f"{self._name}.{number}.keys", keys)
+            self._graph.bind(f"{self._name}.{number}.values", values)
 
     def clear(self) -> None:
         self.count = 0
@@ -114,24 +120,26 @@ class EngineSession:
         self.engine = engine
         names = "read", "write", "words"
         self._read, self._write, self._words = (BoundGraph(engine.graphs[name]) for name in names)
+        self._words.bind("state", self._write["state"])
         self._encoder = KeyValueBuffer("encoder", self._read)
         self._source = KeyValueBuffer("source", self._write)
         self._decoder = KeyValueBuffer("decoder", self._write)
-        self._embedded: Floats = np.zeros(self._read.inputs["embedded"], np.float32)
-        for graph in (self._read, self._write):
-            graph.bind({"embedded": self._embedded})
-        self._words.bind({"state": self._write["state"]})
         self.restart()
 
     def restart(self) -> None:
         """Begin another sentence in the same memory."""
         for buffer in (self._encoder, self._source, self._decoder):
             buffer.clear()
-        self.lookahead_state: Floats | None = None  # (width) of the last `lookahead`, until the next action
         self.last_read = self.last_written = BOS
         self.wrote = False  # whether the last action was a WRITE
-        self.encoded: Floats = np.zeros_like(self._embedded[0])  # (width) state of the last token read
-        self.decoded: Floats = np.zeros_like(self._embedded[0])  # (width) state of the last token written
+        self.encoded: Floats = np.zeros_like(self._read["state"][0])  # (width) state of the last token read
+        self.decoded: Floats = np.zeros_like(self._write["state"][0])  # (width) state of the last token written
+        self._forget_next()
+
+    def _forget_next(self) -> None:
+        """After an action: what would be written next is not known any more."""
+        self._next_state: Floats | None = None
+        self._next_token: int | None = None
 
     @property
     def read_count(self) -> int:
@@ -141,47 +149,55 @@ class EngineSession:
     def written_count(self) -> int:
         return self._decoder.count
 
-    def _embed(self, table: str, token: int, position: int) -> None:
+    def _embed(self, graph: BoundGraph, table: str, token: int, position: int) -> None:
         tables = self.engine.tables
         if position >= len(tables["positions"]):
             raise UserError(f"a sentence of more than {position} units is too long; split it")
         if not 0 <= token < len(tables[table]):
             raise ValueError(f"{table} unit {token}: there are only {len(tables[table])}")
-        np.add(tables[table][token], tables["positions"][position], out=self._embedded[0])
+        np.add(tables[table][token], tables["positions"][position], out=graph["embedded"][0])
 
     def read(self, token: int) -> Floats:
         """READ a source token: (width) its encoder state."""
-        self._embed("source", token, self.read_count)
+        self._embed(self._read, "source", token, self.read_count)
         self._encoder.set_visible(self._encoder.count)
         self._read()
         self._encoder.append(self._read["encoder.new"])
         self._source.append(self._read["source.new"])
-        self.last_read, self.wrote, self.lookahead_state = token, False, None
+        self.last_read, self.wrote = token, False
         self.encoded = self._read.row("state")
+        self._forget_next()
         return self.encoded
 
     def lookahead(self) -> Floats:
-        """(width) the decoder state that would write the next token now."""
-        assert self.read_count, "call read first"
-        self._embed("target", self.last_written, self.written_count)
-        self._decoder.set_visible(self._decoder.count)
-        self._source.set_visible(self.read_count)
-        self._write()
-        self.lookahead_state = self._write.row("state")
-        return self.lookahead_state
+        """(width) the decoder state that would write the next token now; computed once after each action."""
+        if self._next_state is None:
+            assert self.read_count, "call read first"
+            self._embed(self._write, "target", self.last_written, self.written_count)
+            self._decoder.set_visible(self._decoder.count)
+            self._source.set_visible(self.read_count)
+            self._write()
+            self._next_state = self._write.row("state")
+        return self._next_state
 
     def logits(self) -> Floats:
-        """(target units) of the next token, from the lookahead state."""
-        assert self.lookahead_state is not None, "call lookahead first"
+        """(target units) of the next token."""
+        self.lookahead()
         self._words()
         return self._words.row("logits")
 
+    def next_token(self) -> int:
+        """The most probable one, but never pad or bos; computed once after each action."""
+        if self._next_token is None:
+            self._next_token = int(self.logits()[EOS:].argmax()) + EOS
+        return self._next_token
+
     def commit(self, token: int) -> None:
         """WRITE this token: the lookahead state becomes part of the decoder's cache."""
-        assert self.lookahead_state is not None, "call lookahead first"
+        self.decoded = self.lookahead()
         self._decoder.append(self._write["decoder.new"])
-        self.decoded, self.lookahead_state = self.lookahead_state, None
         self.last_written, self.wrote = token, True
+        self._forget_next()
 
 
 class EngineAgent:
@@ -189,42 +205,28 @@ class EngineAgent:
 
     def __init__(self, session: EngineSession, interval: int) -> None:
         """For a session that has just begun; `interval` is the index of the latency."""
-        if "agent" not in session.engine.graphs:
-            raise UserError("this run has no agent: train one and export it again, or choose another policy")
-        self._session, self._tables = session, session.engine.tables
+        self._session = session
         self._graph = BoundGraph(session.engine.graphs["agent"])
-        shapes = self._graph.inputs
-        self._state = {name: np.zeros(shapes[name], np.float32) for name in shapes if name.startswith("memory.")}
-        self._action = np.zeros(1, np.int64)
-        own: dict[str, NDArray[Any]] = {
-            "action": self._action,
-            "interval": np.array([interval], np.int64),
-            **self._state,
-        }
-        self._observed: dict[str, Floats] = {
-            name: np.zeros(shape, np.float32) for name, shape in shapes.items() if name not in own
-        }
-        self.needs_lookahead = "ahead" in self._observed  # before every `log_odds`
-        self._graph.bind(own | self._observed)
+        self._graph["interval"][0] = interval
+        self._memory = [name for name in self._graph.inputs if name.startswith("memory.")]
 
     def restart(self) -> None:
-        for part in self._state.values():
-            part.fill(0)
+        for name in self._memory:
+            self._graph[name].fill(0)
 
     def log_odds(self) -> float:
-        session, observed = self._session, self._observed
-        observed["source"][0] = self._tables["source"][session.last_read]
-        observed["target"][0] = self._tables["target"][session.last_written]
-        if "source_state" in observed:
-            observed["source_state"][0], observed["target_state"][0] = session.encoded, session.decoded
-        if "ahead" in observed:
-            assert session.lookahead_state is not None, "call lookahead first"
-            observed["ahead"][0] = session.lookahead_state
-        self._action[0] = session.wrote
-        self._graph()
-        for name, part in self._state.items():
-            part[:] = self._graph[name.replace("memory", "memory.new")]
-        return float(self._graph["odds"][0, 0])
+        session, graph, tables = self._session, self._graph, self._session.engine.tables
+        graph["source"][0] = tables["source"][session.last_read]
+        graph["target"][0] = tables["target"][session.last_written]
+        if "source_state" in graph.inputs:
+            graph["source_state"][0], graph["target_state"][0] = session.encoded, session.decoded
+        if "ahead" in graph.inputs:
+            graph["ahead"][0] = session.lookahead()
+        graph["action"][0] = session.wrote
+        graph()
+        for name in self._memory:
+            graph[name][:] = graph[name.replace("memory", "memory.new")]
+        return float(graph["odds"][0, 0])
 
 
 @dataclass(frozen=True)

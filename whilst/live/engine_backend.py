@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -31,6 +32,10 @@ class AgentRule:
     threshold: float
     is_patient: bool = False
 
+    @cached_property
+    def bound(self) -> np.float32:
+        return np.float32(log_odds(self.threshold))
+
 
 Rule = FixedRule | AgentRule
 
@@ -39,22 +44,23 @@ def make_rule(
     policy: PolicySpec, agents: Sequence[PolicySpec], settings: Evaluate, length_ratio: tuple[int, int] | None
 ) -> Rule:
     """`agents`: the policies of the run's agent; `length_ratio`: J and I of its training data, if known."""
-    kind, is_patient = policy.kind, settings.ending == "patient"
-    if kind not in KINDS:
-        raise UserError(f"policy {policy}: the engine knows full, wait-K, diagonal-K, agent-L; others need PyTorch")
-    if kind == "full":
-        return FixedRule()
-    if kind == "wait":
-        return FixedRule(policy.count, is_patient=is_patient)
-    if kind == "diagonal":
-        if length_ratio is None:
-            known = "the training data's length ratio is not known; export where its dataset is"
-            raise UserError(f"policy {policy}: {known}")
-        return FixedRule(policy.count, length_ratio, is_patient)
-    if not agents:
-        raise UserError(f"policy {policy}: there is no agent; train one and export its run again")
-    threshold = settings.threshold if policy.threshold is None else policy.threshold
-    return AgentRule(policy.index_in(agents), threshold, is_patient)
+    is_patient = settings.ending == "patient"
+    match policy.kind:
+        case "full":
+            return FixedRule()
+        case "wait":
+            return FixedRule(policy.count, is_patient=is_patient)
+        case "diagonal":
+            if length_ratio is None:
+                known = "the training data's length ratio is not known; export where its dataset is"
+                raise UserError(f"policy {policy}: {known}")
+            return FixedRule(policy.count, length_ratio, is_patient)
+        case "agent":
+            if not agents:
+                raise UserError(f"policy {policy}: there is no agent; train one and export its run again")
+            threshold = settings.threshold if policy.threshold is None else policy.threshold
+            return AgentRule(policy.index_in(agents), threshold, is_patient)
+    raise UserError(f"policy {policy}: the engine knows full, wait-K, diagonal-K, agent-L; others need PyTorch")
 
 
 class EngineBackend(Backend):
@@ -62,46 +68,28 @@ class EngineBackend(Backend):
 
     def __init__(self, engine: Engine, rule: Rule) -> None:
         self.rule = rule
-        self.unit: int | None = None  # that would be written now, if computed since the last action
         self.session = EngineSession(engine)
-        self.agent, self.bound = None, np.float32(0)
-        if isinstance(rule, AgentRule):
-            self.agent = EngineAgent(self.session, rule.interval)
-            self.bound = np.float32(log_odds(rule.threshold))
+        self.agent = EngineAgent(self.session, rule.interval) if isinstance(rule, AgentRule) else None
 
     def begin(self) -> None:
-        self.unit = None
         self.session.restart()
         if self.agent is not None:
             self.agent.restart()
 
     def read(self, unit: int) -> None:
-        self.unit = None
         self.session.read(unit)
 
     def decide(self) -> bool:
-        return self._is_ready() and not (self.rule.is_patient and self._next_unit() == EOS)
+        return self._is_ready() and not (self.rule.is_patient and self.session.next_token() == EOS)
 
     def _is_ready(self) -> bool:
         if isinstance(self.rule, FixedRule):
             needed = fixed_reads(self.session.written_count, self.rule.k, self.rule.length_ratio)
             return self.session.read_count >= needed
         assert self.agent is not None
-        if self.agent.needs_lookahead:
-            self._look_ahead()
-        return bool(self.agent.log_odds() >= self.bound)
-
-    def _look_ahead(self) -> None:
-        if self.session.lookahead_state is None:
-            self.session.lookahead()
-
-    def _next_unit(self) -> int:
-        if self.unit is None:
-            self._look_ahead()
-            self.unit = int(self.session.logits()[EOS:].argmax()) + EOS  # never pad or bos
-        return self.unit
+        return bool(self.agent.log_odds() >= self.rule.bound)
 
     def write(self) -> int:
-        unit, self.unit = self._next_unit(), None
+        unit = self.session.next_token()
         self.session.commit(unit)
         return unit

@@ -20,21 +20,16 @@ from whilst.model.run_folder import override_after_training
 
 
 class RecordingSession(Session):
-    """Also records the WRITEs of each sentence: units, and how many source units had been read before.
-
-    Both count end marks.
-    """
+    """Also records the units that were written, each with the source units read before. Both count end marks."""
 
     def __init__(self, backend: Backend, text: TextPipeline) -> None:
         super().__init__(backend, text)
-        self.sentences: list[list[tuple[int, int]]] = []
+        self.writes: list[tuple[int, int]] = []
 
     def run(self, request: Request) -> int:
         result = super().run(request)
-        if request.operation is Operation.BEGIN:
-            self.sentences.append([])
-        elif request.operation is Operation.WRITE:
-            self.sentences[-1].append((result, self.state.sentences[0].read))
+        if request.operation is Operation.WRITE:
+            self.writes.append((result, self.state.sentences[0].read))
         return result
 
 
@@ -53,13 +48,13 @@ def translate_live(
     session = RecordingSession(backend, text)
     for index, (source, reference) in enumerate(zip(sources, references, strict=True)):
         began = time.perf_counter()
+        session.writes.clear()
         words: list[tuple[str, int, float]] = []
         for word in [*source.split(), None]:
             events = session.finish() if word is None else session.feed(word)
             ms = 1000 * (time.perf_counter() - began)
             words += [(event.text, event.delay, ms) for event in events if isinstance(event, Word)]
-        writes = session.sentences.pop() if session.sentences else []  # none for an empty line
-        reads = [read for unit, read in writes if unit != EOS]
+        reads = [read for unit, read in session.writes if unit != EOS]
         units = len(text.source.encode(source.split())[0])
         yield Sentence.of(index, (source, reference), words, reads, units)
 

@@ -8,6 +8,7 @@ import codecs
 import itertools
 from collections import deque
 from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass
 from typing import BinaryIO
 
 from whilst.core.errors import UserError
@@ -101,6 +102,31 @@ class PlainTextParser(Parser):
         return words
 
 
+@dataclass(frozen=True)
+class Hypothesis:
+    """What a recogniser makes of the utterance so far."""
+
+    text: str  # empty: as before
+    final: bool = False  # the utterance is over: this will not change any more
+    pause: bool = False  # the speaker pauses now: the sentence is over
+
+
+UTTERANCE_END = Hypothesis("", final=True, pause=True)
+
+
+def hypotheses_of(line: str, before: list[str]) -> list[Hypothesis]:
+    """Of a line that is a whole hypothesis; `before`: the words of the line before it.
+
+    An empty line, or one that starts another utterance, ends the utterance.
+    """
+    words = line.split()
+    if not words:
+        return [UTTERANCE_END]
+    if starts_utterance(before, words):
+        return [UTTERANCE_END, Hypothesis(line)]
+    return [Hypothesis(line)]
+
+
 class Commitment:
     """When the words of hypotheses, whose ends may still change, are final.
 
@@ -119,6 +145,15 @@ class Commitment:
     def latest(self) -> list[str]:
         """The latest hypothesis of the utterance."""
         return self._hypotheses[-1] if self._hypotheses else []
+
+    def add(self, hypothesis: Hypothesis) -> Iterator[str]:
+        """The words that are final with another hypothesis; BREAK where a sentence ends."""
+        if words := hypothesis.text.split():
+            yield from self.update(words)
+        if hypothesis.final:
+            yield from self.end_utterance()
+        if hypothesis.pause:
+            yield BREAK
 
     def update(self, hypothesis: list[str]) -> list[str]:
         """The words that are final with another hypothesis of the utterance."""
@@ -154,18 +189,17 @@ class HypothesisParser(Parser):
         *lines, self._rest = (self._rest + text).split("\n")
         for line in lines:
             self._check_length(line, MAX_LINE, "line")
-            yield from self._parse(line.split())
+            yield from self._parse(line)
         self._check_length(self._rest, MAX_LINE, "line")
 
     def flush(self) -> list[str]:
-        line, self._rest = self._rest.split(), ""
-        return (self._parse(line) if line else []) + self._commitment.end_utterance()
+        line, self._rest = self._rest, ""
+        words = list(self._parse(line)) if line.strip() else []
+        return words + self._commitment.end_utterance()
 
-    def _parse(self, line: list[str]) -> list[str]:
-        words = []
-        if not line or starts_utterance(self._commitment.latest, line):
-            words = [*self._commitment.end_utterance(), BREAK]
-        return words + self._commitment.update(line) if line else words
+    def _parse(self, line: str) -> Iterator[str]:
+        for hypothesis in hypotheses_of(line, self._commitment.latest):
+            yield from self._commitment.add(hypothesis)
 
 
 def normalise(word: str) -> str:

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from whilst.live.input import BREAK, DEFAULT_AGREEMENT, Commitment, Reader
-from whilst.speech.recogniser import Hypothesis, Recogniser
+from whilst.live.input import DEFAULT_AGREEMENT, Commitment, Hypothesis, Reader
+from whilst.speech.recogniser import Recogniser
 
 
 class SpeechReader(Reader):
@@ -16,20 +16,12 @@ class SpeechReader(Reader):
 
     def read(self, chunk: bytes) -> Iterator[str]:
         for hypothesis in self._recogniser.feed(chunk) if chunk else self._finish():
-            yield from self._commit(hypothesis)
+            yield from self._commitment.add(hypothesis)
 
     def flush(self) -> list[str]:
-        words = [word for hypothesis in self._finish() for word in self._commit(hypothesis)]
+        words = [word for hypothesis in self._finish() for word in self._commitment.add(hypothesis)]
         return words + self._commitment.end_utterance()
 
     def _finish(self) -> list[Hypothesis]:
         finished, self._finished = self._finished, True
         return [] if finished else self._recogniser.finish()
-
-    def _commit(self, hypothesis: Hypothesis) -> Iterator[str]:
-        if words := hypothesis.text.split():
-            yield from self._commitment.update(words)
-        if hypothesis.final:
-            yield from self._commitment.end_utterance()
-        if hypothesis.pause:
-            yield BREAK

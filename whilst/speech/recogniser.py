@@ -7,28 +7,18 @@ import shlex
 import subprocess
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from whilst.core.errors import UserError
-from whilst.live.input import starts_utterance
+from whilst.live.input import UTTERANCE_END, Hypothesis, hypotheses_of
 from whilst.speech.pcm import RATE, WIDTH, Samples, from_pcm
 
 DEFAULT_INTERVAL = 1.0  # seconds of audio between two updates
 PAUSE = 0.8  # seconds without speech that end a sentence
 LOOK_BEHIND = RATE // 2  # samples before the detection of speech that may belong to it
-
-
-@dataclass(frozen=True)
-class Hypothesis:
-    """What was said since the last final hypothesis."""
-
-    text: str
-    final: bool = False  # will not change any more
-    pause: bool = False  # the speaker pauses now: the sentence is over
 
 
 class Recogniser(abc.ABC):
@@ -116,10 +106,7 @@ def tidy(text: str) -> str:
 
 
 class Program(Recogniser):
-    """A program that takes the audio on its standard input and prints lines, as for `whilst live --partial`.
-
-    Each line is the whole hypothesis so far; an empty line, or one that starts another utterance, makes it final.
-    """
+    """A program that takes the audio on its standard input and prints lines, as for `whilst live --partial`."""
 
     def __init__(self, command: str) -> None:
         self._command = command
@@ -130,7 +117,7 @@ class Program(Recogniser):
         self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._reading = threading.Thread(target=self._read, daemon=True)
         self._reading.start()
-        self._last: list[str] = []  # words of the hypothesis that is not final
+        self._last: list[str] = []  # words of the last line
 
     def _read(self) -> None:
         assert self._process.stdout is not None
@@ -151,7 +138,7 @@ class Program(Recogniser):
         with contextlib.suppress(OSError):
             self._process.stdin.close()
         self._reading.join()
-        return [*self._hypotheses(), *self._end()]
+        return [*self._hypotheses(), UTTERANCE_END]
 
     def close(self) -> None:
         self._process.kill()
@@ -165,17 +152,9 @@ class Program(Recogniser):
         found: list[Hypothesis] = []
         while not self._lines.empty():
             line = self._lines.get()
-            words = line.split()
-            if not words or starts_utterance(self._last, words):
-                found += self._end()
-            if words:
-                found.append(Hypothesis(line))
-            self._last = words
+            found += hypotheses_of(line, self._last)
+            self._last = line.split()
         return found
-
-    def _end(self) -> list[Hypothesis]:
-        text, self._last = " ".join(self._last), []
-        return [Hypothesis(text, final=bool(text), pause=True)]
 
 
 def open_recogniser(command: str = "", interval: float = DEFAULT_INTERVAL) -> Callable[[], Recogniser]:
