@@ -11,6 +11,7 @@ import pytest
 
 from tests.helpers.runs import CPU, elsewhere, short_recipe, whole_recipe
 from whilst.cli.study import paper
+from whilst.core.config import override
 from whilst.core.errors import UserError
 from whilst.core.policy_spec import PolicySpec, distinct
 from whilst.core.settings import MAX_POSITIONS, Data, Evaluate, Objective, Recipe
@@ -214,7 +215,7 @@ def test_a_policy_is_one_however_it_is_spelled(whole: Recipe, tmp_path: Path) ->
 
 def test_a_sentence_that_no_model_can_take_is_told(toy_data: Data, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=f"data.max_length: must be from 2 to {MAX_POSITIONS - 1}"):
-        Data(max_length=MAX_POSITIONS)
+        override(Recipe(), [f"data.max_length={MAX_POSITIONS}"])
     folder = tmp_path / "text"
     shutil.copytree(toy_data.folder, folder, ignore=shutil.ignore_patterns("dataset"))
     for side in ("src", "tgt"):

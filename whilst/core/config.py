@@ -1,4 +1,4 @@
-"""Build settings from TOML and from `--set a.b=c`, and check names and types against the dataclasses.
+"""Build settings from TOML and from `--set a.b=c`, and check names, types and values against the dataclasses.
 
 Works for any frozen dataclass of plain fields; the fields themselves are in settings.py.
 """
@@ -14,13 +14,12 @@ import types
 import typing
 from collections.abc import Sequence
 from pathlib import Path, PurePath
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from whilst.core.errors import UserError
-from whilst.core.settings import RENAMED, RETIRED, Agent, Recipe, Role, names_with
+from whilst.core.settings import RENAMED, RETIRED, Agent, Check, Recipe, Role, names_with
 
 T = TypeVar("T")
-SEEDED = "search.train.seed", "agent.train.seed"  # follow train.seed unless they are set
 
 
 def load_recipe(path: Path, overrides: list[str]) -> Recipe:
@@ -32,8 +31,9 @@ def load_recipe(path: Path, overrides: list[str]) -> Recipe:
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
     recipe = override(dataclasses.replace(recipe, file=path.as_posix()), overrides)
-    given = {item.partition("=")[0].strip() for item in overrides} | flat(table).keys()
-    recipe = override(recipe, [f"{name}={recipe.train.seed}" for name in SEEDED if name not in given])
+    # The seeds of the later stages follow train.seed unless they are set.
+    unset = names_with(Role.SEED) - flat(table).keys() - {item.partition("=")[0].strip() for item in overrides}
+    recipe = override(recipe, [f"{name}={recipe.train.seed}" for name in unset])
     return _with_filled_paths(recipe, path)
 
 
@@ -62,19 +62,19 @@ def load_sweep(path: Path, overrides: list[str], only: Sequence[str] = ()) -> li
     levels = [_sweep_level(table, path, overrides) for table in (tables if isinstance(tables, list) else [tables])]
     if not levels:
         return [recipe]
-    points = {"/".join(names): names for names in itertools.product(*levels)}
+    points = {}
+    for level_points in itertools.product(*(level.items() for level in levels)):
+        names, settings = zip(*level_points, strict=True)
+        name = "/".join(names)
+        points[name] = [*overrides, *itertools.chain(*settings), f"run={recipe.run}/{name}"]
     for pattern in only:
         if not any(PurePath(name).match(pattern) for name in points):
             raise UserError(f"--only {pattern}: {path} has the runs {', '.join(points)}")
-    chosen = [name for name in points if not only or any(PurePath(name).match(pattern) for pattern in only)]
-    made = []
-    for point in chosen:
-        settings = [item for level, name in zip(levels, points[point], strict=True) for item in level[name]]
-        made.append(load_recipe(path, [*overrides, *settings, f"run={recipe.run}/{point}"]))
-    return made
+    chosen = [name for name in points if any(PurePath(name).match(pattern) for pattern in only or ["*"])]
+    return [load_recipe(path, points[name]) for name in chosen]
 
 
-def _sweep_level(sweep: Any, path: Path, overrides: list[str]) -> dict[str, list[str]]:
+def _sweep_level(sweep: Any, path: Path, overrides: list[str]) -> dict[str, tuple[str, ...]]:
     """The overrides of each value of one sweep, by the name of its folder."""
     if not isinstance(sweep, dict) or not all(isinstance(values, list) and values for values in sweep.values()):
         raise UserError(f'{path}: [sweep]: write it as "section.key" = [VALUE, …]')
@@ -88,7 +88,7 @@ def _sweep_level(sweep: Any, path: Path, overrides: list[str]) -> dict[str, list
             raise UserError(f"{path}: [sweep]: the first list names the folders, and {name} cannot be one")
     # As `--set` takes them: TOML writes numbers, texts, truth values and lists as JSON does.
     settings = [[f"{key}={json.dumps(value)}" for value in values] for key, values in sweep.items()]
-    return {name: list(own) for name, own in zip(names, zip(*settings, strict=True), strict=True)}
+    return dict(zip(names, zip(*settings, strict=True), strict=True))
 
 
 def _folder_name(value: Any) -> str:
@@ -108,10 +108,9 @@ def _read_table(path: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: not valid TOML ({error})") from None
-    base = table.pop("base", None)
-    bases = [] if base is None else base if isinstance(base, list) else [base]
+    base = table.pop("base", [])
     merged: dict[str, Any] = {}
-    for name in bases:
+    for name in base if isinstance(base, list) else [base]:
         if not isinstance(name, str):
             raise UserError(f"{path}: base: must be text in quotes or a list of texts, not {base!r}")
         merged = _merged(merged, _read_table(path.parent / name, (*above, path.resolve())))
@@ -151,7 +150,7 @@ def build(kind: type[T], table: dict[str, Any], where: str = "") -> T:
 def _change(settings: T, table: dict[str, Any], where: str) -> T:
     """Apply a table; what it does not name keeps the section's own default."""
     kind, values = type(settings), {}
-    hints = typing.get_type_hints(kind)
+    hints = typing.get_type_hints(kind, include_extras=True)
     for name, value in table.items():
         key = f"{where}{name}"
         if (kind, name) in RETIRED:
@@ -163,17 +162,25 @@ def _change(settings: T, table: dict[str, Any], where: str) -> T:
         if name not in hints:
             [near] = difflib.get_close_matches(name, sorted(hints), n=1, cutoff=0.0)
             raise UserError(f"unknown setting {key!r}; did you mean {where + near!r}?")
-        if not dataclasses.is_dataclass(hints[name]):
+        present = getattr(settings, name)
+        if not dataclasses.is_dataclass(present):
             values[name] = _convert(hints[name], value, key)
         elif isinstance(value, dict):
-            values[name] = _change(getattr(settings, name), value, f"{key}.")
+            values[name] = _change(present, value, f"{key}.")
         else:
             raise UserError(f"{key}: is a section, write [{key}]")
     return typing.cast(T, dataclasses.replace(typing.cast(Any, settings), **values))
 
 
 def _convert(hint: Any, value: Any, key: str) -> Any:
+    """The value as the type of the setting `key`, and checked."""
     origin = typing.get_origin(hint)
+    if origin is Annotated:
+        value = _convert(hint.__origin__, value, key)
+        for check in hint.__metadata__:
+            if isinstance(check, Check) and value is not None and not check.holds(value):
+                raise UserError(f"{key}: must be {check.what}, not {value!r}")
+        return value
     if origin is typing.Literal:
         choices = typing.get_args(hint)
         value = RENAMED.get(value, value) if isinstance(value, str) else value

@@ -1,13 +1,13 @@
 """All settings with their defaults. A recipe is a TOML file of these.
 
-The classes are frozen and validate themselves when built. Beside the type of a setting stand a `Check` of its value
-and its `Role`: what it is for, beyond what it configures. `names_with` and `values_with` read the roles.
+Beside the type of a setting stand a `Check` of its value, which config.py applies, and its `Role`: what it is for,
+beyond what it configures. What one setting requires of another is checked whenever the classes are built.
 """
 
 import dataclasses
 import enum
-import functools
 import math
+import operator
 import typing
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -64,28 +64,8 @@ def _require(holds: bool, message: str) -> None:
         raise UserError(message)
 
 
-@functools.cache
-def _metadata(kind: type) -> dict[str, tuple[Any, ...]]:
-    """What stands beside the type of each field of a settings class."""
-    hints = typing.get_type_hints(kind, include_extras=True)
-    return {item.name: getattr(hints[item.name], "__metadata__", ()) for item in dataclasses.fields(kind)}
-
-
 @dataclass(frozen=True)
-class Section:
-    """Settings under one heading of a recipe. Each value is checked by itself; None stands for a preset."""
-
-    def __post_init__(self) -> None:
-        kind: type = type(self)
-        for name, metadata in _metadata(kind).items():
-            value = getattr(self, name)
-            for check in metadata:
-                if isinstance(check, Check) and value is not None and not check.holds(value):
-                    raise UserError(f"{kind.__name__.lower()}.{name}: must be {check.what}, not {value!r}")
-
-
-@dataclass(frozen=True)
-class Data(Section):
+class Data:
     """Where the text comes from and how it is split into units."""
 
     dataset: Annotated[str, Role.PLACE] = "data/dataset"  # folder that `prepare` writes and `train` reads
@@ -118,7 +98,7 @@ class Data(Section):
 
 
 @dataclass(frozen=True)
-class Model(Section):
+class Model:
     """The paper's Transformer."""
 
     width: Count = 512  # of embeddings and hidden states
@@ -134,13 +114,12 @@ class Model(Section):
     cross: Literal["reads", "monotone"] = "reads"
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         _require(self.width % self.heads == 0, "model.width: must be a multiple of model.heads")
         _require(self.width % 2 == 0, "model.width: must be even")
 
 
 @dataclass(frozen=True)
-class Objective(Section):
+class Objective:
     """The loss: cross-entropy under the reads of a policy."""
 
     # "search" is set by the stage of that name; "mma" needs model.cross = "monotone".
@@ -161,7 +140,7 @@ class Objective(Section):
 
 
 @dataclass(frozen=True)
-class Train(Section):
+class Train:
     """The training loop."""
 
     preset: Literal["paper", "fast"] = "fast"  # values of the optional settings below (see optim.py)
@@ -192,12 +171,11 @@ class Train(Section):
     tensorboard: Annotated[bool, Role.MONITOR | Role.RESUME] = True  # write TensorBoard logs to the run folder
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         _require(self.validate_bleu or self.keep == "loss", 'train.keep: "bleu" needs train.validate_bleu')
 
 
 @dataclass(frozen=True)
-class Search(Section):
+class Search:
     """Fine-tuning on the reads that binary search finds (BS-SiMT)."""
 
     # The interval [l_1, r_1] of the first target token, one for each latency.
@@ -218,7 +196,6 @@ class Search(Section):
     )
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         _require(bool(self.intervals), "search.intervals: give at least one, such as [[1, 5]]")
         for interval in self.intervals:
             good = len(interval) == 2 and 0 <= interval[0] <= interval[1] and interval[1] > 0
@@ -236,7 +213,7 @@ class Search(Section):
 
 
 @dataclass(frozen=True)
-class Agent(Section):
+class Agent:
     """The agent that learns searched reads, or those of the translation-based policy."""
 
     kind: Literal["lstm", "gru", "linear"] = "lstm"  # layer of the agent
@@ -259,7 +236,6 @@ class Agent(Section):
     )
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         free = self.labels == "translation" and self.agreement == "token"
         _require(free or not self.labeller, 'agent.labeller: needs labels = "translation" and agreement = "token"')
 
@@ -281,7 +257,7 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Evaluate(Section):
+class Evaluate:
     """What is decoded in an evaluation, and how."""
 
     split: str = "test"  # test or valid
@@ -364,26 +340,25 @@ RETIRED: dict[tuple[type, str], object] = {
 RENAMED = {"looks": "observations", "ahead": "lookahead"}  # choices of settings in old files
 
 
-def roles(kind: type) -> dict[str, Role]:
-    """The role of each field of a settings class."""
-    own = {name: [item for item in found if isinstance(item, Role)] for name, found in _metadata(kind).items()}
-    return {name: found[0] if found else Role.NONE for name, found in own.items()}
+def roles(kind: Any = Recipe) -> dict[str, Role]:
+    """The role of each setting by its dotted name, with that of the section that it is in."""
+    found: dict[str, Role] = {}
+    for name, hint in typing.get_type_hints(kind, include_extras=True).items():
+        role = next((item for item in getattr(hint, "__metadata__", ()) if isinstance(item, Role)), Role.NONE)
+        section = getattr(hint, "__origin__", hint)
+        if dataclasses.is_dataclass(section):
+            found |= {f"{name}.{inner}": role | own for inner, own in roles(section).items()}
+        else:
+            found[name] = role
+    return found
 
 
-@functools.cache
-def names_with(role: Role, kind: type = Recipe, inherited: Role = Role.NONE) -> frozenset[str]:
-    """Dotted names of the settings that have any of these roles, be it from the section that they are in."""
-    found: set[str] = set()
-    for name, own in roles(kind).items():
-        section = typing.get_type_hints(kind)[name]
-        if isinstance(section, type) and dataclasses.is_dataclass(section):
-            found |= {f"{name}.{inner}" for inner in names_with(role, section, own | inherited)}
-        elif (own | inherited) & role:
-            found.add(name)
-    return frozenset(found)
+def names_with(role: Role, kind: type = Recipe) -> frozenset[str]:
+    """Dotted names of the settings that have any of these roles."""
+    return frozenset(name for name, own in roles(kind).items() if own & role)
 
 
 def values_with(settings: Any, role: Role) -> dict[str, Any]:
-    """Name and value of the fields of one section that have any of these roles, in their order."""
-    kind: type = type(settings)
-    return {name: getattr(settings, name) for name, own in roles(kind).items() if own & role}
+    """Dotted name and value of the settings that have any of these roles, in their order."""
+    names = (name for name, own in roles(type(settings)).items() if own & role)
+    return {name: operator.attrgetter(name)(settings) for name in names}

@@ -13,7 +13,7 @@ from whilst.core.policy_spec import (
     for_latency,
     parse_live,
 )
-from whilst.core.settings import Recipe, Role, values_with
+from whilst.core.settings import Recipe, Role, names_with
 from whilst.data.dataset import MANIFEST, length_ratio, read_manifest
 
 FORMAT = 1
@@ -63,7 +63,7 @@ def weights_path(folder: Path) -> Path:
 def override_after_training(recipe: Recipe, overrides: list[str], folder: Path, *fixed: str) -> Recipe:
     """Apply overrides to a trained run. Sections that decide its weights, and those in `fixed`, cannot change."""
     changed = override(recipe, overrides)
-    for section in (*values_with(recipe, Role.FIXED), *fixed):
+    for section in sorted({name.partition(".")[0] for name in names_with(Role.FIXED)} | {*fixed}):
         if getattr(changed, section) != getattr(recipe, section):
             raise UserError(f"--set {section}.…: {folder} was trained with it; change it in `whilst train`")
     return changed
