@@ -20,6 +20,7 @@ from whilst.data.batches import (
     BLOCK,
     Batch,
     Batches,
+    Layout,
     batches_by_length,
     gather_tokens,
     pack_batch,
@@ -35,7 +36,7 @@ from whilst.model.reads import wait_k
 from whilst.model.transformer import Translator
 
 MakeSplit = Callable[..., Split]
-PACK = pytest.mark.parametrize("pack", [False, True], ids=["padded", "packed"])
+LAYOUTS = pytest.mark.parametrize("layout", ["padded", "packed"])
 
 
 def ragged(*lengths: int) -> TokenSequences:
@@ -107,21 +108,21 @@ def flat(plan: list[Ints]) -> list[int]:
     return [int(i) for chosen in plan for i in chosen]
 
 
-@PACK
+@LAYOUTS
 @given(seed=st.integers(0, 99), pairs=st.integers(1, 200), epoch=st.integers(0, 3), blocks=st.integers(1, 3))
 @limit(max_examples=25)
 def test_an_epoch_has_every_sentence_once_within_budget(
-    random_split: MakeSplit, pack: bool, seed: int, pairs: int, epoch: int, blocks: int
+    random_split: MakeSplit, layout: Layout, seed: int, pairs: int, epoch: int, blocks: int
 ) -> None:
     split = random_split(pairs, seed)
-    batches = Batches(split, blocks * BLOCK, seed, pack)
+    batches = Batches(split, blocks * BLOCK, seed, layout)
     plan = batches.plan(epoch)
     assert sorted(flat(plan)) == list(range(pairs))
     for chosen in plan:
         assert len(chosen)
         batch = batches.make(chosen)
-        assert batch.packed == pack
-        if pack:
+        assert batch.packed == (layout == "packed")
+        if layout == "packed":
             assert batch.source.shape == (1, batches.source_size)
             assert batch.target.shape == (1, batches.tokens)
             assert batch.source[0, -1] == PAD  # padding of the target can attend to it
@@ -129,27 +130,27 @@ def test_an_epoch_has_every_sentence_once_within_budget(
             assert max(batch.source.numel(), batch.target.numel()) <= batches.tokens
 
 
-@PACK
-def test_little_is_padding(random_split: MakeSplit, pack: bool) -> None:
+@LAYOUTS
+def test_little_is_padding(random_split: MakeSplit, layout: Layout) -> None:
     split = random_split(3000, 0, 30)
-    batches = Batches(split, 4 * BLOCK, 0, pack)
+    batches = Batches(split, 4 * BLOCK, 0, layout)
     made = [batches.make(chosen) for chosen in batches.plan(0)[:-1]]  # without the last one, which is not full
     share = sum(int((batch.labels == PAD).sum()) for batch in made) / sum(batch.labels.numel() for batch in made)
-    assert share < (0.04 if pack else 0.02)
+    assert share < (0.04 if layout == "packed" else 0.02)
 
 
-@PACK
-def test_the_order_depends_on_seed_and_epoch_only(split: Split, pack: bool) -> None:
+@LAYOUTS
+def test_the_order_depends_on_seed_and_epoch_only(split: Split, layout: Layout) -> None:
     def order(seed: int, epoch: int) -> list[int]:
-        return flat(Batches(split, BLOCK, seed, pack).plan(epoch))
+        return flat(Batches(split, BLOCK, seed, layout).plan(epoch))
 
     assert order(1, 0) == order(1, 0)
     assert len({tuple(order(seed, epoch)) for seed in (1, 2) for epoch in (0, 1)}) == 4
 
 
-@PACK
-def test_iterate_resumes_at_any_batch(split: Split, pack: bool) -> None:
-    batches = Batches(split, BLOCK, 1, pack)
+@LAYOUTS
+def test_iterate_resumes_at_any_batch(split: Split, layout: Layout) -> None:
+    batches = Batches(split, BLOCK, 1, layout)
     steps = 2 * len(batches.plan(0)) + 3  # well into the third epoch
 
     def listed(items: Iterator[tuple[int, int, Ints]], count: int) -> list[tuple[int, int, list[int]]]:
@@ -164,41 +165,43 @@ def test_iterate_resumes_at_any_batch(split: Split, pack: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("pack", "source", "target", "fits"),
+    ("layout", "source", "target", "fits"),
     [
-        (False, 128, 128, True),
-        (False, 129, 1, False),
-        (False, 1, 129, False),
-        (True, 1, 129, False),
-        (True, 300, 129, False),  # the packed source holds 384 here, the target 128
-        (True, 300, 128, True),
-        (True, 127, 128, True),
-        (True, 20, 100, True),
-        (True, 127, 60, True),
+        ("padded", 128, 128, True),
+        ("padded", 129, 1, False),
+        ("padded", 1, 129, False),
+        ("packed", 1, 129, False),
+        ("packed", 300, 129, False),  # the packed source holds 384 here, the target 128
+        ("packed", 300, 128, True),
+        ("packed", 127, 128, True),
+        ("packed", 20, 100, True),
+        ("packed", 127, 60, True),
     ],
 )
-def test_a_budget_below_the_longest_sentence_is_refused(pack: bool, source: int, target: int, fits: bool) -> None:
+def test_a_budget_below_the_longest_sentence_is_refused(
+    layout: Layout, source: int, target: int, fits: bool
+) -> None:
     split = Split(ragged(source), ragged(target))
     if fits:
-        batches = Batches(split, BLOCK, 1, pack)
+        batches = Batches(split, BLOCK, 1, layout)
         assert batches.make(batches.plan(0)[0]).target_tokens == target
     else:
         with pytest.raises(UserError, match=r"train\.batch_tokens: 128 is too small for a sentence of \d+ units"):
-            Batches(split, BLOCK, 1, pack)
+            Batches(split, BLOCK, 1, layout)
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_packed_source_has_a_free_position(seed: int) -> None:
     """Two of the sentences would fill the row, and padding of the target could attend to nothing."""
-    batches = Batches(Split(ragged(64, 64, 1), ragged(9, 9, 128)), BLOCK, seed, pack=True)
+    batches = Batches(Split(ragged(64, 64, 1), ragged(9, 9, 128)), BLOCK, seed, "packed")
     assert batches.source_size == BLOCK
     assert sorted(map(len, batches.plan(0))) == [1, 1, 1]
 
 
 def test_a_packed_budget_is_a_multiple_of_the_block(split: Split) -> None:
     with pytest.raises(UserError, match=r"train\.batch_tokens: must be a multiple of 128"):
-        Batches(split, BLOCK + 1, 1, pack=True)
-    Batches(split, BLOCK + 1, 1, pack=False)
+        Batches(split, BLOCK + 1, 1, "packed")
+    Batches(split, BLOCK + 1, 1, "padded")
 
 
 def test_packed_chunks_use_the_whole_budget() -> None:

@@ -62,7 +62,7 @@ def test_what_fits_no_bucket_is_refused() -> None:
 
 @pytest.fixture
 def boxed(random_split: Callable[..., Split]) -> Batches:
-    return Batches(random_split(300, seed=3, longest=30), 96, 1, pack=False, boxed=True)
+    return Batches(random_split(300, seed=3, longest=30), 96, 1, "boxed")
 
 
 def test_an_epoch_has_few_shapes(boxed: Batches) -> None:

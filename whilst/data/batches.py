@@ -1,6 +1,6 @@
 """Batches of sentence pairs as tensors, in an order that follows from a seed.
 
-Two layouts of the same batch: padded (a sentence a row, of any size or of one of few sizes) and packed (all
+Three layouts of the same batch: padded (a sentence a row), boxed (padded to one of a few shapes) and packed (all
 sentences in one row of a fixed size, so that a GPU compiles one shape). The model only sees tokens, segments and
 positions.
 """
@@ -9,8 +9,8 @@ import functools
 from collections import deque
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import TypeVar
+from dataclasses import KW_ONLY, dataclass
+from typing import Literal, TypeVar
 
 import numpy as np
 import torch
@@ -23,6 +23,7 @@ from whilst.data.dataset import Split, TokenSequences
 from whilst.data.vocabulary import BOS, PAD
 
 T = TypeVar("T")
+Layout = Literal["padded", "boxed", "packed"]
 BLOCK = 128  # FlexAttention's default tile; packed sizes are multiples of it
 
 
@@ -39,12 +40,15 @@ class Batch:
     """Pairs of sentences as tensors. `target` starts with bos, `labels` end with eos, padding is PAD."""
 
     source: Tensor  # (rows, source)
-    source_at: Tokens
+    source_segment: Tensor  # (rows, source)
+    source_position: Tensor  # (rows, source)
     target: Tensor  # (rows, target)
-    target_at: Tokens
+    target_segment: Tensor  # (rows, target)
+    target_position: Tensor  # (rows, target)
     labels: Tensor  # (rows, target)
     source_lengths: Tensor  # (rows, target) J of each target token's sentence, eos counted
     target_lengths: Tensor  # (rows, target) I of it, likewise
+    _: KW_ONLY
     numbers: Ints  # of the sentences in their split
     target_tokens: int  # without padding
     packed: bool
@@ -53,31 +57,21 @@ class Batch:
     def sentences(self) -> int:
         return len(self.numbers)
 
+    @property
+    def source_at(self) -> Tokens:
+        return Tokens(self.source_segment, self.source_position)
+
+    @property
+    def target_at(self) -> Tokens:
+        return Tokens(self.target_segment, self.target_position)
+
     def tensors(self) -> tuple[Tensor, ...]:
-        source_at, target_at = self.source_at, self.target_at
-        return (
-            *(self.source, source_at.segment, source_at.position),
-            *(self.target, target_at.segment, target_at.position),
-            *(self.labels, self.source_lengths, self.target_lengths),
-        )
-
-    @classmethod
-    def from_tensors(cls, tensors: Sequence[Tensor], numbers: Ints, target_tokens: int, packed: bool) -> "Batch":
-        """From the tensors in the order of `tensors()`."""
-        source, target = (tensors[0], Tokens(*tensors[1:3])), (tensors[3], Tokens(*tensors[4:6]))
-        labels, source_lengths, target_lengths = tensors[6:]
-        lengths = source_lengths, target_lengths
-        return cls(*source, *target, labels, *lengths, numbers, target_tokens, packed)
-
-    @classmethod
-    def from_arrays(cls, arrays: Sequence[Ints], numbers: Ints, target_tokens: int, packed: bool) -> "Batch":
-        # Writable, too: torch warns of read-only arrays, such as those that were broadcast.
-        tensors = [torch.from_numpy(np.require(array, requirements=["C", "W"])) for array in arrays]
-        return cls.from_tensors(tensors, numbers, target_tokens, packed)
+        """In the order of the fields."""
+        return tuple(value for value in vars(self).values() if isinstance(value, Tensor))
 
     def with_tensors(self, tensors: Sequence[Tensor]) -> "Batch":
         """The same batch with other tensors, in the order of `tensors()`."""
-        return Batch.from_tensors(tensors, self.numbers, self.target_tokens, self.packed)
+        return Batch(*tensors, numbers=self.numbers, target_tokens=self.target_tokens, packed=self.packed)
 
     def pin(self) -> "Batch":
         """In page-locked memory, from which copies to a GPU are asynchronous."""
@@ -120,16 +114,16 @@ def pad_batch(split: Split, chosen: Ints, shape: tuple[int, int] | None = None) 
     labels = np.full((count, height), PAD)
     labels[target_row, target_column] = target
     rows = np.minimum(np.arange(count), len(chosen))[:, None]
-    positions = np.broadcast_to(np.arange(height), (count, height))
-    arrays = (
-        *(sources, np.where(np.arange(width) < source_lengths, rows, -1)),
-        np.broadcast_to(np.arange(width), (count, width)),
-        *(_decoder_input(labels, positions), np.broadcast_to(rows, (count, height)), positions),
-        labels,
-        np.broadcast_to(source_lengths, (count, height)),
-        np.broadcast_to(target_lengths, (count, height)),
+    segments = np.where(np.arange(width) < source_lengths, rows, -1)
+    positions = np.arange(height)
+    target_arrays = _decoder_input(labels, positions), rows, positions, labels, source_lengths, target_lengths
+    return Batch(
+        *_tensors((count, width), sources, segments, np.arange(width)),
+        *_tensors((count, height), *target_arrays),
+        numbers=chosen,
+        target_tokens=tokens,
+        packed=False,
     )
-    return Batch.from_arrays(arrays, chosen, tokens, packed=False)
 
 
 def pack_batch(split: Split, chosen: Ints, source_size: int, target_size: int) -> Batch:
@@ -146,12 +140,20 @@ def pack_batch(split: Split, chosen: Ints, source_size: int, target_size: int) -
         fill(source, source_size, PAD),
         fill(source_row, source_size, len(chosen)),
         fill(source_column, source_size, 0),
-        *(_decoder_input(labels, positions), fill(target_row, target_size, len(chosen)), positions),
+        _decoder_input(labels, positions),
+        fill(target_row, target_size, len(chosen)),
+        positions,
         labels,
         fill(source_lengths[target_row], target_size, 1),
         fill(target_lengths[target_row], target_size, 1),
     )
-    return Batch.from_arrays(arrays, chosen, int(target_lengths.sum()), packed=True)
+    tensors = map(torch.from_numpy, arrays)
+    return Batch(*tensors, numbers=chosen, target_tokens=int(target_lengths.sum()), packed=True)
+
+
+def _tensors(shape: tuple[int, int], *arrays: Ints) -> list[Tensor]:
+    """The arrays, broadcast to this shape."""
+    return [torch.from_numpy(array).expand(shape).contiguous() for array in arrays]
 
 
 def _decoder_input(labels: Ints, positions: Ints) -> Ints:
@@ -166,27 +168,20 @@ class Batches:
     split: Split
     tokens: int  # target tokens in a batch, padding counted
     seed: int
-    pack: bool
-    boxed: bool = False  # padded to the shapes of `buckets`
+    layout: Layout
 
     def __post_init__(self) -> None:
         # One packed source position stays free, so that padding can always attend to something.
-        for side, room in (
-            (self.split.source, self.source_size - 1 if self.pack else self.tokens),
-            (self.split.target, self.tokens),
-        ):
+        source_room = self.source_size - 1 if self.layout == "packed" else self.tokens
+        for side, room in ((self.split.source, source_room), (self.split.target, self.tokens)):
             longest = int(side.lengths.max())
             if longest > room:
                 raise UserError(
                     f"train.batch_tokens: {self.tokens} is too small for a sentence of {longest} units;"
                     " raise it or lower data.max_length"
                 )
-        if self.pack and self.tokens % BLOCK:
+        if self.layout == "packed" and self.tokens % BLOCK:
             raise UserError(f"train.batch_tokens: must be a multiple of {BLOCK} in the packed layout")
-
-    @property
-    def layout(self) -> str:
-        return "packed" if self.pack else "boxed" if self.boxed else "padded"
 
     @functools.cached_property
     def sizes(self) -> Ints:
@@ -195,6 +190,7 @@ class Batches:
 
     @functools.cached_property
     def buckets(self) -> Buckets:
+        """The shapes of boxed batches."""
         return Buckets(bucket_lengths(self.sizes), self.tokens)
 
     @functools.cached_property
@@ -207,9 +203,9 @@ class Batches:
         """The sentences of each batch of one epoch."""
         random = np.random.default_rng([self.seed, epoch])
         order = random.permutation(len(self.split.source))
-        if self.pack:
+        if self.layout == "packed":
             return packed_chunks(self.split, order, self.source_size - 1, self.tokens)
-        if self.boxed:
+        if self.layout == "boxed":
             batches = self.buckets.batches(order, self.sizes[order])
             return [batches[i] for i in random.permutation(len(batches))]
         # Sorting by length within large random pools: little padding, and still a random order.
@@ -222,9 +218,10 @@ class Batches:
         return [batches[i] for i in random.permutation(len(batches))]
 
     def make(self, chosen: Ints) -> Batch:
-        if self.pack:
+        if self.layout == "packed":
             return pack_batch(self.split, chosen, self.source_size, self.tokens)
-        return pad_batch(self.split, chosen, self.buckets.shape_for(self.sizes[chosen]) if self.boxed else None)
+        shape = self.buckets.shape_for(self.sizes[chosen]) if self.layout == "boxed" else None
+        return pad_batch(self.split, chosen, shape)
 
     def iterate(self, epoch: int, index: int) -> Iterator[tuple[int, int, Ints]]:
         """Every (epoch, index in the epoch, sentences) from there on, without end."""

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from whilst.core.console import progress_bar
 from whilst.core.settings import Search
-from whilst.data.batches import BLOCK, Batch, Tokens, pack_batch, packed_chunks, pad_batch, padded_chunks
+from whilst.data.batches import BLOCK, Batch, pack_batch, packed_chunks, pad_batch, padded_chunks
 from whilst.data.dataset import Split
 from whilst.data.vocabulary import EOS, PAD
 from whilst.model.transformer import Translator, most_likely
@@ -130,7 +130,7 @@ def finished_prefix(batch: Batch, count: int) -> Batch:
     position, ends = batch.source_at.position[:, : count + 1], lengths[:, :1]
     segment = batch.source_at.segment[:, : count + 1].masked_fill(position >= ends, -1)
     source = batch.source[:, : count + 1].masked_fill(position == ends - 1, EOS)
-    return replace(batch, source=source, source_at=Tokens(segment, position), source_lengths=lengths)
+    return replace(batch, source=source, source_segment=segment, source_position=position, source_lengths=lengths)
 
 
 def bounded_agreement(search: Search) -> Search:

@@ -50,14 +50,13 @@ class Loop:
     def make_batches(self) -> Batches:
         """The training text in the layout of the recipe."""
         layout, task, on_gpu = self.settings.layout, self.task, self.device.type == "cuda"
-        if layout == "packed" and not (on_gpu and task.packs):
+        if layout == "auto":
+            layout = task.gpu_layout if on_gpu else "padded"
+        if layout == "packed" and not (on_gpu and task.gpu_layout == "packed"):
             raise UserError('train.layout: "packed" is for translators on a GPU; write "auto"')
-        if layout == "boxed" and not task.boxes:
+        if layout == "boxed" and task.gpu_layout != "boxed":
             raise UserError('train.layout: "boxed" is for model.cross = "monotone"; write "auto"')
-        pack = layout == "packed" or (layout == "auto" and on_gpu)
-        box = layout == "boxed" or (pack and task.boxes)
-        train = task.dataset.split("train")
-        return Batches(train, self.settings.batch_tokens, self.settings.seed, pack and task.packs, box)
+        return Batches(task.dataset.split("train"), self.settings.batch_tokens, self.settings.seed, layout)
 
     def run(self) -> None:
         """Train up to the last step, until patience runs out, or until Ctrl-C."""
@@ -184,7 +183,7 @@ class Loop:
     def compile(self) -> None:
         torch.set_float32_matmul_precision("high")
         self.task.compile()
-        self.use_graphs = self.batches.pack or self.batches.boxed
+        self.use_graphs = self.batches.layout != "padded"
 
     def start(self) -> None:
         state, settings = self.state, self.settings

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from whilst.core.files import sha256, sha256_lines
 from whilst.core.settings import Recipe, Role, Search, values_with
-from whilst.data.batches import Batch, batches_by_length
+from whilst.data.batches import Batch, Layout, batches_by_length
 from whilst.data.dataset import Dataset, Split
 from whilst.model import agent as agents
 from whilst.model.agent import Agent
@@ -53,8 +53,7 @@ LABEL_CACHE_VERSION = 2  # bump when search finds other reads than before
 class Task(abc.ABC):
     module: nn.Module  # what is trained
     dataset: Dataset
-    packs: bool  # whether batches may be packed on a GPU
-    boxes: bool = False  # or, if not, whether they are padded to few shapes there
+    gpu_layout: Layout  # the fastest layout on a GPU
     device: torch.device
 
     @abc.abstractmethod
@@ -87,14 +86,13 @@ class TranslatorTask(Task):
     device: torch.device
 
     def __post_init__(self) -> None:
-        self.boxes = self.recipe.model.cross == "monotone"
-        self.packs = not self.boxes
+        self.gpu_layout = "boxed" if self.recipe.model.cross == "monotone" else "packed"
         self.cross_entropy, self.r_drop, self.divergence = losses.cross_entropy, losses.r_drop, losses.divergence
         self.searcher: Searcher = search_sentences
         self.latency_scale = torch.ones((), device=self.device)  # of the weight of latency, rises with the steps
 
     def compile(self) -> None:
-        if self.boxes:
+        if self.gpu_layout == "boxed":
             use_triton_kernels(self.module)
             return  # every shape would be compiled separately
         compile_translator(self.module, self.recipe.train.shortcuts)
@@ -154,7 +152,7 @@ class AgentTask(Task):
     module: Agent
     device: torch.device
     labeller: Translator | None = None  # whose translations of prefixes are labels, if not the translator's own
-    packs: bool = False  # an LSTM runs along a row
+    gpu_layout: Layout = "padded"  # an LSTM runs along a row
 
     def __post_init__(self) -> None:
         self.observer: Observer = self.observe
