@@ -95,7 +95,7 @@ def test_manifest_counts_everything(data: Data) -> None:
 def test_minimum_frequency_makes_words_unknown(data: Data) -> None:
     made = Dataset.open(prepare(dataclasses.replace(data, minimum_frequency=3)))
     sentence = made.split("train").source[0]
-    assert [made.source.vocabulary.units[id] for id in sentence] == ["the", "cat", "<unk>", ".", "</s>"]
+    assert [made.source.units[id] for id in sentence] == ["the", "cat", "<unk>", ".", "</s>"]
     assert made.manifest["splits"]["train"]["source"]["unknown"] > 0
 
 
@@ -103,7 +103,7 @@ def test_subwords_and_tsv(data: Data, tmp_path: Path) -> None:
     write(tmp_path / "train.tsv", ["the hat the cap\tder hut der rabe"])
     settings = dataclasses.replace(data, units="bpe", joint=False, size=2, train=("train.tsv",), test=())
     made = Dataset.open(prepare(settings))
-    units = [made.source.vocabulary.units[id] for id in made.split("train").source[0]]
+    units = [made.source.units[id] for id in made.split("train").source[0]]
     assert units == ["the</w>", "h", "a", "t</w>", "the</w>", "c", "a", "p</w>", "</s>"]
     assert set(made.manifest["inputs"]) == {"train.pairs", "valid.source", "valid.target"}
     with pytest.raises(UserError, match="no split 'test', only train, valid"):
@@ -195,7 +195,7 @@ def test_other_settings_or_files_need_overwrite(data: Data, tmp_path: Path) -> N
     with pytest.raises(UserError, match="--overwrite"):
         prepare(other)
     prepare(other, overwrite=True)
-    assert "The" in Dataset.open(Path(data.dataset)).source.vocabulary.units
+    assert "The" in Dataset.open(Path(data.dataset)).source.units
     write(tmp_path / "valid.en", ["another", "text"])
     with pytest.raises(UserError, match="--overwrite"):
         prepare(other)

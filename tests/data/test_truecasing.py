@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from tests.live.test_session import make_text
 from whilst.data.segment import WordSegmenter
 from whilst.data.truecasing import truecaser
-from whilst.data.vocabulary import Language, Vocabulary
+from whilst.data.vocabulary import Language
 from whilst.live.loading import BUNDLED
 from whilst.live.session import SessionState
 
 # By frequency: "i" is a misspelling of "I"; "So" often begins a sentence, and "so" is a word of its own.
 UNITS = ["I", "the", "So", "so", "London", "NASA", "The", "radio", "mark", "Mark", *map(str, range(40)), "i"]
-CASE = truecaser(Language("en", WordSegmenter(), Vocabulary(UNITS)))
+CASE = truecaser(Language("en", WordSegmenter(), UNITS))
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from whilst.core.errors import UserError
 from whilst.core.policy_spec import PolicySpec
 from whilst.core.settings import Data, Evaluate, Recipe
 from whilst.data.segment import BPESegmenter, WordSegmenter
-from whilst.data.vocabulary import BOS, EOS, UNK, Language, Vocabulary
+from whilst.data.vocabulary import BOS, EOS, UNK, Language
 from whilst.decoding.output import Output
 from whilst.evaluation.evaluate import to_sentence, translate_lines, words_with_times
 from whilst.evaluation.identity import Decoding
@@ -25,10 +25,10 @@ from whilst.live.torch_backend import TorchBackend
 from whilst.model.checkpoint import LoadedRun
 from whilst.model.transformer import Translator
 
-SOURCE = Language("src", WordSegmenter(), Vocabulary(["a", "b"]))
-TARGET = Language("tgt", WordSegmenter(), Vocabulary(["x", "y"]))
+SOURCE = Language("src", WordSegmenter(), ["a", "b"])
+TARGET = Language("tgt", WordSegmenter(), ["x", "y"])
 WORDS = ["a", "b", "Anna", "Bert", "Cleo"]
-X, Y = (TARGET.vocabulary.id(unit) for unit in "xy")
+X, Y = (TARGET.id(unit) for unit in "xy")
 
 
 def run(unknown: str = "copy", seed: int = 1) -> LoadedRun:
@@ -64,7 +64,7 @@ def test_delays_belong_to_the_written_words() -> None:
 
 
 def test_a_word_is_unknown_from_its_last_unit_on() -> None:
-    language = Language("src", BPESegmenter([]), Vocabulary(["a@@", f"b{BPESegmenter.last_mark}", "a"]))
+    language = Language("src", BPESegmenter([]), ["a@@", f"b{BPESegmenter.last_mark}", "a"])
     units = [len(language.encode([word])[0]) for word in ("b", "axb", "b")]
     assert language.unknown_words(["b", "axb", "b"]) == [(units[0] + units[1], "axb")]
 

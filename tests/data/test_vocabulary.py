@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from whilst.core.errors import UserError
 from whilst.data.segment import BPESegmenter, PieceSegmenter, Segmenter, WordSegmenter
-from whilst.data.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, Language, Vocabulary, WordBuffer
+from whilst.data.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, Language, WordBuffer
 
 TEXT = [
     "the baker bakes bread and the brewer brews beer",
@@ -151,16 +151,16 @@ def test_too_few_sentencepiece_units() -> None:
 
 def test_vocabulary_order_and_minimum() -> None:
     counts = {"rare": 1, "b": 3, "a": 3, "often": 9, "<s>": 50}
-    vocabulary = Vocabulary.count(counts, 2)
-    assert vocabulary.units == (*SPECIALS, "often", "a", "b")
-    assert [vocabulary.id(unit) for unit in ("often", "rare", "</s>", "<s>")] == [4, UNK, UNK, UNK]
-    assert len(vocabulary) == 7
+    side = Language.count("en", WordSegmenter(), counts, 2)
+    assert side.units == (*SPECIALS, "often", "a", "b")
+    assert side.encode(["often", "rare", "</s>", "<s>"])[0] == [4, UNK, UNK, UNK]
+    assert len(side) == 7
 
 
 @pytest.mark.parametrize("units", [["a", "a"], ["<s>"]])
 def test_duplicate_and_special_units_are_refused(units: list[str]) -> None:
     with pytest.raises(ValueError, match="distinct"):
-        Vocabulary(units)
+        Language("en", WordSegmenter(), units)
 
 
 @pytest.mark.parametrize("kind", SEGMENTERS)
@@ -170,7 +170,7 @@ def test_save_and_load(kind: str, tmp_path: Path) -> None:
     again = Language.load(tmp_path, "target")
     words = ["the", "baker", "boards", "ß"]
     assert again.name == "en"
-    assert again.vocabulary.units == side.vocabulary.units
+    assert again.units == side.units
     assert again.encode(words) == side.encode(words)
 
 

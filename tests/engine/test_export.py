@@ -47,8 +47,8 @@ def test_the_folder_translates_by_itself(run: Path, exported: Path, precision: s
     assert (few_steps(EngineSession(loaded.engine)) == few_steps(EngineSession(direct))).all()
     assert loaded.recipe == trained.recipe
     assert "agent" in loaded.engine.graphs
-    assert loaded.source.vocabulary.units == trained.source.vocabulary.units
-    assert loaded.target.vocabulary.units == trained.target.vocabulary.units
+    assert loaded.source.units == trained.source.units
+    assert loaded.target.units == trained.target.units
     assert read_json(exported / MANIFEST)["weights"] == trained.checksum
 
 

@@ -21,7 +21,7 @@ from whilst.core.workers import run_in_workers
 from whilst.data.dataset import Dataset
 from whilst.data.prepare import prepare
 from whilst.data.segment import BPESegmenter, PieceSegmenter, WordSegmenter
-from whilst.data.vocabulary import Language, Vocabulary
+from whilst.data.vocabulary import Language
 from whilst.decoding.batched import translate
 from whilst.decoding.output import Output
 from whilst.decoding.policies import policy_for
@@ -43,7 +43,7 @@ KINDS = ("word", "bpe", "sentencepiece")
 def language(kind: str) -> Language:
     """Words of one to several units."""
     if kind == "word":
-        return Language("x", WordSegmenter(), Vocabulary(["low", "lower", "new", "wide"]))
+        return Language("x", WordSegmenter(), ["low", "lower", "new", "wide"])
     segmenter = BPESegmenter.learn(LINES, 6) if kind == "bpe" else PieceSegmenter.learn(LINES, 22)
     words = {word: 1 for line in LINES for word in line.split()}
     return Language.count("x", segmenter, words, minimum=1)
@@ -88,12 +88,12 @@ def checked(sentence: Sentence) -> Sentence:
 
 
 def spell(side: Language, *units: str) -> list[int]:
-    return [side.vocabulary.units.index(unit) for unit in units]
+    return [side.units.index(unit) for unit in units]
 
 
 def test_a_word_of_bpe_is_whole_with_its_last_unit() -> None:
     merges = [("l", "o"), ("e", "r</w>")]
-    side = Language("x", BPESegmenter(merges), Vocabulary(["lo", "w", "er</w>", "w</w>"]))
+    side = Language("x", BPESegmenter(merges), ["lo", "w", "er</w>", "w</w>"])
     recipe = short_recipe(Data(), Path("none"))
     trained = LoadedRun(Path("none"), recipe, side, side, Translator(recipe.model, 8, 8), {})
     # The source "lower low" is lo w er</w> lo w</w> and the end mark: 6 units, 2 words.
@@ -130,7 +130,7 @@ def test_a_word_of_pieces_is_whole_when_the_next_begins(sides: Callable[[str, st
 
 
 def test_a_translation_cut_off_has_no_end_mark() -> None:
-    side = Language("x", BPESegmenter([]), Vocabulary(["a", "b</w>"]))
+    side = Language("x", BPESegmenter([]), ["a", "b</w>"])
     recipe = short_recipe(Data(), Path("none"))
     trained = LoadedRun(Path("none"), recipe, side, side, Translator(recipe.model, 6, 6), {})
     output = Output(units=spell(side, "a", "b</w>", "a"), reads=[1, 1, 2], times=[1.0, 2.0, 3.0])
@@ -153,8 +153,7 @@ def test_any_output_becomes_the_trace_of_its_definition(
     sides: Callable[[str, str], LoadedRun], from_: str, to: str, words: list[str], data: st.DataObject
 ) -> None:
     trained = sides(from_, to)
-    vocabulary = trained.target.vocabulary
-    units = data.draw(st.lists(st.integers(3, len(vocabulary) - 1), max_size=10))
+    units = data.draw(st.lists(st.integers(3, len(trained.target) - 1), max_size=10))
     split = [trained.source.segmenter.split(word) for word in words]
     source_units = sum(map(len, split))
     rising = st.lists(st.integers(1, source_units + 1), min_size=len(units) + 1, max_size=len(units) + 1)
@@ -162,7 +161,7 @@ def test_any_output_becomes_the_trace_of_its_definition(
     times = [float(10 * place) for place in range(len(units) + 1)]
     found = checked(to_sentence(0, " ".join(words), "r", Output(units, reads, times), trained))
 
-    spelled = [vocabulary.units[unit] for unit in units]
+    spelled = [trained.target.units[unit] for unit in units]
     ends = word_ends(spelled, to)
     assert found.prediction.split() == trained.target.decode(units)
     assert len(ends) == len(found.delays)

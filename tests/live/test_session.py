@@ -19,7 +19,7 @@ from whilst.core.errors import UserError
 from whilst.core.settings import Agent as Settings
 from whilst.core.settings import Limits, Model
 from whilst.data.segment import BPESegmenter, PieceSegmenter, WordSegmenter
-from whilst.data.vocabulary import EOS, SPECIALS, Language, Vocabulary
+from whilst.data.vocabulary import EOS, SPECIALS, Language
 from whilst.decoding.batched import translate_batch
 from whilst.live.session import MAX_UNITS, Event, SentenceEnd, Session, TextPipeline, Word
 from whilst.live.torch_backend import TorchBackend
@@ -44,12 +44,12 @@ class Letters(WordSegmenter):
 
 def languages(target: str) -> tuple[Language, Language]:
     """For the tiny model: 13 letters as source units; target units are words, or sub-words."""
-    source = Language("src", Letters(), Vocabulary(LETTERS))
+    source = Language("src", Letters(), LETTERS)
     count = UNITS[1] - len(SPECIALS)
     if target == "word":
-        return source, Language("tgt", WordSegmenter(), Vocabulary(f"w{n}" for n in range(count)))
+        return source, Language("tgt", WordSegmenter(), (f"w{n}" for n in range(count)))
     units = [f"{letter}{BPESegmenter.last_mark if n % 2 else ''}" for n, letter in enumerate(LETTERS[:count])]
-    return source, Language("tgt", BPESegmenter([]), Vocabulary(units))
+    return source, Language("tgt", BPESegmenter([]), units)
 
 
 def make_text(longest: int = 40, target: str = "bpe") -> TextPipeline:
@@ -304,8 +304,8 @@ def test_pieces_become_words_with_their_punctuation(model: Translator) -> None:
     lines = ["Well, Anna said: “No!”", "Anna said no.", "Well, well."] * 9
     segmenter = PieceSegmenter.learn(lines, 40)
     spoken = [segmenter.split(word) for word in lines[0].split()]
-    target = Language("tgt", segmenter, Vocabulary(dict.fromkeys(unit for word in spoken for unit in word)))
-    units = [target.vocabulary.id(unit) for word in spoken for unit in word]
+    target = Language("tgt", segmenter, dict.fromkeys(unit for word in spoken for unit in word))
+    units = [target.id(unit) for word in spoken for unit in word]
     assert len(units) > len(spoken), "words have several pieces"
 
     class Scripted(TorchBackend):

@@ -179,7 +179,7 @@ def test_a_run_folder_can_be_moved(run: Path, toy_dataset: Dataset, tmp_path: Pa
     assert after.about == {"step": 7}
     assert after.recipe == before.recipe
     assert not after.model.training
-    assert after.source.vocabulary.units == toy_dataset.source.vocabulary.units
+    assert after.source.units == toy_dataset.source.units
     assert_same(dict(after.model.state_dict()), dict(before.model.state_dict()))
     split = toy_dataset.split("test")
     sources = [split.source[i].tolist() for i in range(3)]

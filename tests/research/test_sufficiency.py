@@ -278,7 +278,7 @@ def test_mistakes_show_before_anything_is_measured(
     # What only shows when a model is used.
     trained = load_run(run, CPU)
     settings = dataclasses.replace(trained.recipe.model, encoder="bidirectional")
-    whole = Translator(settings, len(trained.source.vocabulary), len(trained.target.vocabulary)).eval()
+    whole = Translator(settings, len(trained.source), len(trained.target)).eval()
     other = dataclasses.replace(trained, path=tmp_path, model=whole)
     asked = [(run, Job(parse("wait-1"), one)) for one in (trained, other)]
     with pytest.raises(UserError, match="needs the whole source"):

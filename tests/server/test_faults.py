@@ -26,7 +26,7 @@ from tests.helpers.serving import (
     wait_until,
 )
 from tests.live.test_session import Letters, make_text
-from whilst.data.vocabulary import Language, Vocabulary
+from whilst.data.vocabulary import Language
 from whilst.live.session import Operation
 from whilst.live.torch_backend import TorchBackend
 from whilst.model.transformer import Translator
@@ -217,7 +217,7 @@ def test_invalid_http_requests(server: LocalServer) -> None:
 def test_a_failing_session_does_not_affect_its_batch(model: Translator) -> None:
     """Its unit is out of the model's vocabulary, in a call that other sessions take part in."""
     text = make_text(longest=20)
-    wide = Language("src", Letters(), Vocabulary("abcdefghijklmz"))  # one more than the model has
+    wide = Language("src", Letters(), "abcdefghijklmz")  # one more than the model has
     served = make_served(model, replace(text, source=wide))
     talks = {name: make_words(number, 20) for number, name in enumerate("xyz")}
     with local_server(served) as server, server.connect() as bad:

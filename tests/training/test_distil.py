@@ -12,7 +12,7 @@ from whilst.core.errors import UserError
 from whilst.core.files import read_json, write_json
 from whilst.core.settings import Data, Evaluate, Limits, Recipe
 from whilst.data.dataset import Dataset, TokenSequences
-from whilst.data.vocabulary import EOS, Language, Vocabulary
+from whilst.data.vocabulary import EOS, Language
 from whilst.decoding.batched import translate_batch
 from whilst.model.checkpoint import load_run, save_tensors
 from whilst.policy.fixed import Full
@@ -103,7 +103,7 @@ def test_stored_translations_replace_the_teacher(teacher: Recipe, toy_dataset: D
 
 def test_a_teacher_must_write_the_same_units(teacher: Recipe, toy_dataset: Dataset) -> None:
     target = toy_dataset.target
-    other = Language(target.name, target.segmenter, Vocabulary(["another"]))
+    other = Language(target.name, target.segmenter, ["another"])
     strange = Dataset(toy_dataset.path, toy_dataset.manifest, toy_dataset.source, other)
     with pytest.raises(UserError, match="other units"):
         with_teacher(strange, Path(teacher.run), SETTINGS, CPU)

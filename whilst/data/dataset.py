@@ -1,7 +1,7 @@
 """Read a dataset folder: memory-mapped units, both languages, the text of valid and test. prepare.py writes it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -21,12 +21,12 @@ MANIFEST = "manifest.json"
 SPLITS = ("train", "valid", "test")
 
 
+@dataclass(frozen=True, eq=False)
 class TokenSequences:
     """Sentences of different lengths in one array, each closed by EOS."""
 
-    def __init__(self, tokens: npt.NDArray[Any], offsets: npt.NDArray[np.int64]) -> None:
-        self.tokens = tokens  # (units of all sentences,) uint16 or int32
-        self.offsets = offsets  # (sentences + 1,)
+    tokens: npt.NDArray[Any]  # (units of all sentences,) uint16 or int32
+    offsets: npt.NDArray[np.int64]  # (sentences + 1,)
 
     @classmethod
     def open(cls, folder: Path, name: str) -> "TokenSequences":
@@ -80,15 +80,15 @@ class Split:
     target: TokenSequences
 
 
+@dataclass(frozen=True, eq=False)
 class Dataset:
     """An opened dataset folder."""
 
-    def __init__(self, path: Path, manifest: dict[str, Any], source: Language, target: Language) -> None:
-        self.path = path
-        self.manifest = manifest
-        self.source = source
-        self.target = target
-        self._splits: dict[str, Split] = {}  # in place of those in the folder
+    path: Path
+    manifest: dict[str, Any]
+    source: Language
+    target: Language
+    splits: dict[str, Split] = field(default_factory=dict)  # in place of those in the folder
 
     @classmethod
     def open(cls, path: Path) -> "Dataset":
@@ -103,22 +103,18 @@ class Dataset:
 
     def split(self, name: str) -> Split:
         self._require(name)
-        if name in self._splits:
-            return self._splits[name]
-        return Split(
-            TokenSequences.open(self.path, f"{name}.source"), TokenSequences.open(self.path, f"{name}.target")
-        )
+        if name in self.splits:
+            return self.splits[name]
+        return Split(*(TokenSequences.open(self.path, f"{name}.{side}") for side in ("source", "target")))
 
     def with_splits(self, splits: dict[str, Split]) -> "Dataset":
         """The same dataset with other units in these splits, such as translations as targets. The text stays."""
-        changed = Dataset(self.path, self.manifest, self.source, self.target)
-        changed._splits = self._splits | splits
-        return changed
+        return replace(self, splits=self.splits | splits)
 
     def require_units(self, what: str, run: Path) -> None:
         """Refuse a run whose vocabularies differ: it would take these unit numbers for others."""
         for side, does, language in (("source", "reads", self.source), ("target", "writes", self.target)):
-            if Language.load(run, side).vocabulary.units != language.vocabulary.units:
+            if Language.load(run, side).units != language.units:
                 raise UserError(f"{what}: {run} {does} other units than {self.path}; it must be the same dataset")
 
     def require_languages(self, what: str, run: Path, settings: Data) -> None:

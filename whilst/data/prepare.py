@@ -3,6 +3,7 @@
 The folder is built under a temporary name and renamed at the end, so it is complete or absent.
 """
 
+import functools
 import json
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -20,7 +21,7 @@ from whilst.core.files import sha256, sha256_lines, write_json, write_lines, wri
 from whilst.core.settings import Data, Role, names_with
 from whilst.data.corpora import Files, is_tokenised, locate
 from whilst.data.dataset import FORMAT, MANIFEST, SPLITS, Dataset, TokenSequences, read_manifest
-from whilst.data.segment import BPESegmenter, PieceSegmenter, Segmenter, WordSegmenter
+from whilst.data.segment import SEGMENTERS
 from whilst.data.text import cleaner, read_pairs
 from whilst.data.vocabulary import EOS, UNK, Language
 
@@ -159,21 +160,14 @@ def _skip_reason(source: str, target: str, max_ratio: float) -> str:
 
 def _languages(train: Cleaned, settings: Data) -> tuple[Language, Language]:
     """Learn the segmentation and count the units, on all pairs that are not skipped as empty or uneven."""
-
-    def learn(lines: list[str]) -> Segmenter:
-        if settings.units == "word":
-            return WordSegmenter()
-        if settings.units == "bpe":
-            return BPESegmenter.learn(lines, settings.size)
-        return PieceSegmenter.learn(lines, settings.size)
-
-    def count(name: str, segmenter: Segmenter, lines: list[str]) -> Language:
-        words = Counter(word for line in lines for word in line.split(" "))
-        return Language.count(name, segmenter, words, settings.minimum_frequency)
-
+    learn = functools.partial(SEGMENTERS[settings.units].learn, size=settings.size)
     shared = learn(train.source + train.target) if settings.joint else None
-    source = count(settings.source, shared or learn(train.source), train.source)
-    return source, count(settings.target, shared or learn(train.target), train.target)
+
+    def count(name: str, lines: list[str]) -> Language:
+        words = Counter(word for line in lines for word in line.split(" "))
+        return Language.count(name, shared or learn(lines), words, settings.minimum_frequency)
+
+    return count(settings.source, train.source), count(settings.target, train.target)
 
 
 def _write(

@@ -1,4 +1,4 @@
-"""Segmentation of words into units: whole words, byte pair encoding, SentencePiece. A class for each, and one dict.
+"""Segmentation of words into units: whole words, byte pair encoding, SentencePiece.
 
 Every word is split by itself, never a whole sentence: a live source arrives word by word and must get the same
 units as in training.
@@ -10,6 +10,7 @@ import itertools
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Self
 
 from whilst.core.errors import UserError
 from whilst.core.files import read_json, write_json, writing
@@ -21,6 +22,11 @@ class Segmenter(abc.ABC):
     kind: str
     first_mark = ""  # prefix of a word's first unit
     last_mark = ""  # suffix of a word's last unit
+
+    @classmethod
+    def learn(cls, lines: Sequence[str], size: int) -> Self:  # noqa: ARG003
+        """A segmenter with merges or pieces, at most `size`, that suit this text."""
+        return cls()
 
     @abc.abstractmethod
     def split(self, word: str) -> list[str]:
@@ -38,14 +44,13 @@ class Segmenter(abc.ABC):
         """The unit without its mark."""
         return unit.removeprefix(self.first_mark).removesuffix(self.last_mark)
 
-    @abc.abstractmethod
-    def save(self, path: Path) -> None:
+    def save(self, path: Path) -> None:  # noqa: B027
         """Write what `load` needs, if anything, to `path`."""
 
     @classmethod
-    @abc.abstractmethod
-    def load(cls, path: Path) -> "Segmenter":
+    def load(cls, path: Path) -> Self:  # noqa: ARG003
         """Read what `save` wrote."""
+        return cls()
 
 
 class WordSegmenter(Segmenter):
@@ -55,13 +60,6 @@ class WordSegmenter(Segmenter):
 
     def split(self, word: str) -> list[str]:
         return [word]
-
-    def save(self, path: Path) -> None:
-        pass
-
-    @classmethod
-    def load(cls, path: Path) -> "WordSegmenter":  # noqa: ARG003
-        return cls()
 
 
 class BPESegmenter(Segmenter):
@@ -76,7 +74,7 @@ class BPESegmenter(Segmenter):
         self._ranks = {pair: rank for rank, pair in enumerate(self.merges)}
 
     @classmethod
-    def learn(cls, lines: Sequence[str], size: int) -> "BPESegmenter":
+    def learn(cls, lines: Sequence[str], size: int) -> Self:
         """Learn at most `size` merges of pairs that are seen at least twice."""
         from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
@@ -125,7 +123,7 @@ class BPESegmenter(Segmenter):
         write_json(path, self.merges)
 
     @classmethod
-    def load(cls, path: Path) -> "BPESegmenter":
+    def load(cls, path: Path) -> Self:
         return cls((left, right) for left, right in read_json(path))
 
 
@@ -142,7 +140,7 @@ class PieceSegmenter(Segmenter):
         self._processor = SentencePieceProcessor(model_proto=model)
 
     @classmethod
-    def learn(cls, lines: Sequence[str], size: int) -> "PieceSegmenter":
+    def learn(cls, lines: Sequence[str], size: int) -> Self:
         """Learn about `size` pieces; fewer where the text does not offer so many."""
         from sentencepiece import SentencePieceTrainer
 
@@ -174,7 +172,7 @@ class PieceSegmenter(Segmenter):
             temporary.write_bytes(self._model)
 
     @classmethod
-    def load(cls, path: Path) -> "PieceSegmenter":
+    def load(cls, path: Path) -> Self:
         return cls(path.read_bytes())
 
 

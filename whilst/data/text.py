@@ -1,5 +1,6 @@
 """Read, check and clean parallel text. Every error names the file and the line."""
 
+import functools
 import html
 import html.entities
 import lzma
@@ -88,19 +89,18 @@ def cleaner(settings: Data, language: str, from_corpus: bool = False) -> Callabl
     It is the same for training text, test text and live input. `from_corpus`: lines of the recipe's files, which
     may have to be detokenised, unlike live input.
     """
-    restore = detokeniser(language) if settings.detokenise and from_corpus else None
-    tokenise = moses(language) if settings.moses else None
+    normalise = functools.partial(unicodedata.normalize, "NFC")
+    steps: list[Callable[[str], str]] = [unescape, normalise] if settings.unescape else [normalise]
+    if settings.detokenise and from_corpus:
+        steps.append(detokeniser(language))
+    if settings.moses:
+        steps.append(moses(language))
+    if settings.lowercase:
+        steps += [str.lower, normalise]  # lower-casing can decompose letters
 
     def clean(line: str) -> str:
-        if settings.unescape:
-            line = unescape(line)
-        line = unicodedata.normalize("NFC", line)
-        if restore is not None:
-            line = restore(line)
-        if tokenise is not None:
-            line = tokenise(line)
-        if settings.lowercase:
-            line = unicodedata.normalize("NFC", line.lower())  # lower-casing can decompose letters
+        for step in steps:
+            line = step(line)
         return " ".join(line.split())
 
     return clean

@@ -1,4 +1,4 @@
-"""Vocabularies, languages (segmenter and vocabulary), and whole words from a stream of units."""
+"""Languages (segmenter and vocabulary), and whole words from a stream of units."""
 
 import functools
 import itertools
@@ -15,20 +15,30 @@ SPECIALS = ("<pad>", "<s>", "</s>", "<unk>")
 _CACHED_WORDS = 1 << 18  # a bound for servers that run for long
 
 
-class Vocabulary:
-    """Units and their numbers. The name of a special unit in a text is an unknown unit."""
+class Language:
+    """One side of a translation: its segmenter, and its units, whose ids are their places.
 
-    def __init__(self, units: Iterable[str]) -> None:
+    The name of a special unit in a text is an unknown unit.
+    """
+
+    def __init__(self, name: str, segmenter: Segmenter, units: Iterable[str]) -> None:
+        self.name = name
+        self.segmenter = segmenter
         self.units: tuple[str, ...] = (*SPECIALS, *units)
-        self._ids = {unit: number for number, unit in enumerate(self.units) if number >= len(SPECIALS)}
+        self._ids = {unit: id for id, unit in enumerate(self.units) if id >= len(SPECIALS)}
         if len(self._ids) + len(SPECIALS) != len(self.units) or not self._ids.keys().isdisjoint(SPECIALS):
             raise ValueError("units must be distinct and none may be named like a special")
+        self._word_ids = functools.lru_cache(maxsize=_CACHED_WORDS)(self._encode_word)
 
     @classmethod
-    def count(cls, units: Mapping[str, int], minimum: int = 1) -> "Vocabulary":
-        """Units seen at least `minimum` times, most frequent first, ties by spelling."""
-        kept = (unit for unit, times in units.items() if times >= minimum and unit not in SPECIALS)
-        return cls(sorted(kept, key=lambda unit: (-units[unit], unit)))
+    def count(cls, name: str, segmenter: Segmenter, words: Mapping[str, int], minimum: int) -> "Language":
+        """With the units of these words seen at least `minimum` times, most frequent first, ties by spelling."""
+        counts: Counter[str] = Counter()
+        for word, times in words.items():
+            for unit in segmenter.split(word):
+                counts[unit] += times
+        kept = (unit for unit, times in counts.items() if times >= minimum and unit not in SPECIALS)
+        return cls(name, segmenter, sorted(kept, key=lambda unit: (-counts[unit], unit)))
 
     def __len__(self) -> int:
         return len(self.units)
@@ -36,30 +46,8 @@ class Vocabulary:
     def id(self, unit: str) -> int:
         return self._ids.get(unit, UNK)
 
-
-class Language:
-    """One side of a translation: its segmenter and its vocabulary."""
-
-    def __init__(self, name: str, segmenter: Segmenter, vocabulary: Vocabulary) -> None:
-        self.name = name
-        self.segmenter = segmenter
-        self.vocabulary = vocabulary
-        self._word_ids = functools.lru_cache(maxsize=_CACHED_WORDS)(self._encode_word)
-
-    @classmethod
-    def count(cls, name: str, segmenter: Segmenter, words: Mapping[str, int], minimum: int) -> "Language":
-        """A language with a vocabulary of the units of these words and their counts."""
-        units: Counter[str] = Counter()
-        for word, times in words.items():
-            for unit in segmenter.split(word):
-                units[unit] += times
-        return cls(name, segmenter, Vocabulary.count(units, minimum))
-
-    def __len__(self) -> int:
-        return len(self.vocabulary)
-
     def _encode_word(self, word: str) -> tuple[int, ...]:
-        return tuple(map(self.vocabulary.id, self.segmenter.split(word)))
+        return tuple(map(self.id, self.segmenter.split(word)))
 
     def encode(self, words: Sequence[str]) -> tuple[list[int], list[int]]:
         """The ids of all units, without eos, and for each the number of its word, from 1."""
@@ -73,7 +61,7 @@ class Language:
 
     def characters(self) -> frozenset[str]:
         """All characters of its units."""
-        return frozenset("".join(self.vocabulary.units[len(SPECIALS) :]))
+        return frozenset("".join(self.units[len(SPECIALS) :]))
 
     def unknown_words(self, words: Sequence[str]) -> list[tuple[int, str]]:
         """Words with an unknown unit, mostly names, each with the number of units up to its end."""
@@ -88,7 +76,7 @@ class Language:
     def save(self, folder: Path, side: str) -> None:
         """Write `side.json` and, for sub-words, the segmentation model `side.split`."""
         self.segmenter.save(folder / f"{side}.split")
-        units = self.vocabulary.units[len(SPECIALS) :]
+        units = self.units[len(SPECIALS) :]
         write_json(folder / f"{side}.json", {"name": self.name, "segmenter": self.segmenter.kind, "units": units})
 
     @classmethod
@@ -96,7 +84,7 @@ class Language:
         table = read_json(folder / f"{side}.json")
         try:
             segmenter = SEGMENTERS[table["segmenter"]].load(folder / f"{side}.split")
-            return cls(table["name"], segmenter, Vocabulary(table["units"]))
+            return cls(table["name"], segmenter, table["units"])
         except (KeyError, TypeError, ValueError, RuntimeError, OSError) as error:
             reason = repr(error).replace("\n", " ")
             raise UserError(f"{folder}: the {side} vocabulary is damaged ({reason})") from None
@@ -110,7 +98,7 @@ class WordBuffer:
     """
 
     def __init__(self, language: Language, copy: bool = False) -> None:
-        self._units = language.vocabulary.units
+        self._units = language.units
         self._segmenter = language.segmenter
         self._copy = copy
         self._unknown_words: deque[str] = deque()

@@ -141,7 +141,7 @@ def load_translator(folder: Path, device: torch.device) -> LoadedRun:
         raise UserError(f"{folder}: is an agent; name its translator, {folder.parent}")
     weights = weights_path(folder)
     source, target = Language.load(folder, "source"), Language.load(folder, "target")
-    model = Translator(recipe.model, len(source.vocabulary), len(target.vocabulary))
+    model = Translator(recipe.model, len(source), len(target))
     tensors, about = load_tensors(weights, torch.device("cpu"))
     load_weights(weights, model, tensors)
     return LoadedRun(folder, recipe, source, target, model.to(device).eval(), about)

@@ -65,8 +65,8 @@ def explain(trained: LoadedRun, source: str, target: str | None, first: int) -> 
     batch = pad_batch(split, np.arange(1)).to(model.target_embedding.weight.device)
     interval = Interval(first, settings.size, settings.slope)
     return Explanation(
-        [trained.source.vocabulary.units[unit] for unit in ids],
-        [trained.target.vocabulary.units[unit] for unit in wanted],
+        [trained.source.units[unit] for unit in ids],
+        [trained.target.units[unit] for unit in wanted],
         reference_probabilities(model, batch),
         interval.reads(batch, 0)[0].tolist(),
         interval.reads(batch, settings.size - 1)[0].tolist(),
