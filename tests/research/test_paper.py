@@ -72,16 +72,17 @@ def _studies(root: Path) -> None:
     shares = [0.25, 0.5, 0.75, 1.0]
     quarters = {name: [0.1, 0.2, 0.3, 0.456] for name in ("first quarter", "last quarter")}
     bucket = {"target_length": 20, "sentences": 77, "chances": []}
+    made = {"command": "whilst analyse here", "device": "a machine", "versions": {"torch": "2.0"}}
     about = {"system": "multi-path", "pair": GERMAN, "split": "test", "sentences": 6750, "shares": shares}
-    found = about | {"mean": shares, "quarters": quarters, "bucket": bucket, "command": "whilst analyse here"}
+    found = about | {"mean": shares, "quarters": quarters, "bucket": bucket, "model_sha256": "1" * 64} | made
     write_json(root / "deep" / "some.json", found)
     (root / GERMAN).mkdir()
     for picture_file in (root / "deep" / "some.svg", root / GERMAN / "curve.svg"):
         picture_file.write_text("<svg xmlns='http://www.w3.org/2000/svg'/>", encoding="utf-8")
     point = {"pair": GERMAN, "system": "bs-simt oracle", "policy": "oracle-3", "al": 3.1, "sufficiency": 0.761}
-    point |= {"sentences": 508}
-    lower = point | {"policy": "oracle-1", "al": 1.3, "sufficiency": 0.2}
-    table = {"links": "sure", "files": {"a.de": "0" * 64}, "points": [point, lower], "command": "s"}
+    point |= {"sentences": 508, "label": "[3,7]", "model_sha256": "1" * 64}
+    lower = point | {"policy": "oracle-1", "label": "[1,5]", "al": 1.3, "sufficiency": 0.2}
+    table = {"links": "sure", "files": {"a.de": "0" * 64}, "points": [point, lower]} | made
     write_json(root / "suff.json", table)
 
 

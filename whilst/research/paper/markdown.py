@@ -6,13 +6,6 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from whilst.evaluation.tables import Grid
-
-
-def table(headings: Sequence[str], rows: Sequence[Sequence[str]], texts: Sequence[str] = ()) -> str:
-    """`texts`: headings of the first columns, which are aligned left."""
-    return Grid(headings, rows, len(texts)).to_markdown()
-
 
 def bullets(items: Sequence[str]) -> str:
     return "\n".join(f"- {item}" for item in items)

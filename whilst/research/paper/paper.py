@@ -1,6 +1,5 @@
 """The `paper` command: all tables and figures of the BS-SiMT paper in its order, its numbers beside ours."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from whilst.core.errors import UserError
@@ -46,7 +45,8 @@ def compose(results: Path, out: Path) -> str:
     records = records_in(results).values()
     ours = Collection(to_curves(over_seeds(records)), out)
     contents: dict[str, str] = paper.facts()["contents"]
-    sections = {f"{name}: {title}": _section(name, results, ours) for name, title in contents.items()}
+    made = _sections(results, ours)
+    sections = {f"{name}: {title}": made[name] for name, title in contents.items()}
     sections["Measured, and in no table of the paper"] = [tables.other_results(ours)]
     parts = [
         f"# {TITLE}",
@@ -61,33 +61,22 @@ def compose(results: Path, out: Path) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _section(name: str, results: Path, ours: Collection) -> Sequence[str]:
-    """One table or figure of the paper."""
-    if name in TASKS:
-        return tables.main_table(TASKS[name], ours)
-    if name in tables.ABLATIONS:
-        about = "a model for each interval. Over default: at equal AL, on the same text."
-        return [f"The paper: {tables.ABLATED}, {about}", *tables.ablation(name, ours)]
-    match name:
-        case "Table 3":
-            gap = "Gap: BLEU on the oracle's curve at the agent's AL, minus the agent's."
-            return [gap, *tables.oracle_table(ours)]
-        case "Table 7":
-            return studies.hyperparameters(ours)
-        case "Figure 1":
-            return studies.analysis(results, ours)
-        case "Figure 2":
-            return [
-                "A drawing of the search for one sentence, without numbers. Any sentence can be drawn:",
-                '```sh\nwhilst explain RUN "a source sentence" "its translation"\n```',
-            ]
-        case "Figure 3":
-            return studies.agent(ours)
-        case "Figure 4":
-            return _figure(results, ours)
-        case "Figure 5":
-            return studies.sufficiency(results, ours)
-    raise ValueError(name)
+def _sections(results: Path, ours: Collection) -> dict[str, list[str]]:
+    """The tables and figures by the paper's number, such as Table 3."""
+    about = f"The paper: {tables.ABLATED}, a model for each interval. Over default: at equal AL, on the same text."
+    gap = "Gap: BLEU on the oracle's curve at the agent's AL, minus the agent's."
+    search = "A drawing of the search for one sentence, without numbers. Any sentence can be drawn:"
+    return {
+        **{name: tables.main_table(task, ours) for name, task in TASKS.items()},
+        **{name: [about, *tables.ablation(name, ours)] for name in tables.ABLATIONS},
+        "Table 3": [gap, *tables.oracle_table(ours)],
+        "Table 7": studies.hyperparameters(ours),
+        "Figure 1": studies.analysis(results, ours),
+        "Figure 2": [search, '```sh\nwhilst explain RUN "a source sentence" "its translation"\n```'],
+        "Figure 3": studies.agent(ours),
+        "Figure 4": _figure(results, ours),
+        "Figure 5": studies.sufficiency(results, ours),
+    }
 
 
 def _figure(results: Path, ours: Collection) -> list[str]:

@@ -11,18 +11,17 @@ from whilst.core.files import read_json
 from whilst.core.settings import Recipe
 from whilst.evaluation import paper_numbers as paper
 from whilst.evaluation.paper_numbers import BASE, BEST, ORACLE
-from whilst.evaluation.tables import NONE
-from whilst.research.paper.markdown import bullets, details, link, picture, table
+from whilst.evaluation.tables import NONE, Grid
+from whilst.research.paper.markdown import bullets, details, link, picture
 from whilst.research.paper.systems import Collection, training_text
 from whilst.training.optim import preset_of
 
 SHARES = (0.25, 0.5, 0.75, 1.0)
-LABELS = "pair", "system", "policy", "point"  # of sufficiency's points
 # What decides our results and has no line in the paper's table of hyperparameters.
 ADDITIONAL = ("updates", "norm", "moving average of weights", "R-Drop", "longest path", "whole sources", "teacher")
 
 
-def _read(results: Path, keys: set[str]) -> dict[Path, dict[str, Any]]:
+def _studies(results: Path, keys: set[str]) -> dict[Path, dict[str, Any]]:
     """The JSON files that have these keys."""
     found = {path: read_json(path) for path in sorted(results.rglob("*.json"))}
     return {path: table for path, table in found.items() if isinstance(table, dict) and keys <= table.keys()}
@@ -30,7 +29,7 @@ def _read(results: Path, keys: set[str]) -> dict[Path, dict[str, Any]]:
 
 def analysis(results: Path, ours: Collection) -> list[str]:
     """Figure 1: the paper prints no number of it but the size of its bucket."""
-    facts, studies = paper.facts()["analysis"], _read(results, {"shares", "quarters", "bucket"})
+    facts, studies = paper.facts()["analysis"], _studies(results, {"shares", "quarters", "bucket"})
     parts = [
         f"The paper: a curve for each token of {facts['sentences']} targets of one length, {facts['task']}.",
         "In the paper, the tokens before the one in question follow wait-k. Here every token of a sentence is given"
@@ -44,8 +43,8 @@ def analysis(results: Path, ours: Collection) -> list[str]:
         about += f"the bucket has {bucket['sentences']:,} targets of {bucket['target_length']} units."
         rows = [[name, *_at_shares(found, values)] for name, values in found["quarters"].items()]
         rows.append(["all", *_at_shares(found, found["mean"])])
-        shown = table(("target", *(f"{share:.0%} read" for share in SHARES)), rows, ("target",))
-        parts += _shown(path, found, about, shown, ours.folder)
+        grid = Grid(["target", *(f"{share:.0%} read" for share in SHARES)], rows)
+        parts += _shown(path, found, about, grid, [found], ours.folder)
     return parts
 
 
@@ -58,10 +57,9 @@ def sufficiency(results: Path, ours: Collection) -> list[str]:
     """Figure 5: the paper's text has one number of it."""
     facts = paper.facts()["sufficiency"]
     # Sure links, which the paper counts, before those with possible ones.
-    found = _read(results, {"links", "points", "files"})
+    found = _studies(results, {"links", "points", "files"})
     studies = {path: found[path] for path in sorted(found, key=lambda path: len(found[path]["links"]))}
     share, lowest = facts["oracle at low latency"], paper.curve(facts["task"], ORACLE)[0].label
-    policy = f"oracle-{lowest.strip('[').partition(',')[0]}"
     parts = [
         f"The paper ({facts['task']}, RWTH alignments): the oracle covers {share:.0%} of the aligned source at low"
         " latency, and is above wait-k and MMA. Its other figures are drawn, not printed."
@@ -72,33 +70,36 @@ def sufficiency(results: Path, ours: Collection) -> list[str]:
         points = sorted(study["points"], key=lambda point: (point["system"], point["al"]))
         about = f"Ours, by {study['links']} links, {points[0]['sentences']:,} sentences."
         for point in points:
-            if paper.task(point["pair"]) == facts["task"] and point["policy"] == policy:
+            is_oracle = point["policy"].startswith("oracle-") and point["label"] == lowest
+            if is_oracle and paper.task(point["pair"]) == facts["task"]:
                 part = point["sufficiency"]
                 about += f" The oracle at {lowest}, the paper's lowest latency: {part:.1%} at AL {point['al']:.2f}"
                 about += f" ({100 * (part - share):+.1f} percentage points)."
+        labels = "pair", "system", "policy", "label"
         rows = [
-            [
-                *(point["pair"], point["system"], point["policy"], point.get("label", NONE)),  # older: no label
-                *(f"{point['al']:.2f}", f"{point['sufficiency']:.3f}"),
-            ]
+            [*(point[name] for name in labels), f"{point['al']:.2f}", f"{point['sufficiency']:.3f}"]
             for point in points
         ]
-        shown = table((*LABELS, "AL along the reference", "sufficiency"), rows, LABELS)
-        parts += _shown(path, study, about, shown, ours.folder)
+        headings = "pair", "system", "policy", "point", "AL along the reference", "sufficiency"
+        parts += _shown(path, study, about, Grid(headings, rows, len(labels)), study["points"], ours.folder)
     return parts
 
 
-def _shown(path: Path, found: dict[str, Any], about: str, table_: str, folder: Path) -> list[str]:
-    """A study with its figure and origin."""
-    models = [item["model_sha256"] for item in (found, *found.get("points", [])) if "model_sha256" in item]
-    lines = [f"figures: {link(path.name, path, folder)}"]
-    lines += [f"made with `{found['command']}`"] if "command" in found else []
-    lines += [f"machine: {found['device']}"] if "device" in found else []
-    lines += [f"weights: SHA-256 {', '.join(f'`{sha[:12]}`' for sha in dict.fromkeys(models))}"] if models else []
-    lines += [f"{name}: SHA-256 `{sha[:12]}`" for name, sha in found.get("files", {}).items()]
-    lines += [f"torch {found['versions'].get('torch', '?')}"] if "versions" in found else []
-    parts = about, picture(path.with_suffix(""), about, folder), table_, details("How it was made", bullets(lines))
-    return list(filter(None, parts))
+def _shown(
+    path: Path, study: dict[str, Any], about: str, grid: Grid, measured: Sequence[dict[str, Any]], folder: Path
+) -> list[str]:
+    """A study with its figure and origin. `measured`: what has the checksum of a model."""
+    models = dict.fromkeys(f"`{item['model_sha256'][:12]}`" for item in measured)
+    lines = [
+        f"figures: {link(path.name, path, folder)}",
+        f"made with `{study['command']}`",
+        f"machine: {study['device']}",
+        f"weights: SHA-256 {', '.join(models)}",
+        *(f"{name}: SHA-256 `{sha[:12]}`" for name, sha in study.get("files", {}).items()),
+        f"torch {study['versions']['torch']}",
+    ]
+    parts = about, picture(path.with_suffix(""), about, folder), grid.to_markdown()
+    return [*filter(None, parts), details("How it was made", bullets(lines))]
 
 
 def agent(ours: Collection) -> list[str]:
@@ -110,7 +111,7 @@ def agent(ours: Collection) -> list[str]:
         rows.append([f"{curve.pair}, {curve.first.system}", training_text(curve), *own])
     headings = ("system", "our training text", "kind", "width", "inputs", "target tokens in training")
     about = "A diagram of the agent (`whilst/model/agent.py`). Its settings, from the records of our main systems:"
-    return [about, table(headings, rows, texts=headings)]
+    return [about, Grid(headings, rows, len(headings)).to_markdown()]
 
 
 def hyperparameters(ours: Collection) -> list[str]:
@@ -129,7 +130,7 @@ def hyperparameters(ours: Collection) -> list[str]:
             value = own[row[0]]
             row.append(value if row[column] in (value, NONE) else f"**{value}**")
     return [
-        table(headings, rows, headings[:1]),
+        Grid(headings, rows).to_markdown(),
         "Ours: multi-path, from the records; bold where it differs from the paper. The paper's table has no line"
         f" for {', '.join(ADDITIONAL)}.",
         f"Units: the paper has {' and '.join(f'{count} {name}' for name, count in units.items())} sub-words for"

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from whilst.evaluation import paper_numbers as paper
-from whilst.evaluation.curves import Curve, Point, Result, above, seeds_of
+from whilst.evaluation.curves import Curve, Point, Result, seeds_of
 from whilst.evaluation.paper_numbers import FULL
 from whilst.evaluation.record import ARCHIVED, Record
 from whilst.evaluation.tables import NONE, figure
@@ -28,12 +28,14 @@ class Collection:
 
     def of_system(self, system: str, changes: dict[str, str] | None = None) -> list[Curve]:
         """Curves of one of the paper's systems on any text, with exactly these changes of the paper's choices."""
-        wanted = *SYSTEMS[system], changes or {}, "test", ""
-
-        def about(one: Result) -> tuple[object, ...]:
-            return one.system.name, one.kind, one.changes, one.first.split, one.decoding
-
-        return [curve for curve in self.curves if about(curve.first) == wanted]
+        return [
+            curve
+            for curve in self.curves
+            if (curve.system.name, curve.kind) == SYSTEMS[system]
+            and curve.first.changes == (changes or {})
+            and curve.first.first.split == "test"
+            and not curve.first.decoding
+        ]
 
     def of_task(self, task: str, system: str) -> list[Curve]:
         """The same on the test set of one of the paper's tasks, without changes."""
@@ -55,11 +57,23 @@ def training_text(curve: Curve) -> str:
     return f"{text} {TEACHER}" if curve.settings["teacher"] else text
 
 
-def our_cells(result: Result | None) -> list[str]:
-    """Our AL, BLEU and number of seeds."""
-    if result is None:
-        return [NOT_RUN, NOT_RUN, NONE]
-    return [result.shown("al"), result.shown("bleu"), str(len(result.records))]
+@dataclass(frozen=True)
+class Both:
+    """The paper's point and our result of one label, as far as there is one."""
+
+    label: str
+    theirs: Point | None
+    result: Result | None
+
+    @property
+    def ours(self) -> Point | None:
+        if self.result is None or self.result.bleu is None:
+            return None
+        return Point(self.label, self.result.al, self.result.bleu)
+
+    @property
+    def cells(self) -> list[str]:
+        return [*paper_cells(self.theirs), *our_cells(self.result)]
 
 
 def paper_cells(point: Point | None) -> list[str]:
@@ -67,11 +81,18 @@ def paper_cells(point: Point | None) -> list[str]:
     return [figure(point.al), figure(point.bleu)] if point else [NONE, NONE]
 
 
-def all_labels(theirs: Sequence[Point], curve: Curve | None) -> list[tuple[str, Point | None]]:
-    """The paper's points, then the labels of ours that it does not have."""
-    known = {point.label for point in theirs}
-    more = [result.label for result in curve.results if result.label not in known] if curve else []
-    return [*((point.label, point) for point in theirs), *((label, None) for label in more)]
+def our_cells(result: Result | None) -> list[str]:
+    """Our AL, BLEU and number of seeds."""
+    if result is None:
+        return [NOT_RUN, NOT_RUN, NONE]
+    return [result.shown("al"), result.shown("bleu"), str(len(result.records))]
+
+
+def side_by_side(theirs: Sequence[Point], curve: Curve | None) -> list[Both]:
+    """The paper's points, then those of ours whose labels it does not have."""
+    points = {point.label: point for point in theirs}
+    results = {result.label: result for result in curve.results} if curve else {}
+    return [Both(label, points.get(label), results.get(label)) for label in dict.fromkeys([*points, *results])]
 
 
 def difference(curve: Curve | None, point: Point | None, system: str) -> tuple[float | None, float | None]:
@@ -80,15 +101,6 @@ def difference(curve: Curve | None, point: Point | None, system: str) -> tuple[f
         return None, None
     ours = curve.first.bleu if system == FULL else curve.at(point.al)
     return ours, None if ours is None else ours - point.bleu
-
-
-def over_control(curve: Curve, ours: Collection) -> dict[str, float]:
-    """By label, how far our points are above the diagonal at equal AL."""
-    control = curve.closest(ours.of_system(DIAGONAL))
-    if control is None or curve.first.kind in ("full", "diagonal"):
-        return {}
-    found = {point.label: above(point, control.points) for point in curve.points}
-    return {label: gain for label, gain in found.items() if gain is not None}
 
 
 def _origin(curve: Curve, folder: Path) -> list[str]:
@@ -125,8 +137,7 @@ def _runs(records: Sequence[Record], name: str, none: str) -> str:
 
 def record_link(record: Record, folder: Path) -> str:
     """To the record's file, or to that of the archive which it is in."""
-    if record.path is None:
-        return record.policy
+    assert record.path is not None  # records of a folder have one
     if record.path.is_file():
         return link(record.policy, record.path, folder)
     archive = next(above / ARCHIVED for above in record.path.parents if (above / ARCHIVED).is_file())

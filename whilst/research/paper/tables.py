@@ -5,41 +5,39 @@ between our points at the AL that the paper prints, minus the paper's. An ablati
 the same text, so it is of use on other text than the paper's too.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from statistics import fmean
 
 from whilst.evaluation import paper_numbers as paper
 from whilst.evaluation.compare import minus
 from whilst.evaluation.curves import DEFAULTS, Curve, Point, above, differences, joined
 from whilst.evaluation.paper_numbers import BASE, BEST, FULL, ORACLE
-from whilst.evaluation.tables import NONE, figure, signed
-from whilst.research.paper.markdown import bullets, table
+from whilst.evaluation.tables import NONE, Grid, figure, signed
+from whilst.research.paper.markdown import bullets
 from whilst.research.paper.systems import (
     DIAGONAL,
     NOT_RUN,
+    Both,
     Collection,
-    all_labels,
     difference,
     our_cells,
-    over_control,
     paper_cells,
     record_link,
+    side_by_side,
     training_text,
 )
 
 ABLATED = "iwslt14.de-en"  # the task of the paper's ablations
 DEFAULT_LABELS = ("[3,7]", "[5,9]")  # the default's points in the ablation tables
-# By table: what is varied, and the name of each value in paper.json; "" for the paper's own choice.
+# By table: what is varied, and the name in paper.json of each value but the default.
 ABLATIONS = {
-    "Table 1": ("length", {"5": "", "3": "interval length 3", "7": "interval length 7"}),
-    "Table 2": ("reference", {"translation": "", "ground-truth": "agent trained on ground truth"}),
-    "Table 4": ("condition", {"concavity": "", "ground-truth": "search condition GT"}),
-    "Table 5": (
-        "base",
-        {"multi-path": "", "full-sentence": "base model full-sentence", "scratch": "base model none"},
-    ),
-    "Table 6": ("agent", {"lstm": "", "gru": "agent GRU", "linear": "agent Linear"}),
+    "Table 1": ("length", {"3": "interval length 3", "7": "interval length 7"}),
+    "Table 2": ("reference", {"ground-truth": "agent trained on ground truth"}),
+    "Table 4": ("condition", {"ground-truth": "search condition GT"}),
+    "Table 5": ("base", {"full-sentence": "base model full-sentence", "scratch": "base model none"}),
+    "Table 6": ("agent", {"gru": "agent GRU", "linear": "agent Linear"}),
 }
+BOTH = "paper AL", "paper BLEU", "our AL", "our BLEU", "seeds"
 
 
 def summary(ours: Collection) -> str:
@@ -51,14 +49,16 @@ def summary(ours: Collection) -> str:
             if not curves:
                 rows.append([task, paper.title(system), NOT_RUN, *[NONE] * 5])
             for curve in curves:
-                found = [gain for point in theirs if (gain := difference(curve, point, system)[1]) is not None]
+                gains = [difference(curve, point, system)[1] for point in theirs]
+                found = [gain for gain in gains if gain is not None]
                 figures = [fmean(found), min(found), max(found)] if found else [None, None, None]
-                seeds = sorted({len(result.records) for result in curve.results})
+                counts = sorted({len(result.records) for result in curve.results})
+                seeds = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else f"{counts[0]}"
                 compared = f"{len(found)} of {len(theirs)}"
-                row = [task, curve.name, training_text(curve), compared, *map(signed, figures)]
-                rows.append([*row, " to ".join(map(str, dict.fromkeys((seeds[0], seeds[-1]))))])
+                rows.append([task, curve.name, training_text(curve), compared, *map(signed, figures), seeds])
     texts = "task", "system", "our training text"
-    return table((*texts, "points compared", "mean difference", "least", "most", "seeds"), rows, texts)
+    headings = *texts, "points compared", "mean difference", "least", "most", "seeds"
+    return Grid(headings, rows, len(texts)).to_markdown()
 
 
 def main_table(task: str, ours: Collection) -> list[str]:
@@ -71,79 +71,67 @@ def main_table(task: str, ours: Collection) -> list[str]:
     for system in names:
         theirs = [] if system == DIAGONAL else paper.curve(task, system)
         curves = ours.of_task(task, system)
-        for curve in curves:
-            rows += _rows(system, curve.name, theirs, curve, over_control(curve, ours))
-            after.append(ours.made(curve, curve.name))
-        if not curves:
-            rows += _rows(system, paper.title(system), theirs, None, {})
+        for curve in curves or [None]:
+            rows += _rows(system, theirs, curve, ours)
+        after += [ours.made(curve, curve.name) for curve in curves]
         notes += differences(curves)
     texts = "system", "point", "our training text"
-    headings = ("paper AL", "paper BLEU", "our AL", "our BLEU", "seeds", "ours at the paper's AL", "difference")
-    parts = [table((*texts, *headings, "over the diagonal"), rows, texts)]
+    headings = *texts, *BOTH, "ours at the paper's AL", "difference", "over the diagonal"
+    parts = [Grid(headings, rows, len(texts)).to_markdown()]
     if notes:
         parts += ["Measured with several recipes, which differ in:", bullets(notes)]
     return [*parts, *after]
 
 
-def _rows(
-    system: str, name: str, theirs: Sequence[Point], curve: Curve | None, over_diagonal: Mapping[str, float]
-) -> list[list[str]]:
+def _rows(system: str, theirs: Sequence[Point], curve: Curve | None, ours: Collection) -> list[list[str]]:
+    has_control = curve is not None and curve.kind not in ("full", "diagonal")
+    control = curve.closest(ours.of_system(DIAGONAL)) if curve and has_control else None
+    name, text = (curve.name, training_text(curve)) if curve else (paper.title(system), NONE)
     rows = []
-    for label, point in all_labels(theirs, curve):
-        at, gain = difference(curve, point, system)
-        text = training_text(curve) if curve else NONE
-        own = our_cells(curve.result(label) if curve else None)
-        compared = [NONE if system == FULL else figure(at), signed(gain), signed(over_diagonal.get(label))]
-        rows.append([name, label or NONE, text, *paper_cells(point), *own, *compared])
+    for both in side_by_side(theirs, curve):
+        at, gain = difference(curve, both.theirs, system)
+        over_diagonal = above(both.ours, control.points) if control else None
+        compared = [NONE if system == FULL else figure(at), signed(gain), signed(over_diagonal)]
+        rows.append([name, both.label or NONE, text, *both.cells, *compared])
     return rows
 
 
 def ablation(name: str, ours: Collection) -> list[str]:
-    """One of the paper's ablation tables."""
+    """One of the paper's ablation tables. Ours is compared with the default whose other settings differ least."""
     feature, values = ABLATIONS[name]
+    everywhere, paper_default = ours.of_system(BEST), paper.curve(ABLATED, BEST)
     rows: list[list[str]] = []
     after: list[str] = []
-    changed = [curve for value, key in values.items() if key for curve in ours.of_system(BEST, {feature: value})]
-    defaults = [_default(curve, ours) for curve in changed] if changed else ours.of_task(ABLATED, BEST)
+    defaults: list[Curve | None] = []
     for value, key in values.items():
-        theirs = paper.ablations()[key] if key else _default_points()
-        curves = ours.of_system(BEST, {feature: value} if key else {})
-        if not key:
-            curves = [curve for curve in curves if any(curve is default for default in defaults)]
-        for curve in curves:
-            rows += _ablation_rows(value, theirs, curve, _default(curve, ours) if key else None)
-            if key:  # the default is in the main tables
+        for curve in ours.of_system(BEST, {feature: value}) or [None]:
+            default = curve.closest(everywhere) if curve else None
+            rows += _ablation_rows(value, paper.ablations()[key], curve, default, paper_default)
+            if curve:
+                defaults.append(default)
                 after.append(ours.made(curve, f"{curve.name}, on {curve.pair}"))
-        if not curves:
-            rows += _ablation_rows(value, theirs, None, None)
+    shown = [curve for curve in everywhere if any(curve is default for default in defaults)]
+    theirs = [point for point in paper_default if point.label in DEFAULT_LABELS]
+    first: list[list[str]] = []
+    for curve in (shown if defaults else ours.of_task(ABLATED, BEST)) or [None]:
+        first += _ablation_rows(DEFAULTS[feature], theirs, curve, None, [])
     texts = feature, "interval", "our pair"
-    headings = ("paper AL", "paper BLEU", "our AL", "our BLEU", "seeds", "paper over default", "ours over default")
-    return [table((*texts, *headings, "difference to the paper"), rows, texts), *after]
-
-
-def _default(curve: Curve, ours: Collection) -> Curve | None:
-    """The curve on the same text with the paper's choices whose other settings differ least."""
-    return curve.closest(ours.of_system(BEST))
-
-
-def _default_points() -> list[Point]:
-    return [point for point in paper.curve(ABLATED, BEST) if point.label in DEFAULT_LABELS]
+    headings = *texts, *BOTH, "paper over default", "ours over default", "difference to the paper"
+    return [Grid(headings, first + rows, len(texts)).to_markdown(), *after]
 
 
 def _ablation_rows(
-    name: str, theirs: Sequence[Point], curve: Curve | None, default: Curve | None
+    name: str, theirs: Sequence[Point], curve: Curve | None, default: Curve | None, paper_default: Sequence[Point]
 ) -> list[list[str]]:
+    is_same_task = curve is not None and paper.task(curve.pair) == ABLATED
     rows = []
-    for label, point in all_labels(theirs, curve):
-        same_task = curve is not None and paper.task(curve.pair) == ABLATED
+    for both in side_by_side(theirs, curve):
         compared = [
-            None if theirs == _default_points() else above(point, paper.curve(ABLATED, BEST)),
-            above(_point(curve, label), default.points) if default else None,
-            difference(curve, point, BEST)[1] if same_task else None,
+            above(both.theirs, paper_default),
+            above(both.ours, default.points) if default else None,
+            difference(curve, both.theirs, BEST)[1] if is_same_task else None,
         ]
-        own = our_cells(curve.result(label) if curve else None)
-        pair = curve.pair if curve else NONE
-        rows.append([name, label, pair, *paper_cells(point), *own, *map(signed, compared)])
+        rows.append([name, both.label, curve.pair if curve else NONE, *both.cells, *map(signed, compared)])
     return rows
 
 
@@ -154,32 +142,27 @@ def oracle_table(ours: Collection) -> list[str]:
     for task in sorted(paper.pairs(), key=lambda task: task != ABLATED):
         theirs = paper.curve(task, ORACLE) if ORACLE in paper.systems(task) else []
         curves = ours.of_task(task, ORACLE)
-        for curve in curves:
-            rows += _oracle_rows(curve.pair, theirs, curve, curve.closest(ours.of_system(BEST)))
-            after.append(ours.made(curve, f"{curve.name} on {curve.pair}"))
-        if theirs and not curves:
-            rows += _oracle_rows(task, theirs, None, None)
+        for curve in curves or [None]:
+            rows += _oracle_rows(task, theirs, curve, curve.closest(ours.of_system(BEST)) if curve else None)
+        after += [ours.made(curve, f"{curve.name} on {curve.pair}") for curve in curves]
     texts = "pair", "interval"
-    names = [f"{who} {what}" for who in ("agent", "oracle") for what in ("AL", "BLEU")] + ["gap"]
-    headings = [f"{whose} {name}" for whose in ("paper", "our") for name in names]
-    return [table((*texts, *headings), rows, texts), *after]
+    names = "agent AL", "agent BLEU", "oracle AL", "oracle BLEU", "gap"
+    headings = [*texts, *(f"{whose} {name}" for whose in ("paper", "our") for name in names)]
+    return [Grid(headings, rows, len(texts)).to_markdown(), *after]
 
 
-def _oracle_rows(pair: str, theirs: Sequence[Point], oracle: Curve | None, agent: Curve | None) -> list[list[str]]:
+def _oracle_rows(task: str, theirs: Sequence[Point], oracle: Curve | None, agent: Curve | None) -> list[list[str]]:
     """The gap is the oracle's BLEU at the agent's AL, minus the agent's."""
-    agents = {point.label: point for point in paper.curve(pair, BEST)} if theirs else {}
+    agents = {both.label: both for both in side_by_side(paper.curve(task, BEST) if theirs else [], agent)}
     rows = []
-    for label, point in all_labels(theirs, oracle):
-        row = [pair, label, *paper_cells(agents.get(label)), *paper_cells(point)]
-        row.append(signed(minus(0.0, above(agents.get(label), theirs))))
-        for curve in (agent, oracle):
-            row += our_cells(curve.result(label) if curve else None)[:2]
-        rows.append([*row, signed(minus(0.0, above(_point(agent, label), oracle.points if oracle else [])))])
+    for both in side_by_side(theirs, oracle):
+        one = agents.get(both.label, Both(both.label, None, None))
+        their_gap = minus(0.0, above(one.theirs, theirs))
+        our_gap = minus(0.0, above(one.ours, oracle.points)) if oracle else None
+        their_cells = *paper_cells(one.theirs), *paper_cells(both.theirs), signed(their_gap)
+        our_own = *our_cells(one.result)[:2], *our_cells(both.result)[:2], signed(our_gap)
+        rows.append([oracle.pair if oracle else task, both.label, *their_cells, *our_own])
     return rows
-
-
-def _point(curve: Curve | None, label: str) -> Point | None:
-    return next((point for point in curve.points if point.label == label), None) if curve else None
 
 
 def other_results(ours: Collection) -> str:
@@ -195,6 +178,5 @@ def other_results(ours: Collection) -> str:
             rows.append([result.pair, result.first.split, str(result.system), record, changes, *our_cells(result)])
     if not rows:
         return "Nothing: every record is in a table above."
-    texts = "pair", "split", "system", "record", "changes"
-    about = "Changes: of what the paper's ablations vary."
-    return f"{about}\n\n{table((*texts, 'AL', 'BLEU', 'seeds'), rows, texts)}"
+    headings = "pair", "split", "system", "record", "changes", "AL", "BLEU", "seeds"
+    return f"Changes: of what the paper's ablations vary.\n\n{Grid(headings, rows, 5).to_markdown()}"
