@@ -1,6 +1,7 @@
 """Speed of decoding, in batches and one by one."""
 
 import itertools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from whilst.core.settings import Limits
 from whilst.data.dataset import Dataset
 from whilst.data.vocabulary import EOS
 from whilst.decoding.batched import Decoding
+from whilst.decoding.output import Output
 from whilst.decoding.policies import policy_for
 from whilst.decoding.reference import translate_recomputed
 from whilst.evaluation.evaluate import with_precision, with_settings
@@ -36,33 +38,6 @@ class Work:
     limits: Limits
     batch: int
     sources: list[list[int]]
-
-    def two_passes(self, batch: int, sources: list[list[int]]) -> Figures:
-        """The first pass warms up: a GPU captures its steps in it."""
-        decoding = Decoding(self.model, self.policy, self.limits, batch)
-        device = self.model.target_embedding.weight.device
-        first, _ = seconds_of(lambda: decoding.translate(sources), device)
-        seconds, outputs = seconds_of(lambda: decoding.translate(sources), device)
-        tokens = sum(len(output.units) + 1 for output in outputs)
-        way = "one by one" if batch == 1 else f"in batches of {batch}"
-        return _row(way, len(sources), tokens, seconds) | {"sentences/s, first pass": len(sources) / first}
-
-    def recomputed(self) -> Figures:
-        """Without caches, for comparison."""
-        device, source = self.model.target_embedding.weight.device, self.sources[0]
-        seconds, output = seconds_of(
-            lambda: translate_recomputed(self.model, source, self.policy, self.limits), device
-        )
-        return _row("one by one, recomputed", 1, len(output.units) + 1, seconds) | {"sentences/s, first pass": ""}
-
-
-def _row(way: str, sentences: int, tokens: int, seconds: float) -> Figures:
-    return {
-        "way": way,
-        "sentences/s": sentences / seconds,
-        "target tokens/s": tokens / seconds,
-        "ms a token": 1000 * seconds / tokens,
-    }
 
 
 def random_work(recipe: Path | None, sentences: int, length: int, overrides: list[str], name: str) -> Work:
@@ -90,15 +65,35 @@ def work_of_run(run: Path, policy: PolicySpec, sentences: int | None, overrides:
     return Work(trained.model, chosen, settings.limits, settings.batch, many)
 
 
+def two_passes(way: str, translate: Callable[[], Sequence[Output]], device: torch.device) -> Figures:
+    """Translate twice: the first pass warms up, since a GPU captures its steps in it."""
+    first, _ = seconds_of(translate, device)
+    seconds, outputs = seconds_of(translate, device)
+    tokens = sum(len(output.sentence) for output in outputs)
+    return {
+        "way": way,
+        "sentences/s": len(outputs) / seconds,
+        "target tokens/s": tokens / seconds,
+        "ms a token": 1000 * seconds / tokens,
+        "sentences/s, first pass": len(outputs) / first,
+    }
+
+
 def decode_bench(work: Work, with_recomputed: bool, out: Path | None) -> None:
     """Decode all together, some one by one, and one without caches."""
-    rows = [work.two_passes(work.batch, work.sources), work.two_passes(1, work.sources[:ALONE])]
+    model, policy, limits = work.model, work.policy, work.limits
+    weight = model.target_embedding.weight
+    together, alone = (Decoding(model, policy, limits, batch) for batch in (work.batch, 1))
+    ways: dict[str, Callable[[], Sequence[Output]]] = {
+        f"in batches of {work.batch}": lambda: together.translate(work.sources),
+        "one by one": lambda: alone.translate(work.sources[:ALONE]),
+    }
     if with_recomputed:
-        rows.append(work.recomputed())
-    weight = work.model.target_embedding.weight
+        ways["one by one, recomputed"] = lambda: [translate_recomputed(model, work.sources[0], policy, limits)]
+    rows = [two_passes(way, translate, weight.device) for way, translate in ways.items()]
     about = {
-        "policy": str(work.policy.spec),
-        "parameters": work.model.parameter_count(),
+        "policy": str(policy.spec),
+        "parameters": model.parameter_count(),
         "precision": str(weight.dtype).removeprefix("torch."),
         "sentences": len(work.sources),
         "peak memory (GiB)": peak_memory(weight.device),

@@ -17,7 +17,6 @@ from whilst.research.bench.common import Figures, random_model, report, seconds_
 
 CPU = torch.device("cpu")
 TOKEN = 5  # any one
-RECOMPUTED, CACHED = "recomputed", "PyTorch, cached"
 
 Step = Callable[[int], Any]
 Steps = tuple[Step, Step]  # a READ and a WRITE of the token at a position (from 0), in turn
@@ -84,7 +83,10 @@ def engine_bench(
     import onnxruntime as runtime
 
     _, model = random_model(recipe, overrides, CPU)
-    ways: dict[str, Way] = {RECOMPUTED: partial(recomputed_steps, model), CACHED: partial(cached_steps, model)}
+    ways: dict[str, Way] = {
+        "recomputed": partial(recomputed_steps, model),
+        "PyTorch, cached": partial(cached_steps, model),
+    }
     for precision in PRECISIONS:
         ways[f"ONNX {precision}"] = partial(exported_steps, make_engine(model, None, precision, threads))
     about = {"parameters": model.parameter_count(), "sentences": repeats, "onnxruntime": runtime.__version__}
