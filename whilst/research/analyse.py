@@ -18,6 +18,7 @@ import numpy.typing as npt
 import torch
 from matplotlib import colormaps
 from matplotlib.figure import Figure
+from rich.table import Table
 
 from whilst.core.console import console, progress_bar
 from whilst.core.distributed import pick_device, provenance
@@ -28,7 +29,6 @@ from whilst.data.batches import pad_batch, padded_chunks
 from whilst.data.dataset import Dataset, Split
 from whilst.evaluation.figure import MARKERS, STYLE, save
 from whilst.evaluation.identity import System, pair_name
-from whilst.evaluation.tables import Grid
 from whilst.model.checkpoint import load_run
 from whilst.model.run_folder import base_objective
 from whilst.model.transformer import Translator
@@ -160,10 +160,8 @@ def draw(found: Analysis, where: str, stem: Path) -> None:
 def print_analysis(found: Analysis, title: str) -> None:
     """Print about five shares of the source."""
     shown = range(len(found.shares) - 1, -1, -math.ceil(len(found.shares) / 5))[::-1]
-    headings = ["target", *(f"{found.shares[number]:.0%}" for number in shown)]
-    named = zip((*QUARTERS, "all"), (*found.quarters, found.mean), strict=True)
-    table = Grid(
-        headings, [[name, *(f"{row[number]:.3f}" for number in shown)] for name, row in named]
-    ).to_terminal()
+    table = Table("target", *(f"{found.shares[number]:.0%}" for number in shown))
     table.title = f"probability of the reference token after a share of the source\n{title}"
+    for name, row in zip((*QUARTERS, "all"), (*found.quarters, found.mean), strict=True):
+        table.add_row(name, *(f"{row[number]:.3f}" for number in shown))
     console.print(table)

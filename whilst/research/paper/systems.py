@@ -51,6 +51,11 @@ class Collection:
         return [curve for curve in self.curves if not any(curve is one for one in self.shown)]
 
 
+def or_none(curves: Sequence[Curve]) -> Sequence[Curve | None]:
+    """The curves, or one None if there are none: for the rows that show the paper's points alone."""
+    return curves or [None]
+
+
 def training_text(curve: Curve) -> str:
     is_own = curve.pair == paper.task(curve.pair)
     text = "the paper's" if is_own else f"**other**: {curve.pair.rpartition('.')[0]}"

@@ -20,6 +20,7 @@ from whilst.research.paper.systems import (
     Both,
     Collection,
     difference,
+    or_none,
     our_cells,
     paper_cells,
     record_link,
@@ -71,7 +72,7 @@ def main_table(task: str, ours: Collection) -> list[str]:
     for system in names:
         theirs = [] if system == DIAGONAL else paper.curve(task, system)
         curves = ours.of_task(task, system)
-        for curve in curves or [None]:
+        for curve in or_none(curves):
             rows += _rows(system, theirs, curve, ours)
         after += [ours.made(curve, curve.name) for curve in curves]
         notes += differences(curves)
@@ -104,7 +105,7 @@ def ablation(name: str, ours: Collection) -> list[str]:
     after: list[str] = []
     defaults: list[Curve | None] = []
     for value, key in values.items():
-        for curve in ours.of_system(BEST, {feature: value}) or [None]:
+        for curve in or_none(ours.of_system(BEST, {feature: value})):
             default = curve.closest(everywhere) if curve else None
             rows += _ablation_rows(value, paper.ablations()[key], curve, default, paper_default)
             if curve:
@@ -113,7 +114,7 @@ def ablation(name: str, ours: Collection) -> list[str]:
     shown = [curve for curve in everywhere if any(curve is default for default in defaults)]
     theirs = [point for point in paper_default if point.label in DEFAULT_LABELS]
     first: list[list[str]] = []
-    for curve in (shown if defaults else ours.of_task(ABLATED, BEST)) or [None]:
+    for curve in or_none(shown if defaults else ours.of_task(ABLATED, BEST)):
         first += _ablation_rows(DEFAULTS[feature], theirs, curve, None, [])
     texts = feature, "interval", "our pair"
     headings = *texts, *BOTH, "paper over default", "ours over default", "difference to the paper"
@@ -142,7 +143,7 @@ def oracle_table(ours: Collection) -> list[str]:
     for task in sorted(paper.pairs(), key=lambda task: task != ABLATED):
         theirs = paper.curve(task, ORACLE) if ORACLE in paper.systems(task) else []
         curves = ours.of_task(task, ORACLE)
-        for curve in curves or [None]:
+        for curve in or_none(curves):
             rows += _oracle_rows(task, theirs, curve, curve.closest(ours.of_system(BEST)) if curve else None)
         after += [ours.made(curve, f"{curve.name} on {curve.pair}") for curve in curves]
     texts = "pair", "interval"
