@@ -145,7 +145,7 @@ def test_every_setting_has_a_description() -> None:
     ("path", "code"),
     [
         ("whilst/policy/fixed.py", "view.read >= fixed_reads(view.written, self.k)"),
-        ("whilst/policy/agent.py", "odds[:, 0] >= self.policy.bound"),
+        ("whilst/policy/learnt.py", "odds[:, 0] >= self.policy.bound"),
         ("whilst/decoding/lockstep.py", "def step"),
     ],
 )

@@ -15,8 +15,7 @@ from whilst.decoding.batched import translate
 from whilst.decoding.forced import forced_reads
 from whilst.model.transformer import Translator
 from whilst.policy import Policy
-from whilst.policy.fixed import Diagonal, WaitK
-from whilst.policy.oracle import Oracle
+from whilst.policy.fixed import Diagonal, Oracle, WaitK
 
 Texts = tuple[list[list[int]], list[list[int]]]
 POLICIES = ("wait", "diagonal", *(f"{kind.kind}-{kind.inputs}" for kind in KINDS))

@@ -31,7 +31,7 @@ from whilst.decoding.graphed import LOOKAHEADS, Graphed
 from whilst.model.agent import Agent
 from whilst.model.transformer import Translator
 from whilst.policy import Policy
-from whilst.policy.agent import AgentPolicy
+from whilst.policy.learnt import AgentPolicy
 from whilst.policy.patient import Patient
 
 Kind = Literal["lstm", "gru", "linear"]

@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 from torch import Tensor
 
 from whilst.core.policy_spec import PolicySpec
-from whilst.core.settings import Limits
+from whilst.core.settings import Limits, Model
 from whilst.data.batches import Tokens
 from whilst.data.vocabulary import BOS, EOS
 from whilst.decoding.output import Output
@@ -17,7 +18,7 @@ from whilst.model.attention import Mask, dense_mask
 from whilst.model.layers import DecoderLayer, self_attend
 from whilst.model.monotonic_attention import MonotonicHeads
 from whilst.model.transformer import Translator
-from whilst.policy import Decider, Policy, View, make_policy
+from whilst.policy import Context, Decider, Policy, View, make_policy
 
 
 def written(outputs: Sequence[Output]) -> list[tuple[list[int], list[int]]]:
@@ -52,9 +53,17 @@ class BySentence(Policy):
         return Own(sentences % 4 + 1)
 
 
+@cache
+def bare_context() -> Context:
+    """Of a model with monotone heads and no weights, without an agent."""
+    with torch.device("meta"):
+        model = Translator(Model(cross="monotone"), 8, 8)
+    return Context(model, "run", None, (), 0.5, lambda: (1, 1), lambda _: [], False, model.logits)
+
+
 def policy(name: str) -> Policy:
     """A policy that needs nothing but its name: `full`, `wait-3`, …"""
-    return make_policy(PolicySpec.parse(name))
+    return make_policy(PolicySpec.parse(name), bare_context())
 
 
 def monotone_decoder(

@@ -26,10 +26,11 @@ from whilst.live.engine_backend import AgentRule, EngineBackend, FixedRule, make
 from whilst.live.evaluate_export import RecordingSession, translate_live
 from whilst.live.session import SentenceEnd, Session
 from whilst.model.transformer import Translator
-from whilst.policy import FACTORIES, Policy
-from whilst.policy.agent import AgentPolicy
+from whilst.policy import Policy
 from whilst.policy.fixed import Diagonal
+from whilst.policy.learnt import AgentPolicy
 from whilst.policy.patient import Patient
+from whilst.policy.registry import FACTORIES
 
 parse = PolicySpec.parse
 

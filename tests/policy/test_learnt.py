@@ -21,8 +21,8 @@ from whilst.model.agent import Agent, targets
 from whilst.model.observations import observe
 from whilst.model.transformer import Translator
 from whilst.policy import Policy
-from whilst.policy.agent import AgentPolicy
-from whilst.policy.oracle import Oracle
+from whilst.policy.fixed import Oracle
+from whilst.policy.learnt import AgentPolicy
 from whilst.search.binary_search import search
 
 Kind = Literal["lstm", "gru", "linear"]

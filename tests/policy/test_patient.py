@@ -20,8 +20,8 @@ from whilst.evaluation.identity import Decoding
 from whilst.live.session import Session
 from whilst.model.transformer import Translator
 from whilst.policy import Policy
-from whilst.policy.agent import AgentPolicy
 from whilst.policy.fixed import Diagonal
+from whilst.policy.learnt import AgentPolicy
 from whilst.policy.patient import Patient
 
 NAMES = ["wait-1", "wait-3", "diagonal", "by-sentence", "states", "lookahead", "linear"]

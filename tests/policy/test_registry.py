@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.helpers.decoding import policy
+from tests.helpers.decoding import bare_context, policy
 from whilst.core import policy_spec
 from whilst.core.errors import UserError
 from whilst.core.policy_spec import KINDS, PolicyKind, PolicySpec, fixed_reads, log_odds, parse_live
@@ -80,7 +80,7 @@ def test_a_registered_kind_is_known_by_its_name(monkeypatch: pytest.MonkeyPatch)
         PolicySpec.parse("half-2")
     registry.register("half", lambda spec, _: WaitK(2 * spec.count), PolicyKind("count", usage="half-K"))
     spec = PolicySpec.parse("half-02")
-    assert (str(spec), make_policy(spec)) == ("half-2", WaitK(4))
+    assert (str(spec), make_policy(spec, bare_context())) == ("half-2", WaitK(4))
     assert parse_live("half-2") == spec
     with pytest.raises(UserError, match="policy half-x: K must be a whole number from 1, as in half-3"):
         PolicySpec.parse("half-x")

@@ -21,7 +21,7 @@ from whilst.live.torch_backend import TorchBackend
 from whilst.model.cache import lazy_zeros
 from whilst.model.transformer import Translator
 from whilst.policy import Policy
-from whilst.policy.agent import AgentPolicy
+from whilst.policy.learnt import AgentPolicy
 from whilst.server.served import Pool, SinglePool
 from whilst.server.torch_pool import BatchPool
 

@@ -43,7 +43,7 @@ def policy_for(
         length_ratio=functools.partial(length_ratio_of, trained.path, trained.recipe),
         reference_reads=functools.partial(searched_reads, trained, settings, split),
         is_patient=settings.ending == "patient",
-        logits=logits,
+        logits=logits or trained.model.logits,
     )
     return make_policy(spec, context)
 

@@ -33,7 +33,7 @@ from whilst.evaluation.trace import Sentence, read_trace
 from whilst.model.checkpoint import LoadedRun, load_run
 from whilst.model.run_folder import AGENT, SEARCH, WEIGHTS, has_agent, model_folder, override_after_training
 from whilst.policy import Policy
-from whilst.policy.monotonic import NO_HEADS
+from whilst.policy.learnt import NO_HEADS
 from whilst.policy.registry import NO_AGENT
 
 

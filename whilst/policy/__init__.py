@@ -4,16 +4,6 @@ Knows no decoding loop and no files. Others use `make_policy` and `register`, an
 """
 
 from whilst.policy.base import Decider, Futures, Policy, StatelessPolicy, View
-from whilst.policy.registry import FACTORIES, Context, make_policy, register
+from whilst.policy.registry import Context, make_policy, register
 
-__all__ = [
-    "FACTORIES",
-    "Context",
-    "Decider",
-    "Futures",
-    "Policy",
-    "StatelessPolicy",
-    "View",
-    "make_policy",
-    "register",
-]
+__all__ = ["Context", "Decider", "Futures", "Policy", "StatelessPolicy", "View", "make_policy", "register"]

@@ -1,24 +1,23 @@
-"""Policies that only count: full, wait-K, and diagonal-K with the slope of the training data.
+"""Policies whose reads are known before decoding: full, wait-K, diagonal-K, and the oracle, whose reads are given.
 
 The diagonal is what an adaptive policy must beat: no agent, but the right slope, which wait-k lacks.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from whilst.core.policy_spec import PolicySpec, fixed_reads
-from whilst.policy.base import Futures, StatelessPolicy, View
+from whilst.policy.base import Decider, Futures, Policy, StatelessPolicy, View
 
 
 @dataclass(frozen=True)
 class Full(StatelessPolicy):
     """Always READ: decoding WRITEs once the source is finished."""
 
-    @property
-    def spec(self) -> PolicySpec:
-        return PolicySpec("full")
+    spec = PolicySpec("full")
 
     def write(self, view: View) -> Tensor:
         return torch.zeros_like(view.read, dtype=torch.bool)
@@ -54,3 +53,40 @@ class Diagonal(StatelessPolicy):
 
     def write(self, view: View) -> Tensor:
         return view.read >= fixed_reads(view.written, self.k, self.length_ratio)
+
+
+@dataclass(frozen=True)
+class Oracle(Policy):
+    """Follow reads that were searched for with the reference.
+
+    `reads[n]` belongs to sentence n of the corpus. After its end the whole source is read.
+    """
+
+    identity: PolicySpec
+    reads: Sequence[Sequence[int]]
+
+    @property
+    def spec(self) -> PolicySpec:
+        return self.identity
+
+    def start(self, sentences: Tensor) -> Decider:
+        chosen = [self.reads[number] for number in sentences.tolist()]
+        table = torch.full((len(chosen), max(map(len, self.reads)) + 1), 1 << 30)
+        for row, reads in enumerate(chosen):
+            table[row, : len(reads)] = torch.as_tensor(reads)
+        return OracleDecider(table.to(sentences.device))
+
+
+class OracleDecider(Decider):
+    def __init__(self, table: Tensor) -> None:
+        self.table = table  # (rows, longest + 1) reads, after the last one larger than any source
+
+    def write(self, view: View) -> Tensor:
+        column = view.written.clamp(max=self.table.shape[1] - 1)
+        return view.read >= self.table.gather(1, column[:, None])[:, 0]
+
+    def tensors(self) -> list[Tensor]:
+        return [self.table]
+
+    def set_tensors(self, tensors: list[Tensor]) -> None:
+        [self.table] = tensors

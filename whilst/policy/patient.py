@@ -19,14 +19,11 @@ from whilst.policy.base import Decider, Futures, Policy, View
 class Patient(Policy):
     policy: Policy
     logits: Callable[[Tensor], Tensor]  # of decoder states
+    needs_lookahead = True
 
     @property
     def spec(self) -> PolicySpec:
         return self.policy.spec
-
-    @property
-    def needs_lookahead(self) -> bool:
-        return True
 
     @property
     def batch_key(self) -> Hashable:

@@ -15,7 +15,7 @@ from whilst.model.monotonic_attention import MonotonicPass
 from whilst.model.transformer import Translator
 from whilst.policy import Policy
 from whilst.policy.fixed import Full, WaitK
-from whilst.policy.monotonic import Monotonic
+from whilst.policy.learnt import Monotonic
 from whilst.training.losses import cross_entropy, latency_cost
 from whilst.training.sampling import draw_reads
 

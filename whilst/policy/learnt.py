@@ -1,4 +1,4 @@
-"""The learnt policy: the agent takes a step after every action and WRITEs at a threshold of probability."""
+"""Policies that are learnt: an agent beside the model, and MMA, which the model learns itself."""
 
 from collections.abc import Hashable
 from dataclasses import dataclass
@@ -8,14 +8,32 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from whilst.core.errors import UserError
 from whilst.core.policy_spec import PolicySpec, log_odds
 from whilst.model.agent import Agent, Observation
 from whilst.model.transformer import Translator
-from whilst.policy.base import Decider, Futures, Policy, View
+from whilst.policy.base import Decider, Futures, Policy, StatelessPolicy, View
+
+NO_HEADS = 'policy mma: this model has no monotone heads; train one with model.cross = "monotone"'
+
+
+@dataclass(frozen=True)
+class Monotonic(StatelessPolicy):
+    """MMA: WRITE when every monotone head of every decoder layer has stopped. Their positions are in the cache."""
+
+    spec = PolicySpec("mma")
+    needs_lookahead = True  # whether a head stops depends on the decoder state of the next token
+
+    def write(self, view: View) -> Tensor:
+        if view.stopped is None:
+            raise UserError(NO_HEADS)
+        return view.stopped
 
 
 @dataclass(frozen=True)
 class AgentPolicy(Policy):
+    """The agent takes a step after every action and WRITEs at a threshold of probability."""
+
     identity: PolicySpec
     agent: Agent
     model: Translator
