@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
+import torch
 
 from tests.helpers.runs import short_recipe
 from whilst.core.errors import UserError
@@ -14,7 +15,7 @@ from whilst.core.settings import Data
 from whilst.data.dataset import Dataset
 from whilst.model.checkpoint import save_tensors, write_run
 from whilst.model.transformer import Translator
-from whilst.research.bench import decoding, training
+from whilst.research import bench
 
 SMALL = ["model.width=16", "model.encoder_layers=1", "model.decoder_layers=1", "model.feed_forward=16"]
 
@@ -23,9 +24,9 @@ SMALL = ["model.width=16", "model.encoder_layers=1", "model.decoder_layers=1", "
 def test_train_bench(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: Literal["translate", "search", "agent"]
 ) -> None:
-    monkeypatch.setattr(training, "random_text", functools.partial(training.random_text, pairs=300, words=50))
+    monkeypatch.setattr(bench, "random_text", functools.partial(bench.random_text, pairs=300, words=50))
     tokens = "train.batch_tokens=512" if stage == "translate" else f"{stage}.train.batch_tokens=512"
-    training.train_bench(None, stage, 1, [*SMALL, tokens, "agent.hidden=8"], "cpu", tmp_path / "out.json")
+    bench.train_bench(None, stage, 1, [*SMALL, tokens, "agent.hidden=8"], "cpu", tmp_path / "out.json")
     figures = read_json(tmp_path / "out.json")
     (row,) = figures["rows"]
     assert row["target tokens/s"] > 0
@@ -35,7 +36,7 @@ def test_train_bench(
 
 
 def test_decode_bench(tmp_path: Path) -> None:
-    decoding.decode_bench(decoding.random_work(None, 3, 6, SMALL, "cpu"), True, tmp_path / "out.json")
+    bench.decode_bench(bench.random_work(None, 3, 6, SMALL, "cpu"), True, tmp_path / "out.json")
     rows = read_json(tmp_path / "out.json")["rows"]
     assert [row["way"] for row in rows] == ["in batches of 3", "one by one", "one by one, recomputed"]
     for row in rows:
@@ -49,15 +50,29 @@ def test_decode_bench_of_a_run(
     write_run(tmp_path, recipe, toy_dataset.source, toy_dataset.target)
     model = Translator(recipe.model, len(toy_dataset.source), len(toy_dataset.target))
     save_tensors(tmp_path / "model.safetensors", model.state_dict(), {})
-    monkeypatch.setattr(decoding, "ALONE", 3)
+    monkeypatch.setattr(bench, "ALONE", 3)
     settings, out = ["evaluate.max_extra=2", "evaluate.batch=8"], tmp_path / "out.json"
-    work = decoding.work_of_run(tmp_path, PolicySpec.parse("wait-2"), 50, settings, "cpu")
+    work = bench.work_of_run(tmp_path, PolicySpec.parse("wait-2"), 50, settings, "cpu")
     assert len(work.sources) == 50, "the test text has 20: it was repeated"
-    decoding.decode_bench(work, False, out)
+    bench.decode_bench(work, False, out)
     together, alone = read_json(out)["rows"]
     assert (together["way"], alone["way"]) == ("in batches of 8", "one by one")
     assert together["sentences/s, first pass"] > 0
     with pytest.raises(UserError, match="oracle-1"):
-        decoding.work_of_run(tmp_path, PolicySpec.parse("oracle-1"), None, [], "cpu")
+        bench.work_of_run(tmp_path, PolicySpec.parse("oracle-1"), None, [], "cpu")
     with pytest.raises(UserError, match="GPU"):
-        decoding.work_of_run(tmp_path, PolicySpec.parse("wait-2"), None, ["evaluate.precision=half"], "cpu")
+        bench.work_of_run(tmp_path, PolicySpec.parse("wait-2"), None, ["evaluate.precision=half"], "cpu")
+
+
+def test_engine_bench(tmp_path: Path) -> None:
+    threads = torch.get_num_threads()
+    bench.engine_bench(None, [3, 5], 2, 1, SMALL, tmp_path / "out.json")
+    assert torch.get_num_threads() == threads
+    figures = read_json(tmp_path / "out.json")
+    ways = ["recomputed", "PyTorch, cached", "ONNX fp32", "ONNX int8"]
+    rows = figures["rows"]
+    assert [(row["length"], row["way"]) for row in rows] == [(length, way) for length in (3, 5) for way in ways]
+    for number, row in enumerate(rows):
+        assert row["both"] == pytest.approx(row["read"] + row["write"])
+        slow = rows[0 if number < len(ways) else len(ways)]
+        assert row["recomputed / this"] == pytest.approx(slow["both"] / row["both"])

@@ -35,8 +35,8 @@ from whilst.live.torch_backend import TorchBackend
 from whilst.model.agent import Agent, recurrent_step
 from whilst.model.checkpoint import load_run, save_tensors, write_run
 from whilst.model.run_folder import AGENT, SEARCH
-from whilst.research.bench.serve import Load as BenchLoad
-from whilst.research.bench.serve import largest, serve_bench, talk
+from whilst.research.bench_serve import Load as BenchLoad
+from whilst.research.bench_serve import largest, serve_bench, talk
 from whilst.server.packed import PRECISIONS, Packed16, Packed32, PackedLSTM, can_pack, pack
 from whilst.server.run import ServeOptions, serve
 from whilst.server.served import EngineOptions, SinglePool, serve_model

@@ -37,7 +37,7 @@ def train(
         whilst bench train recipes/iwslt15.en-vi/bs-simt.toml --steps 100 --set train.batch_tokens=32768
         whilst bench train --stage agent --set agent.train.batch_tokens=65536
     """
-    from whilst.research.bench.training import train_bench
+    from whilst.research.bench import train_bench
 
     train_bench(recipe, stage, steps, set_, device, json)
 
@@ -72,7 +72,7 @@ def decode(
         whilst bench decode --run runs/toy --sentences 5000 --set evaluate.batch=250 --set evaluate.precision=half
     """
     from whilst.core.policy_spec import PolicySpec
-    from whilst.research.bench.decoding import decode_bench, random_work, work_of_run
+    from whilst.research.bench import decode_bench, random_work, work_of_run
 
     if run is not None:
         decode_bench(work_of_run(run, PolicySpec.parse(policy), sentences, set_, device), False, json)
@@ -99,7 +99,7 @@ def engine(
         whilst bench engine
         whilst bench engine --length 30 --threads 2 --json engine.json
     """
-    from whilst.research.bench.engine import engine_bench
+    from whilst.research.bench import engine_bench
 
     engine_bench(recipe, lengths or [30, 100], repeats, threads, set_, json)
 
@@ -130,7 +130,7 @@ def serve(
         whilst bench serve
         whilst bench serve --model runs/mine --streams 100 --seconds 30 --threads 2 --json serve.json
     """
-    from whilst.research.bench.serve import Load, serve_bench
+    from whilst.research.bench_serve import Load, serve_bench
 
     options = ["--workers", str(workers), "--threads", str(threads), "--engine", engine, "--precision", precision]
     load = Load(streams or 1, rate, seconds, latency)

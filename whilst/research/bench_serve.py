@@ -6,7 +6,9 @@ due until the commit that acknowledges it.
 
 import asyncio
 import contextlib
+import itertools
 import json
+import math
 import os
 import re
 import socket
@@ -18,7 +20,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -29,7 +30,7 @@ from whilst.data import toy
 from whilst.data.vocabulary import UNK, Language
 from whilst.live.loading import resolve
 from whilst.live.terminal import TALK
-from whilst.research.bench.common import Figures, report
+from whilst.research.bench import Figures, report
 
 WARM_UP = 2.0  # seconds at the start of a probe that do not count
 
@@ -48,55 +49,32 @@ class Load:
 class Received:
     """What one client received."""
 
-    since: float  # time; words that are due before it belong to the warm-up
-    due: list[float] = field(default_factory=list)  # time of each word
-    delays: list[float] = field(default_factory=list)  # of words after the warm-up
-    acked: int = 0
-    seq: int = 0
-    wrong: list[str] = field(default_factory=list)  # violations of the protocol, errors
+    due: list[float]  # time of each of its words
+    acknowledged: list[float] = field(default_factory=list)  # time when each was
+    error: str = ""
 
-    def take(self, message: dict[str, Any]) -> None:
-        if message["seq"] != self.seq + 1:
-            self.wrong.append(f"seq {message['seq']} after {self.seq}")
-        self.seq = message["seq"]
-        match message["type"]:
-            case "error":
-                self.wrong.append(message["message"])
-            case "final" if message["source_words"] != len(self.due):
-                self.wrong.append(f"{message['source_words']} of {len(self.due)} words")
-            case "commit":
-                self.acknowledge(message["ack"], time.monotonic())
-
-    def acknowledge(self, count: int, now: float) -> None:
-        if count < self.acked:
-            self.wrong.append(f"ack {count} after {self.acked}")
-        self.delays += [now - due for due in self.due[self.acked : count] if due >= self.since]
-        self.acked = min(count, len(self.due))
+    def delays(self, skipped: int) -> list[float]:
+        """Milliseconds until each word was acknowledged, without the first ones."""
+        both = zip(self.due, self.acknowledged, strict=False)
+        return [1000 * (then - due) for due, then in itertools.islice(both, skipped, None)]
 
 
 def talk(language: Language) -> list[str]:
-    """Words that suit the vocabulary: of the toy language, or the demo's, with punctuation attached or apart."""
+    """The demo's words with punctuation attached or apart, or the toy language's: what has fewest unknown units."""
 
-    def units(words: Sequence[str]) -> float:
-        """Units per letter; an unknown unit counts as one for each letter."""
+    def unknown(words: Sequence[str]) -> float:
         ids, _ = language.encode(words)
-        letters = sum(map(len, words))
-        return (len(ids) + letters * sum(unit == UNK for unit in ids) / len(ids)) / letters
+        return ids.count(UNK) / len(ids)
 
-    toys = [word for pair in toy.pairs(200, 7) for word in pair.source]
     attached = TALK.read_text(encoding="utf-8")
     apart = re.sub(r"([.,])", r" \1", attached)
-    return min((toys, apart.split(), attached.split()), key=units)
+    toys = [word for pair in toy.pairs(200, 7) for word in pair.source]
+    return min((attached.split(), apart.split(), toys), key=unknown)
 
 
 @dataclass(frozen=True)
 class Server:
     host: str
-
-    def is_healthy(self) -> bool:
-        with contextlib.suppress(OSError):
-            return bool(self.get("/readyz"))
-        return False
 
     def get(self, path: str) -> str:
         with urllib.request.urlopen(f"http://{self.host}{path}", timeout=10) as answer:
@@ -108,9 +86,6 @@ class Server:
         found = re.findall(rf"^{name}(?:{{[^}}]*}})? (\S+)$", self.get("/metrics"), re.MULTILINE)
         return sum(map(float, found))
 
-    def megabytes(self) -> float:
-        return self.sum("whilst_resident_bytes") / 2**20
-
 
 @contextlib.contextmanager
 def serving(model: str, sessions: int, options: Sequence[str]) -> Iterator[Server]:
@@ -121,45 +96,50 @@ def serving(model: str, sessions: int, options: Sequence[str]) -> Iterator[Serve
     process = subprocess.Popen([*command, "--sessions", str(sessions), *options])
     server, deadline = Server(f"127.0.0.1:{port}"), time.monotonic() + 120
     try:
-        while not server.is_healthy():
-            if process.poll() is not None or time.monotonic() > deadline:
-                raise UserError("the server did not start; see its message above")
+        while process.poll() is None and time.monotonic() < deadline:
+            with contextlib.suppress(OSError):
+                server.get("/readyz")
+                break
             time.sleep(0.1)
+        else:
+            raise UserError("the server did not start; see its message above")
         yield server
     finally:
         process.terminate()
         process.wait(60)
 
 
-async def stream(server: Server, load: Load, words: Sequence[str], began: float, phase: float) -> Received:
+async def stream(server: Server, load: Load, words: Sequence[str], due: list[float]) -> Received:
     """One client: sends each word when it is due, receives all the while, and finishes."""
     from websockets.asyncio.client import connect
 
-    received = Received(since=began + WARM_UP)
+    received = Received(due)
     url = f"ws://{server.host}/v1/stream"
     async with connect(url, compression=None, max_queue=None, open_timeout=60) as client:
         await client.send(json.dumps({"type": "start", "latency": load.latency}))
-        received.take(json.loads(await client.recv()))
 
         async def listen() -> None:
             async for frame in client:
                 message = json.loads(frame)
-                received.take(message)
-                if message["type"] in ("final", "error"):
-                    return
+                match message["type"]:
+                    case "commit":
+                        new = min(message["ack"], len(due)) - len(received.acknowledged)  # finish has one too
+                        received.acknowledged += [time.monotonic()] * new
+                    case "error":
+                        received.error = message["message"]
+                        return
+                    case "final":
+                        return
 
         listening = asyncio.create_task(listen())
-        for number in range(int((WARM_UP + load.seconds) * load.rate)):
-            due = began + (number + phase) / load.rate
-            await asyncio.sleep(max(0.0, due - time.monotonic()))
-            received.due.append(due)
-            word = words[number % len(words)]
-            await client.send(json.dumps({"type": "words", "seq": number + 1, "text": word}))
-        await client.send(json.dumps({"type": "finish", "seq": len(received.due) + 1}))
+        for number, (moment, word) in enumerate(zip(due, itertools.cycle(words), strict=False), start=1):
+            await asyncio.sleep(max(0.0, moment - time.monotonic()))
+            await client.send(json.dumps({"type": "words", "seq": number, "text": word}))
+        await client.send(json.dumps({"type": "finish", "seq": len(due) + 1}))
         try:
             await asyncio.wait_for(listening, 60)
         except TimeoutError:
-            received.wrong.append("no final")
+            received.error = "no final"
     return received
 
 
@@ -167,22 +147,24 @@ async def probe(server: Server, load: Load, words: Sequence[str]) -> list[Receiv
     """All streams: evenly spread in time, each at another place of the text."""
     began = time.monotonic() + 0.5 + load.streams / 200  # after all have connected
     step = len(words) // load.streams or 1
-    tasks = []
-    for number in range(load.streams):
-        mine = [*words[number * step :], *words[: number * step]]
-        tasks.append(stream(server, load, mine, began, number / load.streams))
-    return await asyncio.gather(*tasks)
+    clients = []
+    for index in range(load.streams):
+        count = int((WARM_UP + load.seconds) * load.rate)
+        due = [began + (number + index / load.streams) / load.rate for number in range(count)]
+        clients.append(stream(server, load, [*words[index * step :], *words[: index * step]], due))
+    return await asyncio.gather(*clients)
 
 
 def measure(server: Server, load: Load, words: Sequence[str]) -> Figures:
     """One probe. Delays are in ms; `batch` is the mean number of sessions in a call of the model."""
     calls, rows = server.sum("whilst_steps_total"), server.sum("whilst_step_rows_total")
     found = asyncio.run(probe(server, load, words))
-    delays = [1000 * delay for received in found for delay in received.delays]
+    delays = [delay for received in found for delay in received.delays(math.ceil(WARM_UP * load.rate))]
     if not delays:
-        raise UserError(f"no word was acknowledged: {found[0].wrong[:1]}")
-    for line in {text for received in found for text in received.wrong}:
-        notes.print(f"wrong: {line}")
+        raise UserError(f"no word was acknowledged: {found[0].error or 'the server is too slow'}")
+    errors = [received.error for received in found if received.error]
+    for error in set(errors):
+        notes.print(f"wrong: {error}")
     calls, rows = server.sum("whilst_steps_total") - calls, server.sum("whilst_step_rows_total") - rows
     p50, p95, p99, most = np.percentile(delays, (50, 95, 99, 100), method="inverted_cdf").tolist()
     return {
@@ -192,25 +174,21 @@ def measure(server: Server, load: Load, words: Sequence[str]) -> Figures:
         "p95": p95,
         "p99": p99,
         "most": most,
-        "lost": sum(len(received.due) - received.acked for received in found),
-        "wrong": sum(len(received.wrong) for received in found),
+        "lost": sum(len(received.due) - len(received.acknowledged) for received in found),
+        "wrong": len(errors),
         "batch": rows / max(1, calls),
-        "megabytes": server.megabytes(),
+        "megabytes": server.sum("whilst_resident_bytes") / 2**20,
     }
 
 
 def largest(attempt: Callable[[int], bool], first: int, most: int) -> int:
     """The largest number, to about a tenth, for which `attempt` is true; 0 if `first` is too many."""
-    good, bad = 0, most + 1
-    number = first
-    while good < number <= most:
-        if not attempt(number):
-            bad = number
+    good, bad, number = 0, most + 1, first
+    while bad - good > max(1, good // 10):
+        good, bad = (number, bad) if attempt(number) else (good, number)
+        if not good:
             break
-        good, number = number, min(2 * number, most)
-    while good and bad - good > max(1, good // 10):
-        middle = (good + bad) // 2
-        good, bad = (middle, bad) if attempt(middle) else (good, middle)
+        number = (good + bad) // 2 if bad <= most else min(2 * good, most)
     return good
 
 
@@ -221,8 +199,7 @@ def serve_bench(
     words = talk(Language.load(resolve(model), "source"))
     results: list[Figures] = []
     with serving(model, max(most, streams or 0), options) as server:
-        asyncio.run(probe(server, Load(2, seconds=1), words))  # warms up
-        idle = server.megabytes()
+        idle = measure(server, Load(2, seconds=1), words)["megabytes"]  # also warms up
         precision = json.loads(server.get("/healthz"))["precision"]
 
         def attempt(number: int) -> bool:

@@ -1,0 +1,365 @@
+"""Speed measurements (`whilst bench`): training, decoding, the engine on a CPU; that of the server: bench_serve.py.
+
+They print and write figures; tests only check that they run. Models have random weights, which work as long as
+trained ones.
+"""
+
+import itertools
+import resource
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+import torch
+from rich.table import Table
+
+from whilst.core.config import load_recipe, override
+from whilst.core.console import console, progress_bar
+from whilst.core.distributed import pick_device, provenance
+from whilst.core.errors import UserError
+from whilst.core.files import write_json
+from whilst.core.policy_spec import PolicySpec
+from whilst.core.settings import Data, Limits, Recipe
+from whilst.data.batches import prefetch
+from whilst.data.dataset import Dataset
+from whilst.data.prepare import prepare
+from whilst.data.vocabulary import EOS
+from whilst.decoding.batched import Decoding
+from whilst.decoding.output import Output
+from whilst.decoding.policies import policy_for
+from whilst.decoding.reference import recomputed_states, translate_recomputed
+from whilst.engine.runtime import PRECISIONS, Engine, EngineSession
+from whilst.evaluation.evaluate import with_precision, with_settings
+from whilst.model.agent import Agent
+from whilst.model.checkpoint import load_run
+from whilst.model.run_folder import model_folder
+from whilst.model.transformer import Translator
+from whilst.policy import Policy
+from whilst.policy.fixed import WaitK
+from whilst.training.loop import Loop
+from whilst.training.stages import make_task, stages
+from whilst.training.tasks import AgentTask, Task
+
+PAPER_UNITS = 17_192, 7_710  # of IWSLT15 en-vi
+ALONE = 20  # sentences that are decoded one by one
+CPU = torch.device("cpu")
+TOKEN = 5  # any one
+
+Figures = dict[str, Any]
+Stage = Literal["translate", "search", "agent"]
+T = TypeVar("T")
+
+
+# The clock, the table and the file of figures.
+
+
+def clock(device: torch.device) -> float:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter()
+
+
+def seconds_of(work: Callable[[], T], device: torch.device) -> tuple[float, T]:
+    """How long `work` takes, and its result."""
+    began = clock(device)
+    result = work()
+    return clock(device) - began, result
+
+
+def peak_memory(device: torch.device) -> float:
+    """GiB: of the device's allocator on a GPU, otherwise of the process."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device) / 2**30
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+
+
+def processor() -> str:
+    """The CPU's name, and whether it has instructions for products of 8-bit integers (VNNI)."""
+    path = Path("/proc/cpuinfo")
+    text = path.read_text(encoding="utf-8") if path.is_file() else ""
+    names = [line.split(":", 1)[1].strip() for line in text.splitlines() if line.startswith("model name")]
+    return f"{names[0] if names else 'unknown'}, {'with' if 'vnni' in text else 'without'} VNNI"
+
+
+def report(bench: str, about: Figures, rows: Sequence[Figures], device: torch.device, out: Path | None) -> None:
+    """Print a table of the rows, whose keys are its headings, and write everything to the file `out`.
+
+    `about`: what was measured, the same for all rows.
+    """
+    where = provenance(device) | {"processor": processor()}
+    details = ", ".join(f"{name} {_shown(value)}" for name, value in about.items())
+    table = Table(title=f"{bench} on {where['device']}\n{details}")
+    for name, value in rows[0].items():
+        table.add_column(name, justify="left" if isinstance(value, str) else "right")
+    for row in rows:
+        table.add_row(*map(_shown, row.values()))
+    console.print(table)
+    if out is not None:
+        write_json(out, {"bench": bench, **about, "rows": rows, **where})
+
+
+def _shown(value: object) -> str:
+    return f"{value:,.2f}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def random_model(recipe: Path | None, overrides: list[str], device: torch.device) -> tuple[Recipe, Translator]:
+    """A model of a recipe or else the paper's, with random weights."""
+    if recipe is None:
+        loaded, units = override(Recipe(), overrides), PAPER_UNITS
+    else:
+        loaded = load_recipe(recipe, overrides)
+        dataset = Dataset.open(Path(loaded.data.dataset))
+        units = len(dataset.source), len(dataset.target)
+    torch.manual_seed(1)
+    return loaded, Translator(replace(loaded.model, encoder="causal"), *units).to(device).eval()
+
+
+# Training.
+
+
+def random_text(folder: Path, pairs: int = 20_000, words: int = 8_000) -> Data:
+    """Random words with the lengths and word frequencies of a corpus of talks, written to `folder`."""
+    random = np.random.default_rng(1)
+    weights = 1 / np.arange(1, words + 1)
+    weights /= weights.sum()
+    for name, count in (("train", pairs), ("valid", 200)):
+        lengths = np.clip(random.lognormal(2.8, 0.65, count), 1, 170).astype(int)
+        for side, ratio in (("src", 1.0), ("tgt", 1.22)):
+            text = (
+                " ".join(f"w{n}" for n in random.choice(words, max(1, int(length * ratio)), p=weights))
+                for length in np.minimum(lengths, int(170 / ratio))
+            )
+            (folder / f"{name}.{side}").write_text("\n".join(text) + "\n", encoding="utf-8")
+    return Data(
+        dataset=str(folder / "dataset"),
+        folder=str(folder),
+        train=("train.src", "train.tgt"),
+        valid=("valid.src", "valid.tgt"),
+        units="word",
+    )
+
+
+def load_or_make(recipe: Path | None, overrides: list[str], folder: Path) -> Recipe:
+    """The recipe, or one for the paper's model on random text, which is written to `folder`."""
+    if recipe is not None:
+        return load_recipe(recipe, overrides)
+    loaded = override(Recipe(data=random_text(folder)), overrides)
+    with console.capture():
+        prepare(loaded.data)
+    return loaded
+
+
+def task_of(recipe: Recipe, dataset: Dataset, device: torch.device) -> Task:
+    """The task of a stage with random weights, which needs no run to start from."""
+    if recipe.stages != ("agent",):
+        return make_task(replace(recipe, start="", teacher=""), dataset, device)
+    torch.manual_seed(1)
+    translator = Translator(recipe.model, len(dataset.source), len(dataset.target)).to(device).eval()
+    agent = Agent(recipe.agent, recipe.model.width, recipe.latencies).to(device)
+    return AgentTask(recipe, dataset, translator.requires_grad_(False), agent, device)
+
+
+def train_bench(
+    recipe: Path | None, stage: Stage, steps: int, overrides: list[str], name: str, out: Path | None
+) -> None:
+    """Time `steps` updates of a stage after as many to warm up."""
+    device = pick_device(name)
+    with tempfile.TemporaryDirectory() as temporary:
+        whole = load_or_make(recipe, overrides, Path(temporary))
+        chosen = replace(stages(replace(whole, stages=(stage,)))[0], start="")
+        dataset = Dataset.open(Path(chosen.data.dataset))
+        loop = Loop(chosen, task_of(chosen, dataset, device))
+        began = clock(device)
+        if chosen.train.compile and device.type == "cuda":
+            loop.compile()
+        updates = prefetch(loop.updates())
+
+        def run(count: int) -> tuple[int, int]:
+            """Some updates: their target tokens and sentences."""
+            tokens = sentences = 0
+            for _ in progress_bar(range(count), "training", "steps"):
+                micro_batches, batch_tokens, _ = next(updates)
+                loop.update(micro_batches, batch_tokens)
+                tokens += batch_tokens
+                sentences += sum(batch.sentences for _, batch in micro_batches)
+            return tokens, sentences
+
+        run(1)
+        first = clock(device) - began
+        run(steps - 1)
+        seconds, (tokens, sentences) = seconds_of(lambda: run(steps), device)
+        memory = peak_memory(device)
+    about = {"parameters": loop.state.parameters, "tokens in a batch": chosen.train.batch_tokens}
+    row = {
+        "first update (s, compiling)": first,
+        "ms an update": 1000 * seconds / steps,
+        "target tokens/s": round(tokens / seconds),
+        "sentences/s": round(sentences / seconds),
+        "peak memory (GiB)": memory,
+    }
+    title = {"translate": "training", "search": "fine-tuning", "agent": "agent training"}[stage]
+    report(title, about, [row], device, out)
+
+
+# Decoding, in batches and one by one.
+
+
+@dataclass(frozen=True)
+class Work:
+    """What is to be decoded, and how."""
+
+    model: Translator
+    policy: Policy
+    limits: Limits
+    batch: int
+    sources: list[list[int]]
+
+
+def random_work(recipe: Path | None, sentences: int, length: int, overrides: list[str], name: str) -> Work:
+    """Random sources for random weights, under wait-3."""
+    chosen, model = random_model(recipe, overrides, pick_device(name))
+    # Never write the end mark: every output is as long as its source.
+    with torch.no_grad():
+        model.target_embedding.weight[EOS] = 0
+    random = np.random.default_rng(1)
+    units = model.source_embedding.num_embeddings
+    sources = [[*random.integers(4, units, length - 1).tolist(), EOS] for _ in range(sentences)]
+    return Work(model, WaitK(3), Limits(1.0, 0), min(sentences, chosen.evaluate.batch), sources)
+
+
+def work_of_run(run: Path, policy: PolicySpec, sentences: int | None, overrides: list[str], name: str) -> Work:
+    """The run's test text under a policy, cut or repeated to `sentences`."""
+    trained = with_settings(load_run(model_folder(run, policy), pick_device(name)), overrides)
+    settings = with_precision(trained, trained.recipe.evaluate).recipe.evaluate
+    split = Dataset.open(Path(trained.recipe.data.dataset)).split(settings.split)
+    chosen = policy_for(trained, policy, settings, split)
+    if policy.about.needs_reference:
+        raise UserError(f"policy {policy}: an oracle needs the reference; time agent-L, wait-K or full")
+    every = [split.source[number].tolist() for number in range(len(split.source))]
+    many = list(itertools.islice(itertools.cycle(every), sentences or len(every)))
+    return Work(trained.model, chosen, settings.limits, settings.batch, many)
+
+
+def two_passes(way: str, translate: Callable[[], Sequence[Output]], device: torch.device) -> Figures:
+    """Translate twice: the first pass warms up, since a GPU captures its steps in it."""
+    first, _ = seconds_of(translate, device)
+    seconds, outputs = seconds_of(translate, device)
+    tokens = sum(len(output.sentence) for output in outputs)
+    return {
+        "way": way,
+        "sentences/s": len(outputs) / seconds,
+        "target tokens/s": tokens / seconds,
+        "ms a token": 1000 * seconds / tokens,
+        "sentences/s, first pass": len(outputs) / first,
+    }
+
+
+def decode_bench(work: Work, with_recomputed: bool, out: Path | None) -> None:
+    """Decode all together, some one by one, and one without caches."""
+    model, policy, limits = work.model, work.policy, work.limits
+    weight = model.target_embedding.weight
+    together, alone = (Decoding(model, policy, limits, batch) for batch in (work.batch, 1))
+    ways: dict[str, Callable[[], Sequence[Output]]] = {
+        f"in batches of {work.batch}": lambda: together.translate(work.sources),
+        "one by one": lambda: alone.translate(work.sources[:ALONE]),
+    }
+    if with_recomputed:
+        ways["one by one, recomputed"] = lambda: [translate_recomputed(model, work.sources[0], policy, limits)]
+    rows = [two_passes(way, translate, weight.device) for way, translate in ways.items()]
+    about = {
+        "policy": str(policy.spec),
+        "parameters": model.parameter_count(),
+        "precision": str(weight.dtype).removeprefix("torch."),
+        "sentences": len(work.sources),
+        "peak memory (GiB)": peak_memory(weight.device),
+    }
+    report("decoding", about, rows, weight.device, out)
+
+
+# A READ and a WRITE on a CPU: PyTorch without and with caches, exported graphs.
+
+Step = Callable[[int], Any]
+Steps = tuple[Step, Step]  # a READ and a WRITE of the token at a position (from 0), in turn
+Way = Callable[[int], Steps]  # for a sentence of this length
+
+
+def recomputed_steps(model: Translator, _: int) -> Steps:
+    """Without caches, as the authors' code: every READ and every WRITE starts from the first token."""
+
+    def states(position: int) -> torch.Tensor:
+        return recomputed_states(model, [TOKEN] * (position + 1), [TOKEN] * position, range(1, position + 2))[1]
+
+    return states, lambda position: model.logits(states(position))
+
+
+def cached_steps(model: Translator, length: int) -> Steps:
+    cache = model.start(1, length, length)
+    token, one = torch.full((1, 1), TOKEN), torch.ones(1, dtype=torch.long)
+    return (
+        lambda _: model.read(cache, token, one),
+        lambda position: model.write(cache, token[0], one * (position + 1)),
+    )
+
+
+def exported_steps(engine: Engine, _: int) -> Steps:
+    session = EngineSession(engine)
+
+    def write(_: int) -> None:
+        session.lookahead()
+        session.logits()
+        session.commit(TOKEN)
+
+    return lambda _: session.read(TOKEN), write
+
+
+def time_steps(steps: Steps, length: int) -> list[list[float]]:
+    """(length, 2) milliseconds of every READ and WRITE."""
+    return [[1000 * seconds_of(partial(step, i), CPU)[0] for step in steps] for i in range(length)]
+
+
+@torch.inference_mode()
+def measure(ways: dict[str, Way], length: int, repeats: int) -> list[Figures]:
+    """By way, the mean over positions of the median over sentences, in ms. Load affects all ways alike."""
+    for way in ways.values():
+        time_steps(way(length), min(length, 3))  # to warm up
+    found: dict[str, list[list[list[float]]]] = {name: [] for name in ways}
+    for _ in progress_bar(range(repeats), f"sentences of {length} tokens", "sentences"):
+        for name, way in ways.items():
+            found[name].append(time_steps(way(length), length))
+    rows: list[Figures] = []
+    for name, sentences in found.items():
+        read, write = np.median(sentences, axis=0).mean(axis=0).tolist()
+        rows.append({"length": length, "way": name, "read": read, "write": write, "both": read + write})
+    for slow in rows[:2]:
+        for row in rows:
+            row[f"{slow['way']} / this"] = slow["both"] / row["both"]
+    return rows
+
+
+def engine_bench(
+    recipe: Path | None, lengths: list[int], repeats: int, threads: int, overrides: list[str], out: Path | None
+) -> None:
+    import onnxruntime as runtime
+
+    from whilst.engine.export import make_engine
+
+    _, model = random_model(recipe, overrides, CPU)
+    ways: dict[str, Way] = {
+        "recomputed": partial(recomputed_steps, model),
+        "PyTorch, cached": partial(cached_steps, model),
+    }
+    for precision in PRECISIONS:
+        ways[f"ONNX {precision}"] = partial(exported_steps, make_engine(model, None, precision, threads))
+    about = {"parameters": model.parameter_count(), "sentences": repeats, "onnxruntime": runtime.__version__}
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        rows = [row for length in lengths for row in measure(ways, length, repeats)]
+        report("CPU engine, ms a token", about, rows, CPU, out)
+    finally:
+        torch.set_num_threads(before)
