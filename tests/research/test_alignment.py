@@ -11,7 +11,7 @@ from whilst.core.settings import Data
 from whilst.data.segment import BPESegmenter, PieceSegmenter, Segmenter, WordSegmenter
 from whilst.data.text import cleaner
 from whilst.data.vocabulary import Language
-from whilst.research.alignment import Link, Units, encode, farthest, needs, read_alignment, sufficient
+from whilst.research.sufficiency import Aligned, Units, encode, last_sources, needs, sufficient
 
 LINES = ["low lower lowest", "new newer newest wide", "a slow widow lowers a new sower", "we sow & owe"]
 
@@ -65,6 +65,7 @@ def test_entities_and_case_are_cleaned_as_in_training() -> None:
 # The figure.
 
 WORDS = st.lists(st.integers(1, 4), min_size=1, max_size=8)  # units of each word
+Link = tuple[int, str, int]  # source word, "-" or "p", target word
 Case = tuple[list[int], list[int], list[Link], list[int]]
 
 
@@ -72,7 +73,7 @@ Case = tuple[list[int], list[int], list[Link], list[int]]
 def aligned(draw: st.DrawFn) -> Case:
     """Units of the words on both sides, links, and reads that never fall."""
     source, target = draw(WORDS), draw(WORDS)
-    link = st.builds(Link, st.integers(1, len(source)), st.integers(1, len(target)), st.booleans())
+    link = st.tuples(st.integers(1, len(source)), st.sampled_from("-p"), st.integers(1, len(target)))
     reads = draw(st.lists(st.integers(1, sum(source)), min_size=sum(target), max_size=sum(target)))
     return source, target, draw(st.lists(link, max_size=12)), sorted(reads)
 
@@ -82,15 +83,23 @@ def ends(words: list[int]) -> Units:
     return Units(list(range(total[-1])), total)
 
 
+def needed_by(case: Case, possible: bool) -> list[tuple[int, int]]:
+    source, target, links, _ = case
+    line = " ".join(f"{left}{kind}{right}" for left, kind, right in links)
+    return needs(
+        ends(source), ends(target), last_sources(line, (len(source), len(target)), possible, False, "line")
+    )
+
+
 @given(aligned(), st.booleans())
 def test_sufficiency_matches_its_definition(case: Case, possible: bool) -> None:
     source, target, links, reads = case
-    needed = needs(ends(source), ends(target), farthest(links, possible))
+    needed = needed_by(case, possible)
     met = sufficient(reads, needed)
     # Word by word, unit by unit, link by link.
     right = wrong = 0
     for word in range(1, len(target) + 1):
-        linked = [link.source for link in links if link.target == word and (possible or link.sure)]
+        linked = [left for left, kind, right in links if right == word and (possible or kind == "-")]
         begin = sum(target[: word - 1])
         if linked:
             whole = all(reads[begin] >= sum(source[:j]) for j in linked)
@@ -100,8 +109,8 @@ def test_sufficiency_matches_its_definition(case: Case, possible: bool) -> None:
 
 @given(aligned(), st.booleans())
 def test_reading_more_never_hurts(case: Case, possible: bool) -> None:
-    source, target, links, reads = case
-    needed = needs(ends(source), ends(target), farthest(links, possible))
+    source, _, _, reads = case
+    needed = needed_by(case, possible)
     later = [min(g + 1, sum(source)) for g in reads]
     assert sufficient(reads, needed) <= sufficient(later, needed) <= len(needed)
     assert sufficient([sum(source)] * len(reads), needed) == len(needed), "the whole source is always enough"
@@ -109,8 +118,8 @@ def test_reading_more_never_hurts(case: Case, possible: bool) -> None:
 
 @given(aligned())
 def test_more_links_need_more_reads(case: Case) -> None:
-    source, target, links, reads = case
-    sure, every = (dict(needs(ends(source), ends(target), farthest(links, also))) for also in (False, True))
+    _, _, _, reads = case
+    sure, every = (dict(needed_by(case, also)) for also in (False, True))
     assert sure.keys() <= every.keys()
     assert all(every[unit] >= wanted for unit, wanted in sure.items())
     assert sufficient(reads, [(unit, every[unit]) for unit in sure]) <= sufficient(reads, list(sure.items()))
@@ -132,9 +141,13 @@ def write(folder: Path, name: str, text: str) -> Path:
 
 
 def test_links_of_a_file(tmp_path: Path) -> None:
-    path = write(tmp_path, "links", "9-8 25p22 \n\n1-1\n")
-    assert read_alignment(path) == [[Link(9, 8, True), Link(25, 22, False)], [], [Link(1, 1, True)]]
-    assert read_alignment(path, reverse=True)[0] == [Link(8, 9, True), Link(22, 25, False)]
+    source, target = write(tmp_path, "s", "a b c\nd\n"), write(tmp_path, "t", "x y\nz\n")
+    path = write(tmp_path, "links", "2-1 1-1 3p2 \n\n")
+    assert Aligned.read(source, target, path, False, False).needs == [{1: 2}, {}]
+    assert Aligned.read(source, target, path, True, False).needs == [{1: 2, 2: 3}, {}]
+    path = write(tmp_path, "turned", "1-2 1-1 2p3\n1-1\n")
+    assert Aligned.read(source, target, path, True, True).needs == [{1: 2, 2: 3}, {1: 1}]
     for wrong in ("1-", "0-1", "1x2", "1-2-3", "a"):
+        path = write(tmp_path, "bad", f"1-1\n{wrong}\n")
         with pytest.raises(UserError, match=r"bad:2: .* is no link; write 9-8"):
-            read_alignment(write(tmp_path, "bad", f"1-1\n{wrong}\n"))
+            Aligned.read(source, target, path, False, False)

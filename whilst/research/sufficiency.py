@@ -1,13 +1,16 @@
 """Sufficiency: the share of aligned words that a policy writes after it read the source words aligned to them.
 
-Alignments link source words to words of the reference. So the reference is decoded by force, and the policy only
-decides when to WRITE. AL is that of the same reads.
+A link of an alignment joins a source word and a word of the reference, both counted from 1. A word is written in
+time if the last source word linked to it was read to its last unit when the word's first unit is written. So the
+reference is decoded by force, and the policy only decides when to WRITE. AL is that of the same reads.
 """
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import fmean
+from typing import NamedTuple
 
 from whilst.core.console import console, progress_bar
 from whilst.core.distributed import pick_device, provenance
@@ -15,8 +18,8 @@ from whilst.core.errors import UserError
 from whilst.core.files import sha256, write_json
 from whilst.core.settings import Evaluate
 from whilst.data.dataset import Split, TokenSequences
-from whilst.data.text import cleaner, read_pairs
-from whilst.data.vocabulary import EOS
+from whilst.data.text import cleaner, read_lines, read_pairs
+from whilst.data.vocabulary import EOS, Language
 from whilst.decoding.forced import forced_reads
 from whilst.decoding.policies import policy_for
 from whilst.evaluation.curves import Point as CurvePoint
@@ -28,9 +31,31 @@ from whilst.evaluation.metrics import average_lagging
 from whilst.evaluation.tables import Grid
 from whilst.model.checkpoint import LoadedRun
 from whilst.model.run_folder import base_objective
-from whilst.research.alignment import encode, farthest, needs, read_alignment, sufficient
 
 NAMES = "average lagging along the reference (source units)", "aligned words whose source was read (%)"
+LINK = re.compile(r"([1-9][0-9]*)([-p])([1-9][0-9]*)")
+
+
+def last_sources(line: str, words: tuple[int, int], possible: bool, reverse: bool, where: str) -> dict[int, int]:
+    """For each aligned target word of a sentence, the last source word linked to it.
+
+    `9-8` is a sure link, `25p22` a possible one, which counts if `possible`. `reverse`: the target comes first.
+    `words`: their number in source and target. `where`: for messages.
+    """
+    found: dict[int, int] = {}
+    for item in line.split():
+        match = LINK.fullmatch(item)
+        if match is None:
+            raise UserError(f"{where}: {item!r} is no link; write 9-8 (sure) or 25p22 (possible)")
+        source, target = (int(match[number]) for number in ((3, 1) if reverse else (1, 3)))
+        if source > words[0] or target > words[1]:
+            raise UserError(
+                f"{where}: a link from source word {source} to target word {target}, but they have {words[0]} and"
+                f" {words[1]} words; --reverse if the target comes first"
+            )
+        if possible or match[2] == "-":
+            found[target] = max(source, found.get(target, 0))
+    return found
 
 
 @dataclass(frozen=True)
@@ -44,18 +69,44 @@ class Aligned:
     @classmethod
     def read(cls, source: Path, target: Path, alignment: Path, possible: bool, reverse: bool) -> "Aligned":
         sources, targets = read_pairs((source, target))
-        links = read_alignment(alignment, reverse)
-        if len(links) != len(sources):
-            raise UserError(f"{alignment}: has {len(links)} lines, but {source} has {len(sources)}")
-        for number, (left, right, line) in enumerate(zip(sources, targets, links, strict=True), start=1):
+        lines = read_lines(alignment)
+        if len(lines) != len(sources):
+            raise UserError(f"{alignment}: has {len(lines)} lines, but {source} has {len(sources)}")
+        found = []
+        for number, (left, right, line) in enumerate(zip(sources, targets, lines, strict=True), start=1):
             words = len(left.split()), len(right.split())
-            for link in line:
-                if link.source > words[0] or link.target > words[1]:
-                    raise UserError(
-                        f"{alignment}:{number}: a link from source word {link.source} to target word {link.target},"
-                        f" but they have {words[0]} and {words[1]} words; --reverse if the target comes first"
-                    )
-        return cls(sources, targets, [farthest(line, possible) for line in links])
+            found.append(last_sources(line, words, possible, reverse, f"{alignment}:{number}"))
+        return cls(sources, targets, found)
+
+
+class Units(NamedTuple):
+    """A sentence's units, and where the words of the aligned text are in them."""
+
+    ids: list[int]
+    ends: list[int]  # units up to the end of each word, after a 0; the same twice for a word that cleaning removed
+
+
+def encode(line: str, clean: Callable[[str], str], language: Language) -> Units:
+    """Encode word by word, each cleaned by itself: parts of a word still belong to it."""
+    ids, ends = [], [0]
+    for word in line.split():
+        ids += language.encode(clean(word).split())[0]
+        ends.append(len(ids))
+    return Units(ids, ends)
+
+
+def needs(source: Units, target: Units, aligned: Mapping[int, int]) -> list[tuple[int, int]]:
+    """For each aligned word with units: its first unit (from 0), and the reads that it needs."""
+    return [
+        (target.ends[word - 1], source.ends[last])
+        for word, last in sorted(aligned.items())
+        if target.ends[word - 1] < target.ends[word]
+    ]
+
+
+def sufficient(reads: Sequence[int], needed: Sequence[tuple[int, int]]) -> int:
+    """How many of these words have the reads that they need."""
+    return sum(reads[unit] >= wanted for unit, wanted in needed)
 
 
 @dataclass(frozen=True)
