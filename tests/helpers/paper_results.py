@@ -8,7 +8,7 @@ from tests.helpers.evaluations import SIGNATURE
 from whilst.core.config import load_recipe, override, to_table
 from whilst.evaluation.metrics import Scores
 from whilst.evaluation.record import Record, record_path, write_record
-from whilst.research.paper.paper import write_paper
+from whilst.research.paper import write_paper
 from whilst.training.stages import stages
 
 ROOT = Path(__file__).parents[2]

@@ -15,10 +15,8 @@ from whilst.core.files import write_json
 from whilst.evaluation import paper_numbers as paper
 from whilst.evaluation.curves import Curve, over_seeds, to_curves
 from whilst.evaluation.record import read_record, records_in, write_archived, write_record
-from whilst.research.paper.markdown import anchor, bullets, details, picture
-from whilst.research.paper.paper import write_paper
-from whilst.research.paper.studies import ADDITIONAL
-from whilst.research.paper.tables import ABLATIONS
+from whilst.research.paper import ADDITIONAL, anchor, picture, write_paper
+from whilst.research.paper_tables import ABLATIONS, bullets, details
 
 TUNED = "BS-SiMT, ours, fine-tuned"
 GERMAN = "iwslt14+europarl+tatoeba.de-en"

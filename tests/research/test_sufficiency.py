@@ -25,9 +25,9 @@ from whilst.model.checkpoint import LoadedRun, load_run, load_tensors, save_tens
 from whilst.model.transformer import Translator
 from whilst.policy import patient
 from whilst.policy.patient import Patient
+from whilst.research import paper
 from whilst.research.explain import explain
-from whilst.research.paper import studies as paper_studies
-from whilst.research.paper.systems import Collection
+from whilst.research.paper_tables import Collection
 from whilst.research.sufficiency import (
     Aligned,
     Point,
@@ -230,7 +230,7 @@ def test_points_have_different_labels(run: Path, heads: list[Path], files: Files
         print_points(points)
     assert [name in shown.get() for name in ("λ=0.1", "λ=0.4", "[3,5]")] == [True] * 3
     # The document of `whilst paper` reads the same file.
-    parts = paper_studies.sufficiency(tmp_path, Collection([], tmp_path))
+    parts = paper.sufficiency(tmp_path, Collection([], tmp_path))
     assert len([row for part in parts for row in rows(part)]) == 1 + len(table["points"])
 
 

@@ -17,7 +17,7 @@ from whilst.evaluation.evaluate import evaluate_run
 from whilst.evaluation.record import Record, read_records
 from whilst.model.checkpoint import load_run
 from whilst.model.run_folder import read_recipe
-from whilst.research.paper.paper import write_paper
+from whilst.research.paper import write_paper
 from whilst.training.stages import in_order, stages
 from whilst.training.train import train_all
 

@@ -107,6 +107,6 @@ def paper(
         whilst paper results --out /tmp/paper
     """
     from whilst.core.console import notes
-    from whilst.research.paper.paper import write_paper
+    from whilst.research.paper import write_paper
 
     notes.print(str(write_paper(results, out or results / "paper")))

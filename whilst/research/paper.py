@@ -1,27 +1,122 @@
-"""The paper's figures and tables other than curves of quality: preliminary analysis, agent, sufficiency, settings.
+"""The `paper` command: all tables and figures of the BS-SiMT paper in its order, its numbers beside ours.
 
-Studies are the JSON files of `whilst analyse` and `whilst sufficiency` anywhere among the results.
+Reads records and studies only, the JSON files of `whilst analyse` and `whilst sufficiency` anywhere among the
+results; no number is typed in.
 """
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from whilst.core.files import read_json
+from whilst.core.errors import UserError
+from whilst.core.files import read_json, writing_text
 from whilst.core.settings import Recipe
 from whilst.evaluation import paper_numbers as paper
+from whilst.evaluation.curves import over_seeds, to_curves
 from whilst.evaluation.paper_numbers import BASE, BEST, ORACLE
+from whilst.evaluation.record import records_in
+from whilst.evaluation.report import FINE_TUNED
 from whilst.evaluation.tables import NONE, Grid
-from whilst.research.paper.markdown import bullets, details, link, picture
-from whilst.research.paper.systems import Collection, training_text
+from whilst.research import paper_tables as tables
+from whilst.research.paper_tables import TEACHER, Collection, bullets, details, link, training_text
 from whilst.training.optim import preset_of
 
+TITLE = "BS-SiMT: the paper's tables and figures, and ours"
+TASKS = dict(zip(("Table 8", "Table 9", "Table 10", "Table 11"), paper.pairs(), strict=True))
+OTHER_TEXT = "**not on the paper's training text**"
+NOTES = (
+    "AL: model units, rate by the hypothesis's length. BLEU: tokenised, lower-cased, greedy. Both are the paper's"
+    " conventions.",
+    "Unknown words: the paper writes `<unk>`. Ours are replaced by names of the source where their details say so;"
+    " the rows `unknown-keep` at the end show the effect.",
+    FINE_TUNED,
+    f"Our training text, {TEACHER}: each source twice, with its reference and with the translation of a"
+    " full-sentence model. The paper has no teacher.",
+    "Difference: at equal AL. Our BLEU is read off straight lines between our points at the AL that the paper"
+    " prints; — where that AL lies outside of them. Full-sentence models are compared without regard to AL.",
+    "Over the diagonal: our point above our control at equal AL. The control, which the paper does not have, is our"
+    " multi-path model under diagonal-k: its reads rise by J/I for each token.",
+    "Several seeds: mean ± standard deviation (n - 1). One seed has no ±.",
+    f"Where our training text is **other**, the test set is the paper's but the result is {OTHER_TEXT}.",
+)
 SHARES = (0.25, 0.5, 0.75, 1.0)
 # What decides our results and has no line in the paper's table of hyperparameters.
 ADDITIONAL = ("updates", "norm", "moving average of weights", "R-Drop", "longest path", "whole sources", "teacher")
 
 
-def _studies(results: Path, keys: set[str]) -> dict[Path, dict[str, Any]]:
+def write_paper(results: Path, out: Path) -> Path:
+    """Write the document `out`/paper.md; returns its path."""
+    if not results.is_dir():
+        raise UserError(f"{results}: no such folder; name the one with the evaluations")
+    with writing_text(out / "paper.md") as file:
+        file.write(compose(results, out))
+    return out / "paper.md"
+
+
+def compose(results: Path, out: Path) -> str:
+    records = records_in(results).values()
+    ours = Collection(to_curves(over_seeds(records)), out)
+    contents: dict[str, str] = paper.facts()["contents"]
+    made = _sections(results, ours)
+    sections = {f"{name}: {title}": made[name] for name, title in contents.items()}
+    sections["Measured, and in no table of the paper"] = [tables.other_results(ours)]
+    parts = [
+        f"# {TITLE}",
+        f"Made by `whilst paper` from {len(records)} records. Every number of ours is that of a record, whose trace"
+        " `whilst score` scores again.",
+        bullets(NOTES),
+        tables.summary(ours),
+        bullets([f"[{heading}](#{anchor(heading)})" for heading in sections]),
+    ]
+    for heading, section in sections.items():
+        parts += [f"## {heading}", *section]
+    return "\n\n".join(parts) + "\n"
+
+
+def _sections(results: Path, ours: Collection) -> dict[str, list[str]]:
+    """The tables and figures by the paper's number, such as Table 3."""
+    about = f"The paper: {tables.ABLATED}, a model for each interval. Over default: at equal AL, on the same text."
+    gap = "Gap: BLEU on the oracle's curve at the agent's AL, minus the agent's."
+    search = "A drawing of the search for one sentence, without numbers. Any sentence can be drawn:"
+    return {
+        **{name: tables.main_table(task, ours) for name, task in TASKS.items()},
+        **{name: [about, *tables.ablation(name, ours)] for name in tables.ABLATIONS},
+        "Table 3": [gap, *tables.oracle_table(ours)],
+        "Table 7": hyperparameters(ours),
+        "Figure 1": analysis(results, ours),
+        "Figure 2": [search, '```sh\nwhilst explain RUN "a source sentence" "its translation"\n```'],
+        "Figure 3": agent(ours),
+        "Figure 4": _figure(results, ours),
+        "Figure 5": sufficiency(results, ours),
+    }
+
+
+def _figure(results: Path, ours: Collection) -> list[str]:
+    """Figure 4: the figures of our reports."""
+    parts = []
+    for name, task in TASKS.items():
+        pairs = sorted({curve.pair for curve in ours.curves if paper.task(curve.pair) == task})
+        drawn = [picture(results / pair / "curve", f"BLEU against AL, {pair}", ours.folder) for pair in pairs]
+        parts += [f"### {task}", *filter(None, drawn)]
+        if not any(drawn):
+            parts.append(f"Not drawn: `whilst report {results.name}/{(pairs or [task])[0]}` does.")
+        parts.append(f"Numbers: {name}.")
+        parts += [f"Ours on {pair}: {OTHER_TEXT}." for pair in pairs if pair != task]
+    return parts
+
+
+def picture(stem: Path, text: str, folder: Path) -> str:
+    """The .svg or .png of this name, or nothing."""
+    files = [stem.with_name(stem.name + suffix) for suffix in (".svg", ".png")]
+    return next((f"!{link(text, file, folder)}" for file in files if file.is_file()), "")
+
+
+def anchor(heading: str) -> str:
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def read_studies(results: Path, keys: set[str]) -> dict[Path, dict[str, Any]]:
     """The JSON files that have these keys."""
     found = {path: read_json(path) for path in sorted(results.rglob("*.json"))}
     return {path: table for path, table in found.items() if isinstance(table, dict) and keys <= table.keys()}
@@ -29,7 +124,7 @@ def _studies(results: Path, keys: set[str]) -> dict[Path, dict[str, Any]]:
 
 def analysis(results: Path, ours: Collection) -> list[str]:
     """Figure 1: the paper prints no number of it but the size of its bucket."""
-    facts, studies = paper.facts()["analysis"], _studies(results, {"shares", "quarters", "bucket"})
+    facts, studies = paper.facts()["analysis"], read_studies(results, {"shares", "quarters", "bucket"})
     parts = [
         f"The paper: a curve for each token of {facts['sentences']} targets of one length, {facts['task']}.",
         "In the paper, the tokens before the one in question follow wait-k. Here every token of a sentence is given"
@@ -57,7 +152,7 @@ def sufficiency(results: Path, ours: Collection) -> list[str]:
     """Figure 5: the paper's text has one number of it."""
     facts = paper.facts()["sufficiency"]
     # Sure links, which the paper counts, before those with possible ones.
-    found = _studies(results, {"links", "points", "files"})
+    found = read_studies(results, {"links", "points", "files"})
     studies = {path: found[path] for path in sorted(found, key=lambda path: len(found[path]["links"]))}
     share, lowest = facts["oracle at low latency"], paper.curve(facts["task"], ORACLE)[0].label
     parts = [
