@@ -5,8 +5,7 @@ from typing import Annotated
 
 import typer
 
-from whilst.cli.options import Device, Json, Latency, Model, Set, Stage
-from whilst.cli.serve import Engine, Precision, Threads, Workers
+from whilst.cli.options import Device, Engine, Json, Latency, Model, Precision, Set, Stage, Threads, Workers
 from whilst.core.settings import DEFAULT_MODEL
 
 app = typer.Typer(

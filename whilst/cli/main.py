@@ -7,7 +7,7 @@ from typing import Any, TextIO
 
 import typer
 
-from whilst.cli import bench, evaluate, live, package, serve, study, train
+from whilst.cli import bench, evaluate, live, study, train
 from whilst.core.errors import UserError, naming_extras
 from whilst.core.signals import interrupt_handler
 
@@ -29,10 +29,10 @@ Train a model on parallel text, and draw its quality/latency curve:
 `whilst COMMAND --help` explains a command with examples.
 """
 COMMANDS = (
-    *(live.demo, live.live, live.listen, serve.serve),
+    *(live.demo, live.live, live.listen, live.serve),
     *(train.prepare, train.train, evaluate.translate, evaluate.evaluate, evaluate.score, evaluate.report),
     evaluate.archive,
-    *(package.export, package.bundle),
+    *(train.export, train.bundle),
     *(study.explain, study.analyse, study.sufficiency, study.paper),
 )
 USAGE_ERROR: Any = typer.BadParameter.__bases__[0]  # of typer's own, which it does not export

@@ -33,4 +33,16 @@ Policies = Annotated[
 ]
 Json = Annotated[Path | None, typer.Option("--json", help="Also write the figures to this file.", metavar="FILE")]
 Keep = Annotated[int, typer.Option(help="Hypotheses in a row that must agree on a word.", min=1)]
+Engine = Annotated[
+    str,
+    typer.Option(
+        help="batch: sessions share the model's steps; single: one by one; onnx: exported graphs."
+        " Default: batch if PyTorch is installed, else onnx."
+    ),
+]
+Precision = Annotated[
+    str, typer.Option(help="fp32 or fp16 (faster); of onnx: int8 or fp32. Default: that of the model file.")
+]
+Workers = Annotated[int, typer.Option(help="Worker processes, each with the model.", min=1)]
+Threads = Annotated[int, typer.Option(help="Threads of the model in each worker.", min=1)]
 Stage = Literal["translate", "search", "agent"]

@@ -1,6 +1,6 @@
 """Prometheus metrics. Methods may be called from any thread.
 
-With several workers, PROMETHEUS_MULTIPROC_DIR must be set before this module is imported (processes.py): counters
+With several workers, PROMETHEUS_MULTIPROC_DIR must be set before this module is imported (run.py): counters
 are then sums over all workers, gauges have one value for each.
 """
 

@@ -4,7 +4,7 @@ Each session has a slot. Only slots with work are computed, and the capacity of 
 memory depends on silent sessions or on how long a session has been.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Sequence
 from functools import lru_cache
 
@@ -45,7 +45,8 @@ class BatchPool(Pool):
         self._rows = torch.arange(slots, device=self.state.last.device)
         self._lookahead = torch.zeros_like(self.state.cache.decoded)
         self._ahead: set[int] = set()  # slots with a lookahead computed since their last action
-        self._read, self._written = [0] * slots, [0] * slots  # the cache's counts, without waiting for the device
+        # The cache's counts by slot, without waiting for the device.
+        self._read, self._written = Counter[int](), Counter[int]()
         self._policy: dict[int, Policy] = {}
         self._deciders: dict[Hashable, Decider] = {}  # by batch_key
 
@@ -55,16 +56,26 @@ class BatchPool(Pool):
     @torch.inference_mode()
     def do(self, operation: Operation, requests: Sequence[tuple[int, int]]) -> list[int]:
         slots = [slot for slot, _ in requests]
+        if operation is Operation.DECIDE:
+            return self._decide(slots)
+        if operation is Operation.WRITE:
+            self._look_ahead(slots)
+        rows = self._tensor(slots)
+        subset, units = self._subset(slots, rows), None
         match operation:
             case Operation.BEGIN:
+                subset.restart()
                 self._begin(slots)
             case Operation.READ:
-                self._read_units(slots, [unit for _, unit in requests])
-            case Operation.DECIDE:
-                return self._decide(slots)
+                subset.read(self._tensor([unit for _, unit in requests]))
+                self._read.update(slots)
             case Operation.WRITE:
-                return self._write(slots)
-        return [0] * len(slots)
+                subset.lookahead = self._lookahead[rows]
+                units = subset.write()
+                self._written.update(slots)
+        self.state.cache.update(subset.cache)
+        self._ahead.difference_update(slots)
+        return [0] * len(slots) if units is None else units.tolist()
 
     def _tensor(self, numbers: Sequence[int]) -> Tensor:
         return torch.tensor(numbers, device=self._rows.device)
@@ -74,10 +85,6 @@ class BatchPool(Pool):
         return self.state.subset(rows, *ends)
 
     def _begin(self, slots: list[int]) -> None:
-        subset = self._subset(slots, self._tensor(slots))
-        subset.restart()
-        self.state.cache.update(subset.cache)
-        self._ahead.difference_update(slots)
         for slot in slots:
             self._read[slot] = self._written[slot] = 0
             policy = self._policy[slot]
@@ -87,14 +94,6 @@ class BatchPool(Pool):
             self._deciders[key].update(row, policy.start(row))
         used = {policy.batch_key for policy in self._policy.values()}
         self._deciders = {key: decider for key, decider in self._deciders.items() if key in used}
-
-    def _read_units(self, slots: list[int], units: list[int]) -> None:
-        subset = self._subset(slots, self._tensor(slots))
-        subset.read(self._tensor(units))
-        self.state.cache.update(subset.cache)
-        self._ahead.difference_update(slots)
-        for slot in slots:
-            self._read[slot] += 1
 
     def _look_ahead(self, slots: list[int]) -> None:
         slots = [slot for slot in slots if slot not in self._ahead]
@@ -120,18 +119,6 @@ class BatchPool(Pool):
             self._deciders[key].update(rows, decider)
             decisions |= zip(group, map(int, write.tolist()), strict=True)
         return [decisions[slot] for slot in slots]
-
-    def _write(self, slots: list[int]) -> list[int]:
-        self._look_ahead(slots)
-        rows = self._tensor(slots)
-        subset = self._subset(slots, rows)
-        subset.lookahead = self._lookahead[rows]
-        units = subset.write()
-        self.state.cache.update(subset.cache)
-        self._ahead.difference_update(slots)
-        for slot in slots:
-            self._written[slot] += 1
-        return units.tolist()
 
 
 def pack_weights(trained: LoadedRun, how: EngineOptions) -> tuple[str, nn.Module | None]:

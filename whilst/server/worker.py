@@ -24,25 +24,27 @@ HOLD = 0.05  # seconds for which words of one client message are collected into 
 log = logging.getLogger("whilst.serve")
 
 Input = tuple[Words | Finish, float]  # and when it was received (time.monotonic)
-Reply = tuple[Message | SessionError, bool]  # and whether it completes an input
-Receiver = Callable[[Message | SessionError, bool], None]
+Receiver = Callable[[Message | SessionError, bool], None]  # a reply, and whether it completes an input
 
 
 class Stream:
     """A session in the worker's thread; no other thread uses it after `Worker.open`."""
 
     def __init__(self, text: TextPipeline, policy: str, receiver: Receiver) -> None:
-        self.policy, self.receiver = policy, receiver  # the policy of the next sentence
+        self.policy, self._receiver = policy, receiver  # the policy of the next sentence
         self.state = SessionState(text)
         self.slot: int | None = None  # in the pool
         self.queue: deque[Input | str] = deque()  # a string is the policy of the next sentence
         self.request: Request | None = None  # pending
-        self.replies: list[Reply] = []
+        self.replies: list[Callable[[], None]] = []  # calls of the receiver
         self._input: Input | None = None  # in progress
         self._ack = 0
         self._summary = Summary()
         self._events: list[Event] = []  # not committed
         self._first_event = 0.0  # its time
+
+    def reply(self, message: Message | SessionError, completes: bool) -> None:
+        self.replies.append(partial(self._receiver, message, completes))
 
     def advance(self) -> list[Input]:
         """Take inputs until the model is needed; returns those that are completed."""
@@ -83,10 +85,10 @@ class Stream:
         self._ack = message.seq
         self._commit(completes=isinstance(message, Words))
         if isinstance(message, Finish):
-            self.replies.append((final_message(self._ack, self.state.source_words, self._summary), True))
+            self.reply(final_message(self._ack, self.state.source_words, self._summary), True)
 
     def _commit(self, completes: bool) -> None:
-        self.replies.append((commit_message(self._ack, self._events), completes))
+        self.reply(commit_message(self._ack, self._events), completes)
         self._events = []
 
     def commit_overdue(self, now: float) -> None:
@@ -94,30 +96,24 @@ class Stream:
             self._commit(completes=False)
 
 
-class Worker:
+class Worker(threading.Thread):
     """`deliver` calls a function in the receivers' thread (an event loop's call_soon_threadsafe)."""
 
     def __init__(
         self, pool: Pool, slots: int, deliver: Callable[[Callable[[], None]], object], metrics: Metrics
     ) -> None:
+        super().__init__(name="whilst-worker", daemon=True)
         self._pool, self._deliver, self._metrics = pool, deliver, metrics
         self._free = list(range(slots))
         self._active: dict[Stream, None] = {}  # an ordered set
         self._commands: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name="whilst-worker", daemon=True)
 
     # Called from any thread.
-
-    def start(self) -> None:
-        self._thread.start()
 
     def stop(self) -> None:
         """Once the commands before it are done."""
         self._commands.put(None)
-        self._thread.join()
-
-    def is_alive(self) -> bool:
-        return self._thread.is_alive()
+        self.join()
 
     def open(self, stream: Stream) -> None:
         self._commands.put(partial(self._open, stream))
@@ -145,7 +141,7 @@ class Worker:
             self._free.append(stream.slot)
         stream.slot = None
 
-    def _run(self) -> None:
+    def run(self) -> None:
         while self._run_commands():
             streams = list(self._active)
             for stream in streams:
@@ -208,19 +204,19 @@ class Worker:
     def _fail(self, stream: Stream, error: Exception) -> None:
         log.error("a session failed: %s", error, exc_info=error)
         failure = SessionError("internal", "the server failed in this session; begin another one")
-        stream.replies.append((failure, False))
+        stream.reply(failure, False)
         self._send_replies([stream])
         self._close(stream)
 
     def _send_replies(self, streams: Sequence[Stream]) -> None:
-        replies = [(stream.receiver, reply) for stream in streams for reply in stream.replies]
+        replies = [reply for stream in streams for reply in stream.replies]
         for stream in streams:
             stream.replies = []
         if replies:
             with contextlib.suppress(RuntimeError):  # the event loop is closed
-                self._deliver(partial(_deliver_all, replies))
+                self._deliver(partial(_call_all, replies))
 
 
-def _deliver_all(replies: Sequence[tuple[Receiver, Reply]]) -> None:
-    for receiver, (message, completes) in replies:
-        receiver(message, completes)
+def _call_all(functions: Sequence[Callable[[], None]]) -> None:
+    for function in functions:
+        function()
