@@ -11,8 +11,7 @@ from whilst.core.policy_spec import PolicySpec
 from whilst.core.settings import Limits, Model
 from whilst.data.dataset import Split
 from whilst.data.vocabulary import EOS
-from whilst.decoding.batched import translate
-from whilst.decoding.forced import forced_reads
+from whilst.decoding.batched import forced_reads, translate
 from whilst.model.transformer import Translator
 from whilst.policy import Policy
 from whilst.policy.fixed import Diagonal, Oracle, WaitK

@@ -12,8 +12,7 @@ from whilst.core.errors import UserError
 from whilst.core.settings import Limits, Model, Recipe, Search
 from whilst.data.dataset import Dataset
 from whilst.data.vocabulary import EOS
-from whilst.decoding.batched import translate_batch
-from whilst.decoding.forced import forced_reads
+from whilst.decoding.batched import forced_reads, translate_batch
 from whilst.model.checkpoint import LoadedRun
 from whilst.model.transformer import Translator
 from whilst.policy.fixed import WaitK

@@ -16,7 +16,7 @@ from whilst.core.policy_spec import PolicySpec
 from whilst.core.settings import Agent, Data, Evaluate, Objective, Recipe, Search
 from whilst.data.dataset import Dataset
 from whilst.data.vocabulary import EOS
-from whilst.decoding.forced import forced_reads
+from whilst.decoding.batched import forced_reads
 from whilst.decoding.policies import policy_for
 from whilst.evaluation.evaluate import Job
 from whilst.evaluation.figure import Line

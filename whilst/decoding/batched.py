@@ -5,13 +5,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 
 from whilst.core.console import progress_bar
 from whilst.core.errors import UserError
 from whilst.core.settings import MAX_POSITIONS, Limits
 from whilst.decoding.graphed import COLUMNS, Graphed
-from whilst.decoding.lockstep import Lockstep, to_outputs
-from whilst.decoding.output import Output
+from whilst.decoding.output import Output, pad, to_outputs
+from whilst.decoding.state import Lockstep
 from whilst.model.transformer import Translator
 from whilst.policy import Policy
 from whilst.policy.fixed import Full
@@ -32,13 +33,19 @@ def translate_batch(
     policy: Policy,
     limits: Limits,
     sentences: Sequence[int] | None = None,
+    targets: Sequence[Sequence[int]] | None = None,
 ) -> list[Output]:
-    """Translate sources (each ending with eos) together; `sentences` are their indices in the corpus."""
+    """Translate sources (each ending with eos) together; `sentences` are their indices in the corpus.
+
+    `targets`: tokens to WRITE instead of the most likely ones, at the reads that the policy chooses for them.
+    """
     check(model, policy)
     began = time.perf_counter()
-    width = max(map(len, sources))
-    batch = Lockstep(model, policy, sentences or range(len(sources)), width, limits.of(width))
-    batch.begin(sources, limits)
+    most = list(map(len, targets)) if targets else [limits.of(len(source)) for source in sources]
+    batch = Lockstep(model, policy, sentences or range(len(sources)), max(map(len, sources)), max(most))
+    batch.begin(sources, most)
+    if targets:
+        batch.targets = F.pad(pad(targets, batch.row.device)[0], (0, 1))  # a column for finished rows
     outputs = [Output() for _ in sources]
     times: list[float] = []  # of each step
     while True:
@@ -53,6 +60,18 @@ def translate_batch(
             if not going:
                 return outputs
             batch.select((~batch.finished).nonzero()[:, 0])
+
+
+def forced_reads(
+    model: Translator,
+    sources: Sequence[Sequence[int]],
+    targets: Sequence[Sequence[int]],
+    policy: Policy,
+    sentences: Sequence[int] | None = None,
+) -> list[list[int]]:
+    """The reads at which a policy would WRITE the tokens of given targets."""
+    outputs = translate_batch(model, sources, policy, Limits(), sentences, targets)
+    return [output.reads for output in outputs]
 
 
 @dataclass

@@ -17,8 +17,8 @@ from torch import Tensor
 from whilst.core.cuda_graphs import RepeatedStep
 from whilst.core.settings import Limits
 from whilst.data.vocabulary import BOS
-from whilst.decoding.lockstep import Lockstep, to_outputs
-from whilst.decoding.output import Output, pad
+from whilst.decoding.output import Output, pad, to_outputs
+from whilst.decoding.state import Lockstep
 from whilst.model.transformer import Translator
 from whilst.policy import Futures, Policy
 

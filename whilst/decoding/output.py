@@ -30,3 +30,13 @@ def pad(sentences: Sequence[Sequence[int]], device: torch.device) -> tuple[Tenso
     for row, sentence in enumerate(sentences):
         tokens[row, : len(sentence)] = torch.as_tensor(sentence, dtype=torch.long)
     return tokens.to(device), lengths.to(device)
+
+
+def to_outputs(log: Tensor, counts: Sequence[int], times: Sequence[float]) -> list[Output]:
+    """From rows of `Lockstep.log` with these numbers of WRITEs; `times` are those of the steps."""
+    found = []
+    for count, entries in zip(counts, log[:, : max(counts, default=0)].tolist(), strict=True):
+        units, reads, steps = (list(column) for column in zip(*entries[:count], strict=True))
+        written = [unit for unit in units if unit != EOS]
+        found.append(Output(written, reads, [times[step] for step in steps]))
+    return found

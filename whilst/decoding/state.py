@@ -1,20 +1,22 @@
 """Translations under way, a row each, with the actions READ and WRITE (Algorithm 2).
 
-All decoding on PyTorch drives this state: batches, forced decoding, CUDA graphs, live sessions and the server. Rows
-are independent, so a row that is ready to WRITE may wait for others: its words are the same as one by one. The
-encoder is causal, so a known source can be encoded at once (`load`): READ then only uncovers its states.
+All decoding on PyTorch drives a `DecodingState`: live sessions and the server directly, batches and CUDA graphs as
+a `Lockstep`, where a policy acts on known sources. Rows are independent, so a row that is ready to WRITE may wait
+for others: its words are the same as one by one. The encoder is causal, so a known source can be encoded at once
+(`load`): READ then only uncovers its states.
 """
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
-from whilst.data.vocabulary import BOS, PAD
+from whilst.data.vocabulary import BOS, EOS, PAD
+from whilst.decoding.output import pad
 from whilst.model.cache import row_numbers
 from whilst.model.transformer import Translator, most_likely
-from whilst.policy import View
+from whilst.policy import Decider, Policy, View
 
 
 class DecodingState:
@@ -33,23 +35,14 @@ class DecodingState:
         self.cache = model.start(rows, source_capacity, target_capacity, lazy, lookaheads)
         device = self.cache.read.device
         self.source = torch.full((rows, source_capacity), PAD, device=device)
-        self.last = torch.full((rows,), BOS, device=device)  # last token written, also of the rows outside a subset
+        self.last = torch.full((rows,), BOS, device=device)  # last token written
         self.lookahead: Tensor | None = None  # (rows, width), valid until the next action
 
     def restart(self) -> None:
         """Begin new sentences in all rows."""
         self.cache.restart()
-        self._set_last(torch.full_like(self.cache.read, BOS))
+        self.last = torch.full_like(self.last, BOS)
         self.lookahead = None
-
-    def _last(self) -> Tensor:
-        return self.last if self.cache.rows is None else self.last[self.cache.rows]
-
-    def _set_last(self, tokens: Tensor) -> None:
-        if self.cache.rows is None:
-            self.last = tokens
-        else:
-            self.last[self.cache.rows] = tokens
 
     def load(self, source: Tensor, lengths: Tensor) -> None:
         """Encode whole sources (rows, longest). The first READ is done: there is nothing to write before it."""
@@ -72,7 +65,7 @@ class DecodingState:
     def look_ahead(self) -> Tensor:
         """(rows, width) decoder states that would write the next tokens now."""
         if self.lookahead is None:
-            self.lookahead = self.model.lookahead(self.cache, self._last(), self.cache.read)
+            self.lookahead = self.model.lookahead(self.cache, self.last, self.cache.read)
         return self.lookahead
 
     def view(self, with_lookahead: bool) -> View:
@@ -80,28 +73,97 @@ class DecodingState:
         lookahead = self.look_ahead() if with_lookahead else None  # first, as it moves monotone heads
         cache = self.cache
         states = cache.encoded, cache.decoded, lookahead, cache.stopped
-        return View(cache.read, cache.written, self.source, self._last(), *states, cache.rows)
+        return View(cache.read, cache.written, self.source, self.last, *states, cache.rows)
 
     def write(self, writing: Tensor | None = None, tokens: Tensor | None = None) -> Tensor:
         """WRITE in these rows (booleans), or all: the most likely tokens, or given ones. Returns them (rows)."""
         states = self.look_ahead()
         tokens = most_likely(self.logits(states)) if tokens is None else tokens
-        if writing is None:
-            writing = torch.ones_like(tokens, dtype=torch.bool)
-        else:
-            tokens = torch.where(writing, tokens, self._last())
+        writing = torch.ones_like(tokens, dtype=torch.bool) if writing is None else writing
         self.cache.commit(states, writing)
-        self._set_last(tokens)
-        self.lookahead = None
-        return tokens
+        self.last, self.lookahead = torch.where(writing, tokens, self.last), None
+        return self.last
 
     def subset(self, rows: Tensor, read_end: int, written_end: int) -> "DecodingState":
-        """Some rows, with bounds of their counts. `Cache.update` brings the results of actions back."""
+        """Some rows, with bounds of their counts. `update` brings the results of actions back."""
         subset = copy.copy(self)
         subset.cache, subset.lookahead = self.cache.subset(rows, read_end, written_end), None
+        subset.last = self.last[rows]
         return subset
+
+    def update(self, subset: "DecodingState") -> None:
+        self.cache.update(subset.cache)
+        self.last[subset.cache.rows] = subset.last
 
     def select(self, rows: Tensor) -> None:
         """Keep these rows, in this order."""
         self.cache.select(rows)
         self.source, self.last, self.lookahead = self.source[rows], self.last[rows], None
+
+
+class Lockstep:
+    """A batch of known sources: in each step some READ, then all that are ready WRITE.
+
+    Everything is on the device. Rows without a sentence are finished.
+    """
+
+    def __init__(
+        self,
+        model: Translator,
+        policy: Policy,
+        sentences: Sequence[int],
+        source_capacity: int,
+        target_capacity: int,
+        lookaheads: int = 1,
+        logits: Callable[[Tensor], Tensor] | None = None,
+    ) -> None:
+        """`sentences`: indices in the corpus. For the others see `DecodingState`."""
+        self.policy, rows = policy, len(sentences)
+        self.state = DecodingState(
+            model, rows, source_capacity, target_capacity, lookaheads=lookaheads, logits=logits
+        )
+        device = self.state.last.device
+        self.row = torch.arange(rows, device=device)  # index of each row's output
+        self.lengths, self.most = torch.ones_like(self.row), torch.ones_like(self.row)
+        self.finished = torch.ones_like(self.row, dtype=torch.bool)
+        self.decider: Decider = policy.start(torch.as_tensor(sentences, device=device))
+        self.steps = torch.zeros((), dtype=torch.long, device=device)
+        self.log = self.row.new_zeros(rows, target_capacity + 1, 3)  # of each WRITE: unit, reads, step
+        self.targets: Tensor | None = None  # (rows, target) tokens to WRITE, if not the most likely ones
+
+    def begin(self, sources: Sequence[Sequence[int]], most: Sequence[int]) -> None:
+        """A sentence in every row, with at most so many target tokens."""
+        source, self.lengths = pad(sources, self.row.device)
+        self.most = torch.tensor(most, device=self.row.device)
+        self.finished = torch.zeros_like(self.finished)
+        self.state.load(source, self.lengths)
+
+    def step(self) -> None:
+        """READs and WRITEs until a row has written; rows that are ready wait for the others."""
+        needs_lookahead, wrote = self.policy.needs_lookahead, False
+        while not wrote:
+            write = self.decider.write(self.state.view(needs_lookahead))
+            write = write | (self.state.cache.read >= self.lengths) | self.finished
+            is_last = bool(write.all())
+            if wrote := needs_lookahead or is_last:
+                self.write(write)
+            if not is_last:
+                self.state.uncover(~write)
+
+    def write(self, write: Tensor) -> None:
+        """WRITE in those of these rows (booleans) that are not finished."""
+        cache, write = self.state.cache, write & ~self.finished
+        column, rows = cache.written, torch.arange(len(write), device=write.device)
+        given = None if self.targets is None else self.targets[rows, column]
+        last = self.state.write(write, given)
+        # Rows that do not write note something too: it is overwritten, or beyond the end.
+        self.log[rows, column] = torch.stack([last, cache.read, self.steps.expand_as(last)], 1)
+        self.finished = self.finished | (write & ((last == EOS) | (cache.written >= self.most)))
+        self.steps = self.steps + 1
+
+    def select(self, rows: Tensor) -> None:
+        self.row, self.finished, self.log = self.row[rows], self.finished[rows], self.log[rows]
+        self.lengths, self.most = self.lengths[rows], self.most[rows]
+        self.targets = None if self.targets is None else self.targets[rows]
+        self.state.select(rows)
+        self.decider = self.decider.subset(rows)

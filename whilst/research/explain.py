@@ -17,8 +17,7 @@ from whilst.data.batches import Batch, pad_batch
 from whilst.data.dataset import Split, TokenSequences
 from whilst.data.text import cleaner
 from whilst.data.vocabulary import EOS
-from whilst.decoding.batched import translate_batch
-from whilst.decoding.forced import forced_reads
+from whilst.decoding.batched import forced_reads, translate_batch
 from whilst.decoding.policies import policy_for
 from whilst.model.checkpoint import LoadedRun
 from whilst.model.transformer import Translator

@@ -20,7 +20,7 @@ from whilst.core.settings import Evaluate
 from whilst.data.dataset import Split, TokenSequences
 from whilst.data.text import cleaner, read_lines, read_pairs
 from whilst.data.vocabulary import EOS, Language
-from whilst.decoding.forced import forced_reads
+from whilst.decoding.batched import forced_reads
 from whilst.decoding.policies import policy_for
 from whilst.evaluation.curves import Point as CurvePoint
 from whilst.evaluation.curves import joined

@@ -73,7 +73,7 @@ class BatchPool(Pool):
                 subset.lookahead = self._lookahead[rows]
                 units = subset.write()
                 self._written.update(slots)
-        self.state.cache.update(subset.cache)
+        self.state.update(subset)
         self._ahead.difference_update(slots)
         return [0] * len(slots) if units is None else units.tolist()
 
@@ -101,7 +101,7 @@ class BatchPool(Pool):
             rows = self._tensor(slots)
             subset = self._subset(slots, rows)
             self._lookahead[rows] = subset.look_ahead()
-            self.state.cache.update(subset.cache)  # where monotone heads stopped
+            self.state.update(subset)  # where monotone heads stopped
             self._ahead.update(slots)
 
     def _decide(self, slots: list[int]) -> list[int]:
