@@ -138,9 +138,9 @@ def test_other_text_is_refused(tmp_path: Path) -> None:
     ("change", "message"),
     [
         ({"format": 2}, "not an evaluation's record"),
-        ({"policy": 3}, "'policy' is of the wrong kind"),
+        ({"policy": 3}, "policy: must be text"),
         ({"surplus": 3}, "missing or unknown surplus"),
-        ({"scores": {}}, "missing or unknown figures"),
+        ({"scores": {}}, "scores: missing or unknown al, "),
     ],
 )
 def test_a_broken_record_is_refused(tmp_path: Path, change: dict[str, object], message: str) -> None:

@@ -6,13 +6,14 @@ Works for any frozen dataclass of plain fields; the fields themselves are in set
 import contextlib
 import dataclasses
 import difflib
+import functools
 import itertools
 import json
 import re
 import tomllib
 import types
 import typing
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path, PurePath
 from typing import Annotated, Any, TypeVar
 
@@ -149,8 +150,8 @@ def build(kind: type[T], table: dict[str, Any], where: str = "") -> T:
 
 def _change(settings: T, table: dict[str, Any], where: str) -> T:
     """Apply a table; what it does not name keeps the section's own default."""
-    kind, values = type(settings), {}
-    hints = typing.get_type_hints(kind, include_extras=True)
+    kind: Any = type(settings)
+    hints, values = _hints(kind), {}
     for name, value in table.items():
         key = f"{where}{name}"
         if (kind, name) in RETIRED:
@@ -172,8 +173,23 @@ def _change(settings: T, table: dict[str, Any], where: str) -> T:
     return typing.cast(T, dataclasses.replace(typing.cast(Any, settings), **values))
 
 
+def from_row(kind: Callable[..., T], row: dict[str, Any], where: str) -> T:
+    """Build a dataclass from an object in JSON that has all of its fields, and check all names and types."""
+    hints = _hints(kind)
+    if wrong := sorted(row.keys() ^ hints.keys()):
+        raise UserError(f"{where}: missing or unknown {', '.join(wrong)}")
+    return kind(**{name: _convert(hint, row[name], f"{where}: {name}") for name, hint in hints.items()})
+
+
+@functools.cache
+def _hints(kind: object) -> dict[str, Any]:
+    return typing.get_type_hints(kind, include_extras=True)
+
+
 def _convert(hint: Any, value: Any, key: str) -> Any:
-    """The value as the type of the setting `key`, and checked."""
+    """The value as the type of the setting or field `key`, and checked."""
+    if type(value) is hint:
+        return value
     origin = typing.get_origin(hint)
     if origin is Annotated:
         value = _convert(hint.__origin__, value, key)
@@ -189,17 +205,20 @@ def _convert(hint: Any, value: Any, key: str) -> Any:
         return value
     if origin is types.UnionType:  # only `X | None` is used
         inner = next(arm for arm in typing.get_args(hint) if arm is not types.NoneType)
-        return None if value is None or value == "none" else _convert(inner, value, key)
+        is_none = value is None or (value == "none" and inner is not str)
+        return None if is_none else _convert(inner, value, key)
     if origin is tuple:
         inner = typing.get_args(hint)[0]
         if not isinstance(value, list | tuple):
             raise UserError(f"{key}: must be a list, not {value!r}")
+        if {*map(type, value)} <= {inner}:  # traces have many
+            return tuple(value)
         return tuple(_convert(inner, item, key) for item in value)
+    if origin is dict:
+        return _convert(dict, value, key)
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
-    if type(value) is not hint:
-        raise UserError(f"{key}: must be {_NAMES[hint]}, not {value!r}")
-    return value
+    raise UserError(f"{key}: must be {_NAMES.get(hint, 'a table')}, not {value!r}")
 
 
 _NAMES = {int: "a whole number", float: "a number", str: "text in quotes", bool: "true or false"}

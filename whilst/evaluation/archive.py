@@ -13,6 +13,7 @@ from pathlib import Path
 
 from whilst.core.errors import UserError
 from whilst.core.files import writing
+from whilst.data.text import split_lines
 from whilst.evaluation.record import (
     ARCHIVED,
     Record,
@@ -46,7 +47,8 @@ def rescore_archive(trace: Path, source: Path | None, reference: Path | None) ->
         raise UserError(f"{trace}: no such trace in the archive; {archive.with_name(ARCHIVED)} names them")
     for name, text in _members(archive, [member] if member else names):
         record = archive.parent / f"{names[name]}.json"
-        sentences = parse_trace(text.decode("utf-8"), f"{archive}/{name}")
+        where = f"{archive}/{name}"
+        sentences = parse_trace(split_lines(text, where), where)
         yield names[name], rescore_sentences(sentences, records[names[name]], record, source, reference)
 
 

@@ -8,10 +8,10 @@ The latency formulas take the reads g of each target position and two lengths. T
 import dataclasses
 import itertools
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from whilst.core.errors import UserError
 from whilst.data.text import unescape
@@ -78,25 +78,13 @@ class Scores:
     bleu: float | None = None  # paper convention: tokenised, lower-cased
     sacrebleu: float | None = None  # 13a, cased, entities unescaped
     chrf: float | None = None
-    signatures: Mapping[str, str] = field(default_factory=dict)
+    signatures: dict[str, str] = field(default_factory=dict)
 
     def to_table(self) -> dict[str, float | None]:
         """The scores without the signatures, rounded to four digits so that files are comparable."""
-        names = [item.name for item in dataclasses.fields(self) if item.name != "signatures"]
-        values = ((name, getattr(self, name)) for name in names)
-        return {name: round(value, 4) if isinstance(value, float) else value for name, value in values}
-
-    @classmethod
-    def from_table(cls, table: Mapping[str, Any], signatures: Mapping[str, str]) -> "Scores":
-        """What `to_table` wrote; a missing or unknown figure is an error."""
-        names = {item.name for item in dataclasses.fields(cls)} - {"signatures"}
-        if set(table) != names:
-            raise UserError(f"scores: missing or unknown figures {sorted(names ^ set(table))}")
-        for name, value in table.items():
-            is_absent = value is None and name in ("bleu", "sacrebleu", "chrf")
-            if not (is_absent or isinstance(value, int | float)):
-                raise UserError(f"scores: {name!r} is of the wrong kind, {value!r}")
-        return cls(**table, signatures=dict(signatures))
+        table = dataclasses.asdict(self)
+        del table["signatures"]
+        return {name: round(value, 4) if isinstance(value, float) else value for name, value in table.items()}
 
 
 def score(sentences: Sequence[Sentence], references: Sequence[str] | None) -> Scores:

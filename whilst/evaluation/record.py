@@ -7,14 +7,13 @@ latency comes from the trace alone, quality from the trace and the reference tex
 """
 
 import json
-import typing
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from whilst.core.config import build, flat, to_table
+from whilst.core.config import build, flat, from_row, to_table
 from whilst.core.errors import UserError
 from whilst.core.files import read_json, sha256_lines, write_json, writing_text
 from whilst.core.policy_spec import PolicySpec
@@ -145,7 +144,8 @@ def write_record(path: Path, record: Record) -> None:
 
 def to_row(record: Record) -> dict[str, Any]:
     """The record as plain data for JSON."""
-    table = {"system": record.title} | {name: getattr(record, name) for name in _HINTS if name != "title"}
+    names = [item.name for item in fields(record) if item.name not in ("title", "path")]
+    table = {"system": record.title} | {name: getattr(record, name) for name in names}
     for name in ("agent_sha256", "origin"):
         if not table[name]:
             del table[name]
@@ -157,26 +157,14 @@ def read_record(path: Path) -> Record:
     return _from_row(read_json(path), str(path), path)
 
 
-def _from_row(table: Any, where: str, path: Path) -> Record:
-    if not isinstance(table, dict) or table.pop("format", None) != FORMAT:
+def _from_row(row: Any, where: str, path: Path) -> Record:
+    if not isinstance(row, dict) or row.pop("format", None) != FORMAT:
         raise UserError(f"{where}: not an evaluation's record (format {FORMAT}); run `whilst evaluate` again")
-    table = {"title" if name == "system" else name: value for name, value in table.items()}
-    table = {"agent_sha256": "", "origin": {}} | table
-    if set(table) != set(_KINDS):
-        raise UserError(f"{where}: missing or unknown {', '.join(sorted(set(table) ^ set(_KINDS)))}")
-    for name, kind in _KINDS.items():
-        if not isinstance(table[name], kind):
-            raise UserError(f"{where}: {name!r} is of the wrong kind, {table[name]!r}")
-    try:
-        scores = Scores.from_table(table.pop("scores"), table.pop("signatures"))
-    except UserError as error:
-        raise UserError(f"{where}: {error}") from None
-    return Record(**table, scores=scores, path=path)
-
-
-_HINTS = {name: hint for name, hint in typing.get_type_hints(Record).items() if name != "path"}
-_TYPES: dict[Any, Any] = {str: str, float: (float, int)}  # all others are tables
-_KINDS = {name: _TYPES.get(hint, dict) for name, hint in _HINTS.items()} | {"signatures": dict}
+    row = {"agent_sha256": "", "origin": {}, "path": None} | row
+    signatures, row["title"] = row.pop("signatures", None), row.pop("system", None)
+    if isinstance(scores := row.get("scores"), dict):
+        row["scores"] = from_row(Scores, scores | {"signatures": signatures}, f"{where}: scores")
+    return replace(from_row(Record, row, where), path=path)
 
 
 def read_archived(folder: Path) -> dict[str, Record]:

@@ -7,18 +7,16 @@ which a trace may carry or leave out. Knows neither models nor metrics.
 refuses lines that try to set it.
 """
 
-import itertools
 import json
-import lzma
 import math
-import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from whilst.core.config import from_row
 from whilst.core.errors import UserError
-from whilst.core.files import read_text, writing_text
+from whilst.core.files import writing_text
+from whilst.data.text import read_lines
 
 
 @dataclass(frozen=True)
@@ -95,26 +93,17 @@ def to_line(sentence: Sentence, with_text: bool) -> str:
 
 def read_trace(path: Path) -> list[Sentence]:
     """Read and check a trace; an error names the file and the line."""
-    try:
-        return parse_trace(read_text(path), str(path))
-    except (UnicodeDecodeError, OSError, EOFError, lzma.LZMAError, zlib.error) as error:
-        raise UserError(f"{path}: cannot be read ({error})") from None
+    return parse_trace(read_lines(path), str(path))
 
 
-def parse_trace(text: str, path: str) -> list[Sentence]:
-    """The sentences of a trace's text; errors name `path`."""
-    lines = text.split("\n")
-    if lines[-1] == "":
-        lines.pop()
-    if not lines:
-        raise UserError(f"{path}: is empty; a trace has one JSON object a line")
+def parse_trace(lines: Iterable[str], path: str) -> list[Sentence]:
+    """The sentences of a trace's lines; errors name `path`."""
     sentences: list[Sentence] = []
     first_seen: dict[int, int] = {}
     for number, line in enumerate(lines, start=1):
         where = f"{path}:{number}"
         sentence = _from_line(line, where)
-        problem = find_problem(sentence)
-        if problem:
+        if problem := find_problem(sentence):
             raise UserError(f"{where}: {problem}")
         earlier = first_seen.setdefault(sentence.index, number)
         if earlier != number:
@@ -130,39 +119,11 @@ def _from_line(line: str, where: str) -> Sentence:
         raise UserError(f"{where}: not valid JSON ({error})") from None
     if not isinstance(row, dict):
         raise UserError(f"{where}: must be a JSON object")
-
-    def take(key: str, *kinds: type) -> Any:
-        if key not in row and type(None) not in kinds:
-            raise UserError(f"{where}: {key!r} is missing")
-        value = row.get(key)
-        if type(value) not in kinds:
-            raise UserError(f"{where}: {key!r} must be {' or '.join(_NAMES[kind] for kind in kinds)}")
-        return value
-
-    def take_list(key: str, *kinds: type) -> tuple[Any, ...]:
-        values = take(key, list)
-        if any(type(value) not in kinds for value in values):
-            raise UserError(f"{where}: {key!r} must hold only {_NAMES[kinds[0]]}s")
-        return tuple(values)
-
-    sentence = Sentence(
-        index=take("index", int),
-        prediction=take("prediction", str),
-        delays=take_list("delays", int),
-        elapsed=tuple(float(ms) for ms in take_list("elapsed", float, int)),
-        reads=take_list("reads", int),
-        source_length=take("source_length", int),
-        source_units=take("source_units", int),
-        reference_length=take("reference_words", int),
-        source=take("source", str, type(None)),
-        reference=take("reference", str, type(None)),
-    )
-    if take("prediction_length", int) != len(sentence.delays):
+    words, row["reference_length"] = row.pop("prediction_length", None), row.pop("reference_words", None)
+    sentence = from_row(Sentence, {"source": None, "reference": None} | row, where)
+    if words != len(sentence.delays):
         raise UserError(f"{where}: 'prediction_length' differs from the number of delays")
     return sentence
-
-
-_NAMES = {int: "whole number", float: "number", str: "text", list: "list", type(None): "null"}
 
 
 def find_problem(sentence: Sentence) -> str:
@@ -193,4 +154,5 @@ def find_problem(sentence: Sentence) -> str:
 
 
 def _is_rising(values: Sequence[float], limit: float) -> bool:
-    return all(a <= b for a, b in itertools.pairwise((0, *values, limit)))
+    bounded = [0, *values, limit]
+    return bounded == sorted(bounded)
