@@ -110,12 +110,7 @@ def score(trace: "str | Path | Sequence[Sentence]", references: Sequence[str] | 
     from whilst.evaluation import metrics
     from whilst.evaluation.trace import read_trace
 
-    sentences = read_trace(Path(trace)) if isinstance(trace, str | Path) else trace
-    if references is None:
-        ordered = sorted(sentences, key=lambda sentence: sentence.index)
-        known = [sentence.reference for sentence in ordered if sentence.reference]
-        references = known if len(known) == len(sentences) else None
-    return metrics.score(sentences, references)
+    return metrics.score(read_trace(Path(trace)) if isinstance(trace, str | Path) else trace, references)
 
 
 @naming_extras()

@@ -35,7 +35,8 @@ def evaluate(folder: Path, policy: str, seed: int = 1) -> Record:
     recipe = Recipe()
     recipe = dataclasses.replace(recipe, train=dataclasses.replace(recipe.train, seed=seed))
     about = ABOUT | {"title": "multi-path", "policy": policy, "settings": to_table(recipe)}
-    return write_up(about, folder / f"test.{policy}.jsonl.xz", [SENTENCE], TEXT[1], with_text=False)
+    sentence = dataclasses.replace(SENTENCE, reference=TEXT[1][0])
+    return write_up(about, folder / f"test.{policy}.jsonl.xz", [sentence], with_text=False)
 
 
 @pytest.fixture

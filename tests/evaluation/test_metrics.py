@@ -13,12 +13,10 @@ from whilst.evaluation.metrics import (
     Scores,
     average_lagging,
     average_proportion,
-    chr_f,
     consecutive_wait,
     differentiable_average_lagging,
     length_adaptive_average_lagging,
-    paper_bleu,
-    sacre_bleu,
+    quality,
     score,
 )
 from whilst.evaluation.trace import Sentence
@@ -140,15 +138,23 @@ def test_an_empty_output_costs_quality() -> None:
 
 def test_conventions_differ_where_they_should() -> None:
     hypothesis, reference = ["Don &apos;t panic , it is ( only ) I"], ["don &apos;t panic , it is ( only ) i"]
-    assert paper_bleu(hypothesis, reference).score == pytest.approx(100)  # case does not count
-    assert sacre_bleu(hypothesis, reference).score < 100  # case counts
-    assert sacre_bleu(["it 's a < b & c"], ["it &apos;s a &lt; b &amp; c"]).score == pytest.approx(100)
-    assert chr_f(["it 's"], ["it &apos;s"]).score == pytest.approx(100)
-    assert "case:lc" in paper_bleu(hypothesis, reference).signature
-    assert "tok:none" in paper_bleu(hypothesis, reference).signature
-    assert "case:mixed" in sacre_bleu(hypothesis, reference).signature
-    assert "tok:13a" in sacre_bleu(hypothesis, reference).signature
-    assert "nc:6|nw:0" in chr_f(hypothesis, reference).signature
+    found = quality(hypothesis, reference)
+    assert found["bleu"].score == pytest.approx(100)  # case does not count
+    assert found["sacrebleu"].score < 100  # case counts
+    escaped = quality(["it 's a < b & c"], ["it &apos;s a &lt; b &amp; c"])
+    assert [escaped[name].score for name in ("sacrebleu", "chrf")] == pytest.approx([100, 100])
+    assert "case:lc" in found["bleu"].signature
+    assert "tok:none" in found["bleu"].signature
+    assert "case:mixed" in found["sacrebleu"].signature
+    assert "tok:13a" in found["sacrebleu"].signature
+    assert "nc:6|nw:0" in found["chrf"].signature
+
+
+def test_references_in_the_sentences_are_used_if_all_are_there() -> None:
+    both = [dataclasses.replace(one, reference=text) for one, text in zip((A, B), REFERENCES[:2], strict=True)]
+    assert score(both[::-1]) == score([A, B], REFERENCES[:2])
+    assert score([both[0], B]).bleu is None
+    assert score([dataclasses.replace(one, reference="") for one in both]).bleu is None
 
 
 def test_scores_survive_the_way_through_a_table() -> None:

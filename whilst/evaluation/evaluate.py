@@ -94,7 +94,7 @@ def evaluate(
         "seconds": round(seconds, 2),
         **provenance(trained.model.target_embedding.weight.device),
     }
-    return functools.partial(write_up, about, trace, sentences, references, with_text)
+    return functools.partial(write_up, about, trace, sentences, with_text)
 
 
 def weights(trained: LoadedRun, policy: PolicySpec) -> dict[str, str]:

@@ -87,8 +87,11 @@ class Scores:
         return {name: round(value, 4) if isinstance(value, float) else value for name, value in table.items()}
 
 
-def score(sentences: Sequence[Sentence], references: Sequence[str] | None) -> Scores:
-    """All figures. `references[i]` belongs to the sentence of index i; None: latency only."""
+def score(sentences: Sequence[Sentence], references: Sequence[str] | None = None) -> Scores:
+    """All figures. `references[i]` belongs to the sentence of index i; by default those in the sentences.
+
+    If a sentence has none, or none has a word, only latency is measured.
+    """
     measured = [item for item in sentences if is_measured(item)]
     if not measured:
         raise UserError("not one sentence has an output: there is no latency to measure")
@@ -106,19 +109,20 @@ def score(sentences: Sequence[Sentence], references: Sequence[str] | None) -> Sc
         ap=mean(lambda s: average_proportion(s.delays, s.source_length, counted_reference(s))),
         dal=mean(lambda s: differentiable_average_lagging(s.delays, s.source_length)),
     )
+    ordered = sorted(sentences, key=lambda item: item.index)
     if references is None:
-        return scores
+        references = [item.reference for item in ordered if item.reference is not None]
+        if len(references) < len(ordered) or not any(references):
+            return scores
     found, wanted = Counter(item.index for item in sentences), Counter(range(len(references)))
     if wrong := (found - wanted) + (wanted - found):
         first = min(wrong)
         how = f"sentence {first} (from 0) is {'missing' if first not in found else 'one too many'}"
         raise UserError(f"{len(sentences)} sentences do not match {len(references)} references by index: {how}")
-    hypotheses = [item.prediction for item in sorted(sentences, key=lambda item: item.index)]
-    bleu, sacrebleu, chrf = (measure(hypotheses, references) for measure in (paper_bleu, sacre_bleu, chr_f))
-    signatures = {"bleu": bleu.signature, "sacrebleu": sacrebleu.signature, "chrf": chrf.signature}
-    return dataclasses.replace(
-        scores, bleu=bleu.score, sacrebleu=sacrebleu.score, chrf=chrf.score, signatures=signatures
-    )
+    by_name = quality([item.prediction for item in ordered], references)
+    bleu, sacrebleu, chrf = (one.score for one in by_name.values())
+    signatures = {name: one.signature for name, one in by_name.items()}
+    return dataclasses.replace(scores, bleu=bleu, sacrebleu=sacrebleu, chrf=chrf, signatures=signatures)
 
 
 def is_measured(sentence: Sentence) -> bool:
@@ -145,19 +149,17 @@ def paper_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Quality:
     return _quality(BLEU(lowercase=True, tokenize="none", force=True), hypotheses, references)
 
 
-def sacre_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Quality:
-    """sacreBLEU's default (13a, cased) on text with entities unescaped."""
+def quality(hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, Quality]:
+    """Every quality score by its name in `Scores`."""
     from sacrebleu.metrics.bleu import BLEU
-
-    metric = BLEU(force=True)  # force: no warning of tokenised text
-    return _quality(metric, list(map(unescape, hypotheses)), list(map(unescape, references)))
-
-
-def chr_f(hypotheses: Sequence[str], references: Sequence[str]) -> Quality:
-    """chrF2 on text with entities unescaped."""
     from sacrebleu.metrics.chrf import CHRF
 
-    return _quality(CHRF(), list(map(unescape, hypotheses)), list(map(unescape, references)))
+    raw = list(map(unescape, hypotheses)), list(map(unescape, references))
+    return {
+        "bleu": paper_bleu(hypotheses, references),
+        "sacrebleu": _quality(BLEU(force=True), *raw),  # 13a and cased; force: no warning of tokenised text
+        "chrf": _quality(CHRF(), *raw),  # chrF2
+    }
 
 
 def _quality(metric: "BLEU | CHRF", hypotheses: Sequence[str], references: Sequence[str]) -> Quality:

@@ -128,12 +128,10 @@ def trace_of(record: Path) -> Path | None:
     return next((trace for trace in traces if trace.is_file()), None)
 
 
-def write_up(
-    about: dict[str, Any], trace: Path, sentences: list[Sentence], references: list[str], with_text: bool
-) -> Record:
-    """Write a trace, score it, and write the record with these other fields."""
+def write_up(about: dict[str, Any], trace: Path, sentences: list[Sentence], with_text: bool) -> Record:
+    """Write and score the trace of sentences with references; write the record with these other fields."""
     write_trace(trace, sentences, with_text)
-    record = Record(**about, trace=trace.name, scores=score(sentences, references))
+    record = Record(**about, trace=trace.name, scores=score(sentences))
     write_record(record_path(trace), record)  # last, so that a record always has its trace
     return record
 
@@ -301,12 +299,10 @@ def rescore_sentences(
         sentences = _join(sentences, "source", source, data, record)
     if reference is not None:
         sentences = _join(sentences, "reference", reference, data, record)
-    texts = [item.reference for item in sorted(sentences, key=lambda item: item.index)]
-    references = [text for text in texts if text is not None]
-    if len(references) < len(sentences):
+    scores = score(sentences)
+    if scores.bleu is None:
         notes.append("no reference text: BLEU, sacreBLEU and chrF are left out; give --reference FILE")
-    has_all = len(references) == len(sentences)
-    return Rescored(score(sentences, references if has_all else None), sentences, record, notes)
+    return Rescored(scores, sentences, record, notes)
 
 
 def _join(

@@ -106,4 +106,4 @@ def evaluate_one(opened: Model, exported: Exported, dataset: Dataset, trace: Pat
         "device": f"CPU ({opened.engine}, 1 thread, one by one)",
         "versions": versions(),
     }
-    return write_up(about, trace, sentences, references, with_text)
+    return write_up(about, trace, sentences, with_text)
