@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from whilst.live.input import Hypothesis
-from whilst.speech.pcm import RATE, WIDTH
+from whilst.speech.audio import RATE, WIDTH
 from whilst.speech.recogniser import Recogniser
 
 

@@ -18,14 +18,17 @@ from tests.helpers.speech import write_wav
 from whilst.core.errors import UserError
 from whilst.speech import audio
 from whilst.speech.audio import (
+    RATE,
+    SECOND,
     PcmBlocks,
     Resampler,
+    Samples,
     at_speaking_pace,
+    from_pcm,
     list_microphones,
     open_file,
     open_microphone,
 )
-from whilst.speech.pcm import RATE, SECOND, Samples, from_pcm
 
 needs_ffmpeg = pytest.mark.skipif(shutil.which("ffmpeg") is None, reason="ffmpeg is not installed")
 

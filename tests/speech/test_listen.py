@@ -17,9 +17,8 @@ from whilst.live.session import SentenceEnd
 from whilst.live.terminal import TALK
 from whilst.model.transformer import Translator
 from whilst.server.sessions import AccessControl
-from whilst.speech.demo import speech_demo
-from whilst.speech.pcm import RATE, SECOND, WIDTH
-from whilst.speech.remote import RemoteSession
+from whilst.speech.audio import RATE, SECOND, WIDTH
+from whilst.speech.listen import RemoteSession, speech_demo
 
 HEARD = ["Thank you", "Thank you very mush", "Thank you very much.", "", "My", "My father", "My father gave"]
 RECOGNISER = program(f"""

@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from tests.helpers.speech import Counter, say
 from whilst.live.input import BREAK, Commitment, Hypothesis, common_prefix
-from whilst.speech.reader import SpeechReader
-from whilst.speech.recogniser import Recogniser
+from whilst.speech.recogniser import Recogniser, SpeechReader
 
 
 class Scripted(Recogniser):

@@ -11,10 +11,8 @@ import pytest
 
 from whilst.core.errors import UserError
 from whilst.live.input import BREAK, UTTERANCE_END, Hypothesis
-from whilst.speech.audio import open_file
-from whilst.speech.pcm import RATE, WIDTH, from_pcm, to_pcm
-from whilst.speech.reader import SpeechReader
-from whilst.speech.recogniser import Program, Recogniser, open_recogniser, recording
+from whilst.speech.audio import RATE, WIDTH, from_pcm, open_file, to_pcm
+from whilst.speech.recogniser import Program, Recogniser, SpeechReader, open_recogniser, recording
 
 needs_moonshine = pytest.mark.skipif(
     importlib.util.find_spec("moonshine_voice") is None, reason="moonshine-voice is not installed"

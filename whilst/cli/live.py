@@ -28,7 +28,7 @@ def demo(
         whilst demo --speech
     """
     if speech:
-        from whilst.speech.demo import speech_demo
+        from whilst.speech.listen import speech_demo
 
         speech_demo()
     else:

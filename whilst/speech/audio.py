@@ -1,4 +1,7 @@
-"""Audio from a file or a microphone, in blocks of the PCM that recognisers take."""
+"""Audio from a file or a microphone, in blocks of the PCM that recognisers take.
+
+It is mono, 16 kHz, 16-bit little-endian.
+"""
 
 import contextlib
 import itertools
@@ -13,16 +16,28 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from whilst.core.errors import UserError
 from whilst.live.output import note
-from whilst.speech.pcm import RATE, SECOND, Samples, from_pcm, to_pcm
 
+RATE = 16_000  # samples a second
+WIDTH = 2  # bytes of a sample
+SECOND = RATE * WIDTH  # bytes
 BLOCKS = 10  # in a second
 UNPLUGGED = 3.0  # seconds without audio after which a microphone has gone
 MAX_WAITING = 60 * BLOCKS  # blocks of a microphone that wait to be read
 
+Samples = NDArray[np.float32]  # from -1 to 1
 PcmBlocks = Generator[bytes, None, None]  # closing it ends the program or closes the microphone behind it
+
+
+def from_pcm(pcm: bytes) -> Samples:
+    return np.frombuffer(pcm, "<i2").astype(np.float32) / np.float32(32768)
+
+
+def to_pcm(samples: NDArray[np.floating]) -> bytes:
+    return np.asarray(np.clip(samples, -1, 1) * 32767).astype("<i2").tobytes()
 
 
 def at_speaking_pace(blocks: PcmBlocks) -> PcmBlocks:

@@ -1,20 +1,34 @@
-"""The command `whilst listen`: a microphone or a file to captions."""
+"""The commands `whilst listen` and `whilst demo --speech`: a microphone or a file to captions."""
 
 import contextlib
+import json
+import shutil
+import subprocess
 import sys
+import tempfile
 from collections.abc import Generator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from whilst.core.errors import UserError
+from whilst.core.settings import DEFAULT_MODEL
 from whilst.live.input import read_chunks
 from whilst.live.loading import ModelOptions
 from whilst.live.output import note
-from whilst.live.terminal import LiveOptions, LiveTranslation, Translation, open_outputs, open_session, stopwatch
-from whilst.speech.audio import PcmBlocks, at_speaking_pace, open_file, open_microphone
-from whilst.speech.pcm import RATE, SECOND
-from whilst.speech.reader import SpeechReader
-from whilst.speech.recogniser import DEFAULT_INTERVAL, open_recogniser
+from whilst.live.session import Event, SentenceEnd, Word
+from whilst.live.terminal import (
+    DEMO_LATENCY,
+    TALK,
+    LiveOptions,
+    LiveTranslation,
+    Translation,
+    open_outputs,
+    open_session,
+    stopwatch,
+)
+from whilst.speech.audio import RATE, SECOND, PcmBlocks, at_speaking_pace, open_file, open_microphone
+from whilst.speech.recogniser import DEFAULT_INTERVAL, SpeechReader, open_recogniser, recording
 
 
 @dataclass(frozen=True)
@@ -50,11 +64,8 @@ def listen(wanted: ModelOptions, options: ListenOptions) -> None:
     with contextlib.ExitStack() as stack:
         audio = stack.enter_context(contextlib.closing(options.open_audio()))
         if options.server:
-            from whilst.speech.remote import RemoteSession
-
-            session: Translation = stack.enter_context(
-                contextlib.closing(RemoteSession(options.server, wanted.latency, options.token))
-            )
+            remote = RemoteSession(options.server, wanted.latency, options.token)
+            session: Translation = stack.enter_context(contextlib.closing(remote))
         else:
             session = open_session(wanted)
         recogniser = stack.enter_context(contextlib.closing(start_recogniser()))
@@ -71,3 +82,70 @@ def listen(wanted: ModelOptions, options: ListenOptions) -> None:
         clock = (lambda: seconds) if options.fast else stopwatch()
         reader = SpeechReader(recogniser, options.live.agreement)
         LiveTranslation(session, reader, open_outputs(options.live), clock).run(counted())
+
+
+def speech_demo(fast: bool = False) -> None:
+    """The talk of `whilst demo` if espeak-ng can speak it, else a recording that comes with the recogniser."""
+    with tempfile.TemporaryDirectory() as folder:
+        talk = recording()
+        if shutil.which("espeak-ng"):
+            talk = Path(folder) / "talk.wav"
+            subprocess.run(["espeak-ng", "-v", "en-us", "-s", "150", "-f", TALK, "-w", talk], check=True)
+        options = ListenOptions(str(talk), fast=fast, live=LiveOptions(show=True))
+        listen(ModelOptions(DEFAULT_MODEL, DEMO_LATENCY), options)
+
+
+class RemoteSession:
+    """A session on a running `whilst serve`. A call waits until the server has translated what it was sent."""
+
+    def __init__(self, url: str, latency: str, token: str = "") -> None:
+        from websockets.exceptions import WebSocketException
+        from websockets.sync.client import connect
+
+        self._url, self._error, self._seq = url, WebSocketException, 0
+        self._open = contextlib.ExitStack()  # websockets wants `with`
+        scheme, separator, rest = url.partition("://")
+        if not separator or scheme not in ("http", "https", "ws", "wss"):
+            raise UserError(f"--serve {url}: give the address of a server, such as http://127.0.0.1:8000")
+        address = f"{scheme.replace('http', 'ws')}://{rest.rstrip('/')}/v1/stream"
+        try:
+            self._socket = self._open.enter_context(connect(address, compression=None))
+        except (OSError, WebSocketException) as error:
+            raise UserError(f"--serve {url}: no connection ({error}); is `whilst serve` running there?") from None
+        self._exchange({"type": "start", "latency": latency, "token": token}, "ready")
+
+    def close(self) -> None:
+        self._open.close()
+
+    def feed(self, words: str) -> list[Event]:
+        self._seq += 1
+        return self._exchange({"type": "words", "seq": self._seq, "text": words}, "commit")
+
+    def finish(self) -> list[Event]:
+        self._seq += 1
+        return self._exchange({"type": "finish", "seq": self._seq}, "final")
+
+    def _exchange(self, message: dict[str, Any], answer: str) -> list[Event]:
+        """The events up to the answer that acknowledges the message."""
+        events: list[Event] = []
+        try:
+            self._socket.send(json.dumps(message))
+            while True:
+                reply = json.loads(self._socket.recv())
+                if reply["type"] == "error":
+                    raise UserError(f"{self._url}: {reply['message']}")
+                if reply["type"] == "commit":
+                    events += events_of(reply)
+                if reply["type"] == answer and reply.get("ack", self._seq) >= self._seq:
+                    return events
+        except (OSError, self._error) as error:
+            raise UserError(f"{self._url}: the connection is lost ({error})") from None
+
+
+def events_of(reply: dict[str, Any]) -> list[Event]:
+    """Of a commit, in the order of a session: the end of a sentence comes after its words."""
+    words: list[Event] = [
+        Word(word["text"], word["sentence"], word["source"], word["delay"]) for word in reply["words"]
+    ]
+    ends = [SentenceEnd(end["sentence"], end["source"], end["length"]) for end in reply["ends"]]
+    return sorted([*words, *ends], key=lambda event: event.sentence)

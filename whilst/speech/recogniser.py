@@ -1,4 +1,4 @@
-"""Speech recognisers behind one interface: audio in, growing hypotheses out."""
+"""Speech recognisers behind one interface: audio in, growing hypotheses out, and words once they are final."""
 
 import abc
 import contextlib
@@ -6,15 +6,15 @@ import queue
 import shlex
 import subprocess
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from whilst.core.errors import UserError
-from whilst.live.input import UTTERANCE_END, Hypothesis, hypotheses_of
-from whilst.speech.pcm import RATE, WIDTH, Samples, from_pcm
+from whilst.live.input import DEFAULT_AGREEMENT, UTTERANCE_END, Commitment, Hypothesis, Reader, hypotheses_of
+from whilst.speech.audio import RATE, WIDTH, Samples, from_pcm
 
 DEFAULT_INTERVAL = 1.0  # seconds of audio between two updates
 PAUSE = 0.8  # seconds without speech that end a sentence
@@ -155,6 +155,27 @@ class Program(Recogniser):
             found += hypotheses_of(line, self._last)
             self._last = line.split()
         return found
+
+
+class SpeechReader(Reader):
+    """Commits the words of hypotheses once they are stable; a pause of the speaker ends the sentence."""
+
+    def __init__(self, recogniser: Recogniser, agreement: int = DEFAULT_AGREEMENT) -> None:
+        self._recogniser = recogniser
+        self._commitment = Commitment(agreement)
+        self._finished = False
+
+    def read(self, chunk: bytes) -> Iterator[str]:
+        for hypothesis in self._recogniser.feed(chunk) if chunk else self._finish():
+            yield from self._commitment.add(hypothesis)
+
+    def flush(self) -> list[str]:
+        words = [word for hypothesis in self._finish() for word in self._commitment.add(hypothesis)]
+        return words + self._commitment.end_utterance()
+
+    def _finish(self) -> list[Hypothesis]:
+        finished, self._finished = self._finished, True
+        return [] if finished else self._recogniser.finish()
 
 
 def open_recogniser(command: str = "", interval: float = DEFAULT_INTERVAL) -> Callable[[], Recogniser]:
