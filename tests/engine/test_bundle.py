@@ -13,7 +13,7 @@ from whilst.core.errors import UserError
 from whilst.core.files import read_json, write_json
 from whilst.core.settings import Data
 from whilst.data.dataset import Dataset
-from whilst.engine.bundle import bundle
+from whilst.engine.export import bundle
 from whilst.live import loading
 from whilst.model.checkpoint import load_run, save_tensors
 from whilst.model.run_folder import AGENT, BUNDLE, check_bundle

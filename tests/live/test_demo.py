@@ -6,9 +6,8 @@ import pytest
 
 from tests.helpers.commands import whilst
 from whilst.core.settings import DEFAULT_MODEL
-from whilst.engine.engine_cache import SHIPPED
 from whilst.engine.export import export
-from whilst.engine.runtime import read_manifest
+from whilst.engine.runtime import SHIPPED, read_manifest
 from whilst.live.loading import BUNDLED
 from whilst.live.terminal import TALK, demo
 from whilst.model.run_folder import check_bundle

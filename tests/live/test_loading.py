@@ -18,7 +18,7 @@ from whilst.core.policy_spec import PolicySpec
 from whilst.core.settings import Data
 from whilst.core.settings import Model as Settings
 from whilst.data.dataset import Dataset
-from whilst.engine import engine_cache as copies
+from whilst.engine import runtime
 from whilst.engine.export import export
 from whilst.engine.runtime import MANIFEST, load_exported
 from whilst.evaluation.record import read_record, record_path
@@ -113,7 +113,7 @@ def test_a_copy_is_made_once_for_each_content(run: Path, kept: Path, tmp_path: P
     assert "read.fp32.onnx" not in names, "only what is wanted"
     changed = make_copy(run, tmp_path / "changed")
     (changed / "recipe.json").write_bytes((run / "recipe.json").read_bytes() + b" ")
-    assert copies.key(changed) != copies.key(run) == copies.key(make_copy(run, tmp_path / "same"))
+    assert runtime.key(changed) != runtime.key(run) == runtime.key(make_copy(run, tmp_path / "same"))
 
 
 @pytest.mark.parametrize("latency", ["agent-77", "wait-0", "mma", "agent-1.threshold-2"])
@@ -162,7 +162,7 @@ def test_concurrent_processes_leave_one_copy(run: Path, kept: Path) -> None:
 
 def test_the_first_of_two_copies_stays(run: Path, kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The other process finishes while this one is at work."""
-    make = copies._make
+    make = runtime._make
 
     def slower(run: Path, entry: Path, precision: str) -> None:
         make(run, entry, precision)
@@ -170,7 +170,7 @@ def test_the_first_of_two_copies_stays(run: Path, kept: Path, monkeypatch: pytes
         make(run, entry, precision)
         assert (entry / MANIFEST).stat().st_ino == stamp
 
-    monkeypatch.setattr(copies, "_make", slower)
+    monkeypatch.setattr(runtime, "_make", slower)
     assert opened(ModelOptions(str(run)))[0].engine == "ONNX int8"
     assert len(list(kept.iterdir())) == 1
 

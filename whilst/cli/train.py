@@ -100,7 +100,7 @@ def bundle(
         whilst bundle runs/en-vi whilst/models/en-vi
     """
     from whilst.core.console import notes
-    from whilst.engine.bundle import bundle
+    from whilst.engine.export import bundle
 
     bundle(run, out)
     notes.print(f"{out}: {folder_size(out)}")

@@ -99,6 +99,18 @@ def read_json(path: Path) -> Any:
         raise UserError(f"{path}: not valid JSON ({error})") from None
 
 
+def checked_manifest(path: Path, version: int, keys: set[str], advice: str) -> dict[str, Any]:
+    """Read the manifest of a folder and compare the folder's files with the checksums in it."""
+    table = read_json(path)
+    if not isinstance(table, dict) or table.get("format") != version or not table.keys() >= keys | {"files"}:
+        raise UserError(f"{path.parent}: {path.name} is damaged or of another version of whilst; {advice}")
+    for name, checksum in table["files"].items():
+        file = path.parent / name
+        if not file.is_file() or sha256(file) != checksum:
+            raise UserError(f"{path.parent}: {name} is missing or damaged; {advice}")
+    return table
+
+
 def sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,4 +1,6 @@
-"""The `export` command: a trained run as a folder that runtime.py translates with, without PyTorch.
+"""The commands `export` and `bundle`: a trained run as a folder to translate with elsewhere.
+
+An export is what runtime.py translates with, without PyTorch:
 
     engine.json             format, sizes, settings of the run, checksums of the files below
     source.*, target.*      the two languages, so that the folder translates by itself
@@ -9,9 +11,14 @@
     agent.*.onnx            where the run has an agent: one step of it
 
 Each graph is there in fp32, in int8 (weights of 8 bits), or in both.
+
+A bundle is a small run folder: recipe, languages, weights in half precision (single when loaded), the agent. It
+also has an export in int8 (engine/), a model card (README.md), and bundle.json: checksums, and the length ratio,
+which would need the dataset. It can be shipped with the package (whilst/models).
 """
 
 import contextlib
+import dataclasses
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -23,14 +30,17 @@ from safetensors.numpy import save
 
 import whilst
 from whilst.core.config import to_table
+from whilst.core.console import notes
 from whilst.core.errors import UserError
 from whilst.core.files import read_json, sha256, write_json, writing_folder
-from whilst.engine.engine_cache import SHIPPED
+from whilst.core.policy_spec import LATENCIES, for_latency
+from whilst.core.settings import Recipe
 from whilst.engine.graphs import floats, make_graphs
 from whilst.engine.runtime import (
     FORMAT,
     MANIFEST,
     PRECISIONS,
+    SHIPPED,
     Engine,
     Exported,
     Floats,
@@ -38,9 +48,21 @@ from whilst.engine.runtime import (
     load_graph,
 )
 from whilst.model.agent import Agent
-from whilst.model.checkpoint import LoadedRun, load_run
-from whilst.model.run_folder import BUNDLE, length_ratio_of
+from whilst.model.checkpoint import LoadedRun, load_run, load_tensors, save_tensors, write_recipe, write_run
+from whilst.model.run_folder import (
+    AGENT,
+    BUNDLE,
+    BUNDLE_FORMAT,
+    WEIGHTS,
+    choose_policy,
+    has_agent,
+    length_ratio_of,
+    read_recipe,
+)
 from whilst.model.transformer import Translator
+
+CPU = torch.device("cpu")
+CARD = "README.md"
 
 
 @contextlib.contextmanager
@@ -116,7 +138,7 @@ def write_engine(trained: LoadedRun, folder: Path, precisions: Sequence[str] = P
 
 
 def load_exportable(run: Path) -> LoadedRun:
-    trained = load_run(run, torch.device("cpu"))
+    trained = load_run(run, CPU)
     if obstacle := export_obstacle(trained.recipe.model):
         raise UserError(f"{run}: {obstacle}")
     return trained
@@ -134,3 +156,84 @@ def export(run: Path, out: Path, precisions: Sequence[str] = PRECISIONS) -> None
     trained = load_exportable(run)
     with replacing(out, MANIFEST) as folder:
         write_engine(trained, folder, precisions)
+
+
+def bundle(run: Path, out: Path) -> None:
+    home, _, _ = choose_policy(run, "medium")
+    trained = load_run(home, CPU)
+    with replacing(out, BUNDLE) as folder:
+        write_half_precision(trained, folder, out.name)
+        made = load_run(folder, CPU)
+        files = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+        about = {
+            "format": BUNDLE_FORMAT,
+            "whilst": whilst.__version__,
+            "weights": trained.checksum,  # of the run
+            "pace": length_ratio(trained),
+            "files": {name: sha256(folder / name) for name in files},
+        }
+        write_json(folder / BUNDLE, about)
+        if (out / CARD).is_file():  # `replacing` keeps it: somebody may have edited it
+            notes.print(f"{out / CARD} stays as it is; delete it for a new one")
+        else:
+            (folder / CARD).write_text(model_card(made, out.name), encoding="utf-8")
+        if not export_obstacle(made.recipe.model):
+            (folder / SHIPPED).mkdir()
+            write_engine(made, folder / SHIPPED, ["int8"])
+
+
+def portable(recipe: Recipe, name: str) -> Recipe:
+    """Without the folders of the machine that it was trained on."""
+    data = dataclasses.replace(recipe.data, folder="", dataset=f"data/{Path(recipe.data.dataset).name}")
+    teacher = recipe.teacher and f"runs/{Path(recipe.teacher).name}"
+    return dataclasses.replace(recipe, run=name, start="", teacher=teacher, data=data)
+
+
+def write_half_precision(trained: LoadedRun, folder: Path, name: str) -> None:
+    """Write everything that makes it a run."""
+    write_run(folder, portable(trained.recipe, name), trained.source, trained.target)
+    halve(trained.path / WEIGHTS, folder / WEIGHTS)
+    if has_agent(trained.path):
+        recipe = read_recipe(trained.path / AGENT)
+        write_recipe(folder / AGENT, portable(recipe, f"{name}/{AGENT}"))
+        halve(trained.path / AGENT / WEIGHTS, folder / AGENT / WEIGHTS)
+
+
+def halve(source: Path, target: Path) -> None:
+    tensors, about = load_tensors(source, CPU)
+    halves = {name: tensor.half() if tensor.is_floating_point() else tensor for name, tensor in tensors.items()}
+    for name, tensor in halves.items():
+        if not tensor.isfinite().all():
+            raise UserError(f"{source}: {name} has weights too large for half precision")
+    about.pop("start", None)  # checksum of a file in single precision, which the bundle does not have
+    save_tensors(target, halves, about)
+    target.chmod(0o644)  # safetensors makes files that only their owner can read
+
+
+def model_card(made: LoadedRun, name: str) -> str:
+    data, model = made.recipe.data, made.recipe.model
+    modules = filter(None, (made.model, made.agent))
+    count = sum(parameter.numel() for module in modules for parameter in module.parameters())
+    size = f"{model.encoder_layers} + {model.decoder_layers} layers, width {model.width}, {model.heads} heads"
+    rows = {
+        "languages": f"{data.source} to {data.target}",
+        "text": "lower-cased" if data.lowercase else "cased",
+        "parameters": f"{count / 1e6:.1f} M ({size}); half precision in the file, single in use",
+        "units": f"{data.units}: {len(made.source):,} of the source, {len(made.target):,} of the target",
+        "trained on": data.corpus or Path(data.dataset).name,
+        "latencies": ", ".join(f"{latency}: {for_latency(latency, made.agents)[0]}" for latency in LATENCIES),
+    }
+    table = "\n".join(f"| {left} | {right} |" for left, right in rows.items())
+    return f"""# {name}
+
+A simultaneous translator, made with whilst {whilst.__version__}.
+
+    whilst live --model PATH/TO/{name}
+
+| | |
+|---|---|
+{table}
+
+It knows the kind of text that it was trained on. Expect mistakes, most of them far from that text and at low
+latency: it writes before it has read everything, and does not take back what it wrote.
+"""

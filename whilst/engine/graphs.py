@@ -196,23 +196,31 @@ def cross_of(layer: nn.Module) -> Heads:
     return layer.cross
 
 
-def read_graph(model: Translator, int8: bool) -> Graph:
-    """A source token: its encoder state, its keys and values in the encoder and for cross-attention."""
-    graph = TranslatorGraph("read", int8, model)
+def stack(graph: TranslatorGraph, name: str, layers: nn.ModuleList, norm: nn.Module) -> str:
+    """A token through the encoder or decoder: the state after it, and its keys and values."""
     state = graph.input("embedded", 1, graph.width)
-    mask = graph.input("encoder.mask", "encoder_capacity")
+    mask = graph.input(f"{name}.mask", f"{name}_capacity")
+    source_mask = graph.input("source.mask", "source_capacity") if name == "decoder" else ""
     columns = []
-    for number, layer in enumerate(model.encoder):
-        assert isinstance(layer, EncoderLayer)
-        state, column = graph.self_attention(state, layer, graph.cache_inputs("encoder", number), mask)
+    for number, layer in enumerate(layers):
+        assert isinstance(layer, EncoderLayer | DecoderLayer)
+        state, column = graph.self_attention(state, layer, graph.cache_inputs(name, number), mask)
+        if isinstance(layer, DecoderLayer):
+            state = graph.cross_attention(state, layer, graph.cache_inputs("source", number), source_mask)
         state = graph.feed_forward(state, layer)
         columns.append(column)
-    state = graph.norm(state, model.encoder_norm)
+    state = graph.norm(state, norm)
     graph.output("state", state, 1, graph.width)
-    graph.output_columns("encoder.new", graph.op("Concat", *columns, attributes={"axis": 0}), len(columns))
+    graph.output_columns(f"{name}.new", graph.op("Concat", *columns, attributes={"axis": 0}), len(columns))
+    return state
+
+
+def read_graph(model: Translator, int8: bool) -> Graph:
+    """A source token: its encoder state, its keys and values in the encoder and for cross-attention."""
+    graph, count = TranslatorGraph("read", int8, model), len(model.decoder)
+    state = stack(graph, "encoder", model.encoder, model.encoder_norm)
     # One product for all decoder layers.
     projected = graph.layers(state, [cross_of(layer).key_value for layer in model.decoder])
-    count = len(model.decoder)
     graph.output_columns("source.new", graph.split_heads(projected, 2 * count), count)
     return graph
 
@@ -220,18 +228,7 @@ def read_graph(model: Translator, int8: bool) -> Graph:
 def write_graph(model: Translator, int8: bool) -> Graph:
     """The last target token: the decoder state that writes the next one, and its keys and values."""
     graph = TranslatorGraph("write", int8, model)
-    state = graph.input("embedded", 1, graph.width)
-    mask = graph.input("decoder.mask", "decoder_capacity")
-    source_mask = graph.input("source.mask", "source_capacity")
-    columns = []
-    for number, layer in enumerate(model.decoder):
-        assert isinstance(layer, DecoderLayer)
-        state, column = graph.self_attention(state, layer, graph.cache_inputs("decoder", number), mask)
-        state = graph.cross_attention(state, layer, graph.cache_inputs("source", number), source_mask)
-        state = graph.feed_forward(state, layer)
-        columns.append(column)
-    graph.output("state", graph.norm(state, model.decoder_norm), 1, graph.width)
-    graph.output_columns("decoder.new", graph.op("Concat", *columns, attributes={"axis": 0}), len(columns))
+    stack(graph, "decoder", model.decoder, model.decoder_norm)
     return graph
 
 

@@ -2,8 +2,17 @@
 
 A session's methods mirror the translator's: `read` takes a source token, `lookahead` computes the state that would
 write the next token, `commit` writes it. Also runs the steps of a learnt agent; other policies live elsewhere.
+
+The engine of a run folder is shipped inside of it, kept in the user's cache folder, or made anew, which alone needs
+PyTorch. It is kept under the checksums of the files it is made from, so it is never out of date. It gets its name
+when it is complete; if two processes make one at once, one remains.
 """
 
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,13 +24,15 @@ from safetensors.numpy import load_file
 
 from whilst.core.config import build
 from whilst.core.errors import UserError
-from whilst.core.files import read_json, sha256
+from whilst.core.files import checked_manifest, sha256
 from whilst.core.policy_spec import PolicySpec
 from whilst.core.settings import Model, Recipe
 from whilst.data.vocabulary import BOS, EOS, Language
+from whilst.model.run_folder import AGENT, WEIGHTS, has_agent, weights_path
 
 FORMAT = 2
 MANIFEST = "engine.json"
+SHIPPED = "engine"  # folder of the export in a bundle
 PRECISIONS = ("fp32", "int8")
 FIRST_CAPACITY = 64  # columns of a new key/value buffer; doubled when they are full
 Floats = NDArray[np.float32]
@@ -289,14 +300,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     """Read engine.json and check the files that it lists."""
     if not is_export(folder):
         raise UserError(f"{folder}: not an exported run (no {MANIFEST}); `whilst export` makes one")
-    manifest = read_json(folder / MANIFEST)
-    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT or "files" not in manifest:
-        raise UserError(f"{folder}: {MANIFEST} is damaged or of another version of whilst; export the run again")
-    for name, checksum in manifest["files"].items():
-        path = folder / name
-        if not path.is_file() or sha256(path) != checksum:
-            raise UserError(f"{folder}: {name} is missing or damaged; export the run again")
-    return manifest
+    return checked_manifest(folder / MANIFEST, FORMAT, set(), "export the run again")
 
 
 def load_graph(file: bytes, threads: int) -> Any:
@@ -307,3 +311,62 @@ def load_graph(file: bytes, threads: int) -> Any:
     # Spinning threads would take time from other sessions.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     return onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
+
+
+def cache_folder() -> Path:
+    """By the XDG Base Directory specification."""
+    named = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    try:
+        return (named if named.is_absolute() else Path("~/.cache").expanduser()) / "whilst"
+    except RuntimeError as error:  # the user has no home folder
+        raise OSError(str(error)) from None
+
+
+def key(run: Path) -> str:
+    """Checksum of everything that an export is made from."""
+    files = [run / "recipe.json", weights_path(run), *sorted(run.glob("source.*")), *sorted(run.glob("target.*"))]
+    files += [run / AGENT / "recipe.json", run / AGENT / WEIGHTS] if has_agent(run) else []
+    sums = [f"{path.relative_to(run)} {sha256(path)}" for path in files]
+    return hashlib.sha256("\n".join([f"format {FORMAT}", *sums]).encode()).hexdigest()[:32]
+
+
+def has_shipped(run: Path, precision: str) -> bool:
+    return (run / SHIPPED / f"read.{precision}.onnx").is_file()
+
+
+def engine_of(run: Path, precision: str, notify: Callable[[str], None], threads: int = 1) -> Exported:
+    """`notify` gets messages for the user. Where nothing can be cached, the engine is made in memory."""
+    if has_shipped(run, precision):
+        return load_exported(run / SHIPPED, precision, threads)
+    try:
+        entry = cache_folder() / "engines" / f"{key(run)}.{precision}"
+        if is_export(entry):
+            try:
+                return load_exported(entry, precision, threads)
+            except UserError:  # damaged
+                shutil.rmtree(entry)
+        notify(f"making the CPU engine of {run} (only once: it is kept in {entry.parent})")
+        _make(run, entry, precision)
+    except OSError as error:
+        from whilst.engine.export import export_in_memory, load_exportable
+
+        reason = error.strerror or error
+        notify(f"the CPU engine of {run} cannot be cached ({reason}); XDG_CACHE_HOME names another folder")
+        return export_in_memory(load_exportable(run), precision, threads)
+    return load_exported(entry, precision, threads)
+
+
+def _make(run: Path, entry: Path, precision: str) -> None:
+    from whilst.engine.export import load_exportable, write_engine
+
+    trained = load_exportable(run)
+    entry.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".new.", dir=entry.parent) as folder:
+        new = Path(folder, entry.name)
+        new.mkdir()
+        write_engine(trained, new, [precision])
+        try:
+            new.rename(entry)
+        except OSError:
+            if not is_export(entry):  # else another process was first, with the same result
+                raise

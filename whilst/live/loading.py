@@ -12,8 +12,15 @@ from typing import TYPE_CHECKING
 from whilst.core.errors import UserError
 from whilst.core.policy_spec import LATENCIES, PolicySpec, for_latency
 from whilst.core.settings import Recipe
-from whilst.engine.engine_cache import engine_of, has_shipped
-from whilst.engine.runtime import PRECISIONS, Exported, export_obstacle, is_export, load_exported
+from whilst.engine.runtime import (
+    PRECISIONS,
+    Exported,
+    engine_of,
+    export_obstacle,
+    has_shipped,
+    is_export,
+    load_exported,
+)
 from whilst.live.engine_backend import KINDS, EngineBackend, Rule, make_rule
 from whilst.live.session import Backend, Session, TextPipeline
 from whilst.model.run_folder import BUNDLE, check_bundle, choose_policy, override_after_training, read_recipe

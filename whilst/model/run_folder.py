@@ -4,7 +4,7 @@ from pathlib import Path
 
 from whilst.core.config import build, override
 from whilst.core.errors import UserError
-from whilst.core.files import read_json, sha256
+from whilst.core.files import checked_manifest, read_json
 from whilst.core.policy_spec import (
     AGENT_TRANSLATION,
     LATENCIES,
@@ -19,7 +19,7 @@ from whilst.data.dataset import MANIFEST, length_ratio, read_manifest
 FORMAT = 1
 WEIGHTS = "model.safetensors"
 SEARCH = "search"  # sub-folder of the fine-tuned translator
-BUNDLE = "bundle.json"  # manifest of a bundle (engine/bundle.py)
+BUNDLE = "bundle.json"  # manifest of a bundle (engine/export.py)
 BUNDLE_FORMAT = 1
 BASE_OBJECTIVE = "began_with"  # key in recipe.json
 AGENT = "agent"  # sub-folder of the agent
@@ -114,9 +114,4 @@ def length_ratio_of(folder: Path, recipe: Recipe) -> tuple[int, int]:
 
 def check_bundle(folder: Path) -> None:
     """Compare a bundle's files with the checksums in its manifest."""
-    about = read_json(folder / BUNDLE)
-    if not isinstance(about, dict) or about.get("format") != BUNDLE_FORMAT or not about.keys() >= {"pace", "files"}:
-        raise UserError(f"{folder}: {BUNDLE} is damaged or of another version of whilst; get or make it again")
-    for name, checksum in about["files"].items():
-        if not (folder / name).is_file() or sha256(folder / name) != checksum:
-            raise UserError(f"{folder}: {name} is missing or damaged; get or make the bundle again")
+    checked_manifest(folder / BUNDLE, BUNDLE_FORMAT, {"pace"}, "get or make the bundle again")
