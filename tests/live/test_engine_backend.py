@@ -22,7 +22,7 @@ from whilst.engine import runtime
 from whilst.engine.export import make_engine
 from whilst.engine.runtime import Engine
 from whilst.evaluation.trace import find_problem
-from whilst.live.engine_backend import AgentRule, EngineBackend, FixedRule, make_rule
+from whilst.live.engine_backend import EngineBackend, Rule, make_rule
 from whilst.live.evaluate_export import RecordingSession, translate_live
 from whilst.live.session import SentenceEnd, Session
 from whilst.model.transformer import Translator
@@ -135,14 +135,15 @@ def test_memory_stays_constant_over_two_thousand_sentences(model: Translator, na
 
 
 def test_rules_of_policies() -> None:
-    assert make_rule(parse("wait-4"), [], Evaluate(), None) == FixedRule(4)
-    assert make_rule(parse("diagonal-2"), [], Evaluate(), PACE) == FixedRule(2, PACE)
-    assert make_rule(parse("agent-3"), AGENTS, Evaluate(threshold=0.4), None) == AgentRule(1, 0.4)
+    assert make_rule(parse("wait-4"), [], Evaluate(), None) == Rule(4)
+    assert make_rule(parse("diagonal-2"), [], Evaluate(), PACE) == Rule(2, PACE)
+    assert make_rule(parse("agent-3"), AGENTS, Evaluate(threshold=0.4), None) == Rule(interval=1, threshold=0.4)
     patient = Evaluate(ending="patient")
-    assert make_rule(parse("wait-4"), [], patient, None) == FixedRule(4, is_patient=True)
-    assert make_rule(parse("diagonal-2"), [], patient, PACE) == FixedRule(2, PACE, is_patient=True)
-    assert make_rule(parse("agent-3"), AGENTS, patient, None) == AgentRule(1, 0.5, is_patient=True)
-    assert make_rule(parse("agent-3.threshold-0.7"), AGENTS, Evaluate(threshold=0.4), None) == AgentRule(1, 0.7)
+    assert make_rule(parse("wait-4"), [], patient, None) == Rule(4, is_patient=True)
+    assert make_rule(parse("diagonal-2"), [], patient, PACE) == Rule(2, PACE, is_patient=True)
+    assert make_rule(parse("agent-3"), AGENTS, patient, None) == Rule(interval=1, is_patient=True)
+    named = make_rule(parse("agent-3.threshold-0.7"), AGENTS, Evaluate(threshold=0.4), None)
+    assert named == Rule(interval=1, threshold=0.7)
 
 
 @pytest.mark.parametrize(

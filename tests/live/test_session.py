@@ -15,13 +15,12 @@ from torch import Tensor
 from tests.conftest import UNITS
 from tests.helpers.decoding import policy
 from tests.policy.test_learnt import KINDS, learnt
-from whilst.core.errors import UserError
 from whilst.core.settings import Agent as Settings
 from whilst.core.settings import Limits, Model
 from whilst.data.segment import BPESegmenter, PieceSegmenter, WordSegmenter
 from whilst.data.vocabulary import EOS, SPECIALS, Language
 from whilst.decoding.batched import translate_batch
-from whilst.live.session import MAX_UNITS, Event, SentenceEnd, Session, TextPipeline, Word
+from whilst.live.session import MAX_UNITS, Event, Operation, Request, SentenceEnd, Session, TextPipeline, Word
 from whilst.live.torch_backend import TorchBackend
 from whilst.model.transformer import Translator
 from whilst.policy import Policy
@@ -63,21 +62,17 @@ class Recording(TorchBackend):
         super().__init__(model, policy, *text.longest)
         self.outputs: list[tuple[list[int], list[int], list[int]]] = []  # source units, target units, reads
 
-    def begin(self) -> None:
-        super().begin()
-        self.outputs.append(([], [], []))
-
-    def read(self, unit: int) -> None:
-        super().read(unit)
-        self.outputs[-1][0].append(unit)
-
-    def write(self) -> int:
-        unit = super().write()
+    def run(self, request: Request) -> int:
+        result = super().run(request)
+        if request.operation is Operation.BEGIN:
+            self.outputs.append(([], [], []))
         source, units, reads = self.outputs[-1]
-        reads.append(len(source))
-        if unit != EOS:
-            units.append(unit)
-        return unit
+        if request.operation is Operation.READ:
+            source.append(request.unit)
+        elif request.operation is Operation.WRITE:
+            reads.append(len(source))
+            units += [result] if result != EOS else []
+        return result
 
 
 def make_policy(model: Translator, name: str) -> Policy:
@@ -311,9 +306,12 @@ def test_pieces_become_words_with_their_punctuation(model: Translator) -> None:
     class Scripted(TorchBackend):
         """Writes the given units."""
 
-        def write(self) -> int:
-            super().write()
-            return units[int(self.state.cache.written) - 1] if self.state.cache.written <= len(units) else EOS
+        def run(self, request: Request) -> int:
+            result = super().run(request)
+            written = int(self.state.cache.written)
+            if request.operation is Operation.WRITE:
+                return units[written - 1] if written <= len(units) else EOS
+            return result
 
     text = replace(make_text(), target=target)
     session = Session(
@@ -323,11 +321,6 @@ def test_pieces_become_words_with_their_punctuation(model: Translator) -> None:
     assert all(isinstance(event, Word) and event.text in lines[0].split() for event in events)
     events += session.finish()
     assert " ".join(event.text for event in events if isinstance(event, Word)) == lines[0]
-
-
-def test_bidirectional_encoders_are_an_error(tiny: Model, translator: Callable[..., Translator]) -> None:
-    with pytest.raises(UserError, match="whole source"):
-        TorchBackend(translator(replace(tiny, encoder="bidirectional")), policy("full"), 10, 10)
 
 
 def test_the_length_limit_is_within_the_positions() -> None:

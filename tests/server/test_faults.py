@@ -27,7 +27,7 @@ from tests.helpers.serving import (
 )
 from tests.live.test_session import Letters, make_text
 from whilst.data.vocabulary import Language
-from whilst.live.session import Operation
+from whilst.live.session import Operation, Request
 from whilst.live.torch_backend import TorchBackend
 from whilst.model.transformer import Translator
 from whilst.server.metrics import Metrics
@@ -318,10 +318,10 @@ def test_a_failing_session_without_batches(model: Translator) -> None:
     text = make_text(longest=20)
 
     class Fragile(TorchBackend):
-        def read(self, unit: int) -> None:
-            if self.policy.name == "wait-1":
+        def run(self, request: Request) -> int:
+            if request.operation is Operation.READ and self.policy.name == "wait-1":
                 raise MemoryError
-            super().read(unit)
+            return super().run(request)
 
     def steps(name: str) -> TorchBackend:
         return Fragile(model, policy(name), *text.longest)

@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 
 from tests.helpers.decoding import policy
 from tests.live.test_session import LETTERS, NAMES, make_policy, make_text
-from whilst.core.errors import UserError
 from whilst.core.settings import Model
-from whilst.live.session import Event, Operation, Session, SessionState, TextPipeline
+from whilst.live.session import Event, Operation, Request, Session, SessionState, TextPipeline
 from whilst.live.torch_backend import TorchBackend
 from whilst.model.cache import lazy_zeros
 from whilst.model.transformer import Translator
@@ -180,9 +179,9 @@ def test_a_failed_call_can_be_repeated_for_fewer_slots(model: Translator, polici
     pool.do(Operation.READ, [(0, 5)])
     assert pool.state.cache.read.tolist()[:2] == [1, 0]
     steps = torch_backend(model, policies["wait-1"])
-    steps.begin()
-    steps.read(5)
-    assert pool.do(Operation.WRITE, [(0, 0)]) == [steps.write()]
+    steps.run(Request(Operation.BEGIN))
+    steps.run(Request(Operation.READ, 5))
+    assert pool.do(Operation.WRITE, [(0, 0)]) == [steps.run(Request(Operation.WRITE))]
 
 
 def test_kernels_without_huge_pages(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,8 +191,3 @@ def test_kernels_without_huge_pages(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(mmap, "mmap", Strict)
     assert lazy_zeros((2, 3), torch.float32).tolist() == [[0.0] * 3] * 2
-
-
-def test_bidirectional_models_are_refused(tiny: Model, translator: Callable[..., Translator]) -> None:
-    with pytest.raises(UserError, match="whole source"):
-        BatchPool(translator(replace(tiny, encoder="bidirectional")), policy, 2, 10, 10)

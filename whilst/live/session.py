@@ -61,29 +61,8 @@ class Backend(abc.ABC):
     """A model under a policy, with the caches of one sentence. The cost of an operation must not grow with time."""
 
     @abc.abstractmethod
-    def begin(self) -> None: ...
-
-    @abc.abstractmethod
-    def read(self, unit: int) -> None: ...
-
-    @abc.abstractmethod
-    def decide(self) -> bool: ...
-
-    @abc.abstractmethod
-    def write(self) -> int: ...
-
     def run(self, request: Request) -> int:
         """The result of DECIDE (0 or 1) or WRITE (a unit); 0 for the others."""
-        match request.operation:
-            case Operation.BEGIN:
-                self.begin()
-            case Operation.READ:
-                self.read(request.unit)
-            case Operation.DECIDE:
-                return int(self.decide())
-            case Operation.WRITE:
-                return self.write()
-        return 0
 
 
 @dataclass(frozen=True)

@@ -10,22 +10,15 @@ from pathlib import Path
 import torch
 
 from whilst.core.distributed import pick_device
-from whilst.core.errors import UserError
 from whilst.core.policy_spec import PolicySpec
 from whilst.decoding.policies import policy_for
 from whilst.decoding.state import DecodingState
 from whilst.live.loading import Model, ModelOptions
-from whilst.live.session import Backend, TextPipeline
+from whilst.live.session import Backend, Operation, Request, TextPipeline
 from whilst.model.checkpoint import LoadedRun, load_run
 from whilst.model.run_folder import override_after_training
 from whilst.model.transformer import Translator
 from whilst.policy import Policy
-
-
-def require_live(model: Translator) -> None:
-    if model.bidirectional:
-        what = "this model cannot go live, its encoder needs the whole source before it begins"
-        raise UserError(f"{what}; use `whilst translate`")
 
 
 class TorchBackend(Backend):
@@ -33,27 +26,23 @@ class TorchBackend(Backend):
 
     @torch.inference_mode()
     def __init__(self, model: Translator, policy: Policy, max_source: int, max_target: int) -> None:
-        require_live(model)
         self.policy, self.state = policy, DecodingState(model, 1, max_source, max_target)
         self.sentence = torch.zeros_like(self.state.last)
         self.decider = policy.start(self.sentence)
 
     @torch.inference_mode()
-    def begin(self) -> None:
-        self.state.restart()
-        self.decider = self.policy.start(self.sentence)
-
-    @torch.inference_mode()
-    def read(self, unit: int) -> None:
-        self.state.read(torch.full_like(self.sentence, unit))
-
-    @torch.inference_mode()
-    def decide(self) -> bool:
-        return bool(self.decider.write(self.state.view(self.policy.needs_lookahead)))
-
-    @torch.inference_mode()
-    def write(self) -> int:
-        return int(self.state.write())
+    def run(self, request: Request) -> int:
+        match request.operation:
+            case Operation.BEGIN:
+                self.state.restart()
+                self.decider = self.policy.start(self.sentence)
+            case Operation.READ:
+                self.state.read(torch.full_like(self.sentence, request.unit))
+            case Operation.DECIDE:
+                return int(self.decider.write(self.state.view(self.policy.needs_lookahead)))
+            case Operation.WRITE:
+                return int(self.state.write())
+        return 0
 
 
 @dataclass(frozen=True)
@@ -68,9 +57,9 @@ def open_run(options: ModelOptions, folder: Path, policy: PolicySpec, note: str)
     if options.threads:
         torch.set_num_threads(options.threads)
     trained = load_run(folder, pick_device(options.device))
+    trained.require_causal_encoder()
     trained = replace(trained, recipe=override_after_training(trained.recipe, list(options.overrides), folder))
     text = TextPipeline.of(trained.recipe, trained.source, trained.target)
-    require_live(trained.model)
 
     @lru_cache(maxsize=64)
     def find(spec: PolicySpec) -> Policy:

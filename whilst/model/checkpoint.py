@@ -113,7 +113,8 @@ class LoadedRun:
     def require_causal_encoder(self) -> None:
         """Refuse a model that cannot translate from a part of the source."""
         if self.model.bidirectional:
-            raise UserError(f"{self.path}: its encoder is bidirectional, so it needs the whole source")
+            what = "its encoder is bidirectional, so it needs the whole source"
+            raise UserError(f"{self.path}: {what}; use `whilst translate`")
 
 
 def write_run(folder: Path, recipe: Recipe, source: Language, target: Language) -> None:

@@ -16,7 +16,6 @@ from whilst.core.policy_spec import parse_live
 from whilst.decoding.policies import policy_for
 from whilst.decoding.state import DecodingState
 from whilst.live.session import Operation, TextPipeline
-from whilst.live.torch_backend import require_live
 from whilst.model.checkpoint import LoadedRun
 from whilst.model.run_folder import BUNDLE
 from whilst.model.transformer import Translator
@@ -39,7 +38,6 @@ class BatchPool(Pool):
         output: nn.Module | None = None,
     ) -> None:
         """For sentences of at most these lengths; `output`: the output layer, if not the model's own."""
-        require_live(model)
         self._find = policy
         self.state = DecodingState(model, slots, max_source, max_target, lazy=True, logits=output)
         self._rows = torch.arange(slots, device=self.state.last.device)
