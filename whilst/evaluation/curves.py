@@ -48,10 +48,13 @@ def interpolate(points: Sequence[Point], al: float | None) -> float | None:
     return None
 
 
+def minus(high: float | None, low: float | None) -> float | None:
+    return None if high is None or low is None else high - low
+
+
 def above(point: Point | None, curve: Sequence[Point]) -> float | None:
     """BLEU of a point minus that of a curve at the same AL."""
-    level = interpolate(curve, point.al) if point else None
-    return None if level is None or point is None else point.bleu - level
+    return minus(point.bleu, interpolate(curve, point.al)) if point else None
 
 
 def joined(*parts: str) -> str:

@@ -1,12 +1,11 @@
 """The numbers that the BS-SiMT paper prints: average lagging and BLEU of each system. Knows none of our own."""
 
 import functools
-import json
 import re
-from importlib import resources
+from pathlib import Path
 from typing import Any
 
-from whilst.core.errors import UserError
+from whilst.core.files import read_json
 from whilst.evaluation.curves import Point
 
 FULL = "offline"  # the paper's full-sentence model
@@ -24,7 +23,6 @@ SYSTEMS = {
     "translation-based": ("translation-based", "agent"),
 }
 TITLES = {FULL: "full-sentence", "mma": "MMA", BEST: "BS-SiMT", ORACLE: "BS-SiMT, oracle"}
-_ABLATIONS = "ablations"
 
 
 def title(system: str) -> str:
@@ -35,14 +33,8 @@ def title(system: str) -> str:
 @functools.cache
 def facts() -> dict[str, Any]:
     """The whole of paper.json: curves, contents, hyperparameters and the numbers in the running text."""
-    text = (resources.files("whilst.evaluation") / "paper.json").read_text(encoding="utf-8")
-    everything: dict[str, Any] = json.loads(text)
+    everything: dict[str, Any] = read_json(Path(__file__).with_name("paper.json"))
     return everything
-
-
-def _tables() -> dict[str, Any]:
-    tables: dict[str, Any] = facts()["tables"]
-    return tables
 
 
 def task(pair: str) -> str:
@@ -52,29 +44,24 @@ def task(pair: str) -> str:
 
 def pairs() -> list[str]:
     """Corpora and directions that the paper measured, such as iwslt15.en-vi."""
-    return [name for name in _tables() if not name.startswith(_ABLATIONS)]
+    return list(facts()["tables"])
 
 
 def systems(pair: str) -> list[str]:
     """The paper's systems on the test set of this pair; none for a pair that it does not have."""
-    return list(_tables()[task(pair)]) if task(pair) in pairs() else []
+    return list(facts()["tables"].get(task(pair), {}))
 
 
 def curve(pair: str, system: str) -> list[Point]:
-    """The system's points by rising AL."""
-    if system not in systems(pair):
-        known = ", ".join(systems(pair)) or "no numbers at all"
-        raise UserError(f"the paper has no {system!r} for {pair!r}, it has {known}")
-    return _points(_tables()[task(pair)][system])
+    """The system's points by rising AL; none if the paper does not have the system on this pair."""
+    return _points(facts()["tables"].get(task(pair), {}).get(system, {}))
 
 
 def ablations() -> dict[str, list[Point]]:
     """The paper's variants on iwslt14.de-en, two search intervals each."""
-    table = next(table for name, table in _tables().items() if name.startswith(_ABLATIONS))
-    return {name: _points(points) for name, points in table.items()}
+    return {name: _points(table) for name, table in facts()["ablations"].items()}
 
 
-def _points(table: dict[str, list[float]] | list[list[float]]) -> list[Point]:
-    rows = table.items() if isinstance(table, dict) else (("", row) for row in table)
-    points = [Point(label, al, bleu) for label, (al, bleu) in rows]
+def _points(table: dict[str, tuple[float | None, float]]) -> list[Point]:
+    points = [Point(label, al, bleu) for label, (al, bleu) in table.items()]
     return sorted(points, key=lambda point: point.al or 0.0)

@@ -1,9 +1,10 @@
 """Tables and curves of any number of evaluations beside the paper's numbers: files, and the terminal.
 
-Reads records only: no traces, no models.
+Reads records only: no traces, no models. Curves are interpolated and never extrapolated: a missing figure is None.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rich import box
@@ -14,9 +15,19 @@ from whilst.core.console import console, notes
 from whilst.core.errors import UserError
 from whilst.core.files import writing_text
 from whilst.evaluation import paper_numbers as paper
-from whilst.evaluation.compare import AtLatency, Gap, at_equal_latency, at_our_latency, gaps, minus, paper_system
-from whilst.evaluation.curves import Curve, Point, Result, differences, over_seeds, to_curves
+from whilst.evaluation.curves import (
+    Curve,
+    Point,
+    Result,
+    differences,
+    interpolate,
+    joined,
+    minus,
+    over_seeds,
+    to_curves,
+)
 from whilst.evaluation.figure import MAX_LINES, Line, draw, role_of
+from whilst.evaluation.identity import System
 from whilst.evaluation.record import Record, Rescored
 from whilst.evaluation.tables import NONE, Grid, figure, signed
 
@@ -34,6 +45,7 @@ SCORES = (
 )
 ALL = tuple(name for _, name, _ in SCORES)
 NARROWER = (("al", "laal", "bleu", "sacrebleu"), ("al", "bleu"))  # scores that a narrow terminal shows
+MULTI_PATH = System("multi-path")  # what BS-SiMT starts from, and has to exceed
 MARK = "†"  # a gap between two points of different latency
 CONVENTIONS = """\
 AL and CW: model units, hypothesis length (the paper's convention). AL word, LAAL, AP and DAL:
@@ -145,9 +157,9 @@ def to_markdown(curves: Sequence[Curve], is_partial: bool, times: Mapping[str, f
         parts += ["Several seeds: mean ± standard deviation (n - 1). Means are compared."]
     parts += recipes_section(curves)
     if rows := at_equal_latency(curves):
-        parts += ["## At equal latency", equal_latency_table(rows).to_markdown(), AT_EQUAL_LATENCY]
+        parts += ["## At equal latency", comparison(rows).to_markdown(), AT_EQUAL_LATENCY]
     if found := gaps(curves):
-        parts += ["## Agent and oracle", gaps_table(found).to_markdown(), GAP]
+        parts += ["## Agent and oracle", comparison(found).to_markdown(), GAP]
     if empty := sum(record.scores.empty for record in records):
         parts += [f"Empty outputs, which count for quality but not for latency: {empty}."]
     signatures = {(name, text) for record in records for name, text in record.scores.signatures.items()}
@@ -183,25 +195,115 @@ def _versus(result: Result, system: str | None) -> str:
     return NONE if difference is None else f"{theirs:.2f} ({difference:+.2f})"
 
 
-def equal_latency_table(rows: Sequence[AtLatency]) -> Grid:
+def at_our_latency(result: Result, system: str | None) -> float | None:
+    """BLEU of the paper's system at our AL; None without such a system or without points on both sides of it."""
+    points = paper.curve(result.pair, system) if system else []
+    if result.is_full:
+        return points[0].bleu if points and system == paper.FULL else None
+    return interpolate(points, result.al)
+
+
+def paper_system(result: Result) -> str | None:
+    """The paper's name of our system; None if it has no such system, or other choices."""
+    system = result.system
+    if result.change or (system.fine_tuned and system.base != "multi-path"):
+        return None
+    return next((name for name, own in paper.SYSTEMS.items() if own == (system.name, result.kind)), None)
+
+
+def agents(curves: Sequence[Curve]) -> list[Curve]:
+    """The curves of BS-SiMT with an agent."""
+    return [one for one in curves if one.kind == "agent" and one.system.name == paper.BEST]
+
+
+@dataclass(frozen=True)
+class Row:
+    """Figures of one of our BS-SiMTs under one interval; None where a curve would have to be extrapolated."""
+
+    system: str  # ours
+    label: str  # the interval
+    figures: dict[str, float | None]  # by heading; differences of BLEU are "over …" or "gap"
+    mark: str = ""  # behind the last one
+
+
+def at_equal_latency(curves: Sequence[Curve]) -> list[Row]:
+    """BLEU of all systems at the AL of each point that the paper prints for BS-SiMT; none without an agent of ours.
+
+    Of a variant only the points at which it has a BLEU.
+    """
+    rows = []
+    for agent in agents(curves):
+        base = _closest(curves, agent, MULTI_PATH, "wait", agent.first.options)
+        others = agent, base, _diagonal(curves, agent), _oracle(curves, agent)
+        their_base = paper.curve(agent.pair, paper.BASE)
+        for point in paper.curve(agent.pair, paper.BEST):
+            ours, multi_path, diagonal, oracle = (one.at(point.al) if one else None for one in others)
+            figures = {
+                "AL": point.al,
+                "paper": point.bleu,
+                "ours": ours,
+                "over paper": minus(ours, point.bleu),
+                "multi-path": multi_path,
+                "over it": minus(ours, multi_path),
+                "over diagonal": minus(ours, diagonal),
+                "paper over its": minus(point.bleu, interpolate(their_base, point.al)),
+                "oracle": oracle,
+            }
+            if ours is not None or not agent.is_variant:
+                rows.append(Row(agent.name, point.label, figures))
+    return rows
+
+
+def _closest(curves: Sequence[Curve], agent: Curve, system: System, kind: str, variant: str) -> Curve | None:
+    """The curve of this system, policy and variant; of several, that whose recipe is closest to the agent's."""
+    wanted = system, kind, variant
+    return agent.closest(one for one in curves if (one.system, one.kind, one.first.variant) == wanted)
+
+
+def _diagonal(curves: Sequence[Curve], agent: Curve) -> Curve | None:
+    """The control, a fixed diagonal: of the same system, changed or as usual, else of multi-path."""
+    change, options = agent.first.change, agent.first.options
+    own, base = (replace(system, policy="diagonal") for system in (agent.system, MULTI_PATH))
+    choices = (own, joined(change, options)), (own, options), (base, options)
+    found = (_closest(curves, agent, system, "diagonal", variant) for system, variant in choices)
+    return next(filter(None, found), None)
+
+
+def _oracle(curves: Sequence[Curve], agent: Curve) -> Curve | None:
+    """Only of the same system with the same changes."""
+    variant = joined(agent.first.change, agent.first.options)
+    return _closest(curves, agent, replace(agent.system, policy="oracle"), "oracle", variant)
+
+
+def gaps(curves: Sequence[Curve]) -> list[Row]:
+    """How far each agent with an oracle is below the searched reads themselves, by rising AL.
+
+    Of a variant only the intervals with a gap.
+    """
+    rows = []
+    for curve in agents(curves):
+        oracles = _oracle(curves, curve)
+        if oracles is None:
+            continue
+        for agent in curve.results:
+            oracle, level = oracles.result(agent.label), oracles.at(agent.al)
+            point = (oracle.al, oracle.bleu) if oracle else (None, None)
+            gap = minus(point[1] if level is None else level, agent.bleu)
+            names = "agent AL", "agent BLEU", "oracle AL", "oracle BLEU", "gap"
+            figures = dict(zip(names, (agent.al, agent.bleu, *point, gap), strict=True))
+            if gap is not None or not curve.is_variant:
+                rows.append(Row(curve.name, agent.shown_label, figures, MARK * (gap is not None and level is None)))
+    return rows
+
+
+def comparison(rows: Sequence[Row]) -> Grid:
     """Without the columns that have no figure."""
     shown = [name for name in rows[0].figures if any(row.figures[name] is not None for row in rows)]
     cells = []
     for row in rows:
-        figures = [(signed if "over" in name else figure)(row.figures[name]) for name in shown]
-        cells.append([row.system, row.label, *figures])
+        figures = [(signed if "over" in name or name == "gap" else figure)(row.figures[name]) for name in shown]
+        cells.append([row.system, row.label, *figures[:-1], figures[-1] + row.mark])
     return Grid(("system", "interval", *shown), cells, texts=2)
-
-
-def gaps_table(rows: Sequence[Gap]) -> Grid:
-    cells = []
-    for row in rows:
-        agent, oracle = row.agent, row.oracle
-        theirs = [figure(oracle.al), figure(oracle.bleu)] if oracle else [NONE] * 2
-        gap = signed(row.bleu) + MARK * (row.bleu is not None and not row.is_at_equal_latency)
-        cells.append([row.system, agent.shown_label, figure(agent.al), figure(agent.bleu), *theirs, gap])
-    headings = "system", "interval", "agent AL", "agent BLEU", "oracle AL", "oracle BLEU", "gap"
-    return Grid(headings, cells, texts=2)
 
 
 def recipes_section(curves: Sequence[Curve]) -> list[str]:

@@ -13,8 +13,7 @@ from pathlib import Path
 from statistics import fmean
 
 from whilst.evaluation import paper_numbers as paper
-from whilst.evaluation.compare import minus
-from whilst.evaluation.curves import DEFAULTS, Curve, Point, Result, above, differences, joined, seeds_of
+from whilst.evaluation.curves import DEFAULTS, Curve, Point, Result, above, differences, joined, minus, seeds_of
 from whilst.evaluation.paper_numbers import BASE, BEST, FULL, ORACLE
 from whilst.evaluation.record import ARCHIVED, Record
 from whilst.evaluation.tables import NONE, Grid, figure, signed

@@ -7,17 +7,18 @@ from typing import Any
 import pytest
 
 from tests.helpers.evaluations import make
-from whilst.evaluation.compare import (
-    AtLatency,
+from whilst.evaluation.curves import Curve, Result, over_seeds, to_curves
+from whilst.evaluation.identity import System
+from whilst.evaluation.record import Record
+from whilst.evaluation.report import (
+    MARK,
+    Row,
     agents,
     at_equal_latency,
     at_our_latency,
     gaps,
     paper_system,
 )
-from whilst.evaluation.curves import Curve, Result, over_seeds, to_curves
-from whilst.evaluation.identity import System
-from whilst.evaluation.record import Record
 
 
 def one(system: str, policy: str, al: float, bleu: float | None) -> Result:
@@ -60,8 +61,13 @@ def test_the_papers_name_of_our_system(system: str, policy: str, expected: str |
     assert paper_system(one(system, policy, 4.0, 20.0)) == expected
 
 
-def take(row: AtLatency, *names: str) -> tuple[float | None, ...]:
+def take(row: Row, *names: str) -> tuple[float | None, ...]:
     return tuple(row.figures[name] for name in names)
+
+
+def bleu_of(rows: Sequence[Row]) -> list[float | None]:
+    """The gaps."""
+    return [row.figures["gap"] for row in rows]
 
 
 def test_equal_latency_reads_every_curve_at_the_papers_points() -> None:
@@ -101,7 +107,7 @@ def test_nothing_at_equal_latency_without_the_papers_curve() -> None:
     points = (("bs-simt", "agent-1", 28), ("bs-simt oracle", "oracle-1", 29))
     toy = [make(system, policy, 3, bleu, pair="toy.a-b") for system, policy, bleu in points]
     assert at_equal_latency(curves_of(toy)) == []
-    assert [gap.bleu for gap in gaps(curves_of(toy))] == [1.0]
+    assert bleu_of(gaps(curves_of(toy))) == [1.0]
 
 
 def test_systems_stand_apart_with_their_own_oracle() -> None:
@@ -136,12 +142,9 @@ def test_of_a_variant_only_what_can_be_compared_is_kept() -> None:
     assert usual == ["[1,5]", "[3,7]", "[5,9]", "[7,11]", "[9,13]"]
     assert [row.label for row in rows if row.system != TUNED] == ["[3,7]", "[5,9]", "[7,11]"]
     # Beyond the oracle's points, and it has none under that interval: the usual agent's row would stay.
-    assert [gap.agent.first.policy for gap in gaps(curves) if gap.agent.variant] == [
-        "agent-1.threshold-0.4",
-        "agent-5.threshold-0.4",
-    ]
+    assert [gap.label for gap in gaps(curves) if gap.system == f"{TUNED}, threshold-0.4"] == ["[1,5]", "[5,9]"]
     lonely = make("bs-simt", "agent-9", 9, 20)
-    assert gaps(curves_of([*AGENT, lonely, *ORACLE]))[-1].bleu is None
+    assert bleu_of(gaps(curves_of([*AGENT, lonely, *ORACLE])))[-1] is None
 
 
 def test_two_recipes_are_two_curves_and_each_is_compared_with_the_closest() -> None:
@@ -152,18 +155,18 @@ def test_two_recipes_are_two_curves_and_each_is_compared_with_the_closest() -> N
     assert [row.system for row in rows] == ["BS-SiMT, ours A"] * 2 + ["BS-SiMT, ours B"] * 2
     assert [row.figures["multi-path"] for row in rows] == pytest.approx([101.4, 103.39, 8.4, 10.39])
     twice = [make("bs-simt oracle", f"oracle-{n}", n + 1.5, 27, steps=7) for n in (1, 5)]
-    assert [gap.bleu for gap in gaps(curves_of([*AGENT, *twice, *ORACLE]))] == [1.5, 1.0]
+    assert bleu_of(gaps(curves_of([*AGENT, *twice, *ORACLE]))) == [1.5, 1.0]
 
 
 def test_the_gap_is_measured_at_the_agents_latency_where_the_oracle_has_a_curve() -> None:
     first, second = gaps(curves_of(AGENT + ORACLE + WAIT))
-    assert (first.agent.first.policy, second.agent.first.policy) == ("agent-1", "agent-5")
-    assert first.is_at_equal_latency
-    assert first.bleu == pytest.approx(29.5 - 28)
-    assert not second.is_at_equal_latency
-    assert second.bleu == pytest.approx(31 - 30), "7 lies beyond the oracle: the points as they stand"
+    assert [(gap.label, gap.mark) for gap in (first, second)] == [("[1,5]", ""), ("[5,9]", MARK)]
+    assert take(first, "agent AL", "agent BLEU", "oracle AL", "oracle BLEU") == (3, 28, 2, 29)
+    assert first.figures["gap"] == pytest.approx(29.5 - 28)
+    assert second.figures["gap"] == pytest.approx(31 - 30), "7 lies beyond the oracle: the points as they stand"
     (lonely,) = gaps(curves_of([make("bs-simt", "agent-3", 9, 28), *ORACLE]))
-    assert (lonely.oracle, lonely.bleu) == (None, None)
+    assert take(lonely, "oracle AL", "gap") == (None, None)
+    assert lonely.mark == ""
 
 
 THREE = {"search": {"intervals": [[1, 3], [5, 7], [9, 11]], "train": {"steps": 100, "seed": 1}}}
@@ -189,7 +192,7 @@ def test_what_changes_a_choice_stands_beside_its_system_and_not_in_its_curve() -
     curves += changed(ORACLE, THREE)
     assert gaps(curves)[:2] == gaps(usual)
     assert [gap.system for gap in gaps(curves)[2:]] == [f"{TUNED}, intervals of 3"] * 2
-    assert [gap.bleu for gap in gaps(curves)[2:]] == pytest.approx([29.25 - 20, 31 - 24])
+    assert bleu_of(gaps(curves)[2:]) == pytest.approx([29.25 - 20, 31 - 24])
 
 
 @pytest.mark.parametrize(
