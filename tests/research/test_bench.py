@@ -24,7 +24,7 @@ SMALL = ["model.width=16", "model.encoder_layers=1", "model.decoder_layers=1", "
 def test_train_bench(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: Literal["translate", "search", "agent"]
 ) -> None:
-    monkeypatch.setattr(bench, "random_text", functools.partial(bench.random_text, pairs=300, words=50))
+    monkeypatch.setattr(bench, "random_dataset", functools.partial(bench.random_dataset, pairs=300, words=50))
     tokens = "train.batch_tokens=512" if stage == "translate" else f"{stage}.train.batch_tokens=512"
     bench.train_bench(None, stage, 1, [*SMALL, tokens, "agent.hidden=8"], "cpu", tmp_path / "out.json")
     figures = read_json(tmp_path / "out.json")
@@ -53,7 +53,7 @@ def test_decode_bench_of_a_run(
     monkeypatch.setattr(bench, "ALONE", 3)
     settings, out = ["evaluate.max_extra=2", "evaluate.batch=8"], tmp_path / "out.json"
     work = bench.work_of_run(tmp_path, PolicySpec.parse("wait-2"), 50, settings, "cpu")
-    assert len(work.sources) == 50, "the test text has 20: it was repeated"
+    assert len(work[1]) == 50, "the test text has 20: it was repeated"
     bench.decode_bench(work, False, out)
     together, alone = read_json(out)["rows"]
     assert (together["way"], alone["way"]) == ("in batches of 8", "one by one")

@@ -334,4 +334,4 @@ def test_mistakes(run: Path, files: Files, tmp_path: Path) -> None:
         Aligned.read(source, target, far, False, False)
     with pytest.raises(UserError, match="no word is aligned"):
         sufficiency([run], (source, target, none), ["wait-1"], False, False, tmp_path, [], "cpu")
-    print_points(sufficiency([run], (source, target, none), ["wait-1"], True, False, tmp_path, [], "cpu"))
+    sufficiency([run], (source, target, none), ["wait-1"], True, False, tmp_path, [], "cpu")

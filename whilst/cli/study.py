@@ -59,11 +59,9 @@ def analyse(
         whilst analyse runs/toy
         whilst analyse runs/iwslt14.de-en --split test --length 20
     """
-    from whilst.core.console import notes
     from whilst.research.analyse import analyse_run
 
-    analyse_run(run, split, length, points, out, device)
-    notes.print(f"{out or run}: analysis.json, analysis.png, analysis.svg")
+    analyse_run(run, split, length, points, out or run, device)
 
 
 def sufficiency(
@@ -85,12 +83,9 @@ def sufficiency(
         whilst sufficiency runs/de-en --source test.de --reference test.en --alignment alignment.talp
         whilst sufficiency runs/en-de --source test.en --reference test.de --alignment alignment.talp --reverse
     """
-    from whilst.core.console import notes
-    from whilst.research.sufficiency import print_points, sufficiency
+    from whilst.research.sufficiency import sufficiency
 
-    files = source, reference, alignment
-    print_points(sufficiency(runs, files, policies, possible, reverse, out, set_, device))
-    notes.print(f"{out}: sufficiency.json, sufficiency.png, sufficiency.svg")
+    sufficiency(runs, (source, reference, alignment), policies, possible, reverse, out, set_, device)
 
 
 def paper(

@@ -8,19 +8,16 @@ mark is left out.
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import matplotlib as mpl
-import numpy as np
-import numpy.typing as npt
 import torch
 from matplotlib import colormaps
 from matplotlib.figure import Figure
 from rich.table import Table
 
-from whilst.core.console import console, progress_bar
+from whilst.core.console import console, notes, progress_bar
 from whilst.core.distributed import pick_device, provenance
 from whilst.core.errors import UserError
 from whilst.core.files import write_json
@@ -34,21 +31,29 @@ from whilst.model.run_folder import base_objective
 from whilst.model.transformer import Translator
 from whilst.search.binary_search import PathDecoder
 
-Floats = npt.NDArray[np.float64]
 QUARTERS = ("first quarter", "second quarter", "third quarter", "last quarter")
 SHORTEST = 8  # of the target lengths to choose from, if there are any
 
 
 @dataclass(frozen=True)
+class Bucket:
+    """The sentences of one target length."""
+
+    target_length: int
+    sentences: int
+    chances: list[list[float]]  # (length, shares) of each token
+
+
+@dataclass(frozen=True)
 class Analysis:
-    shares: list[float]  # of the source
-    mean: Floats  # (shares) over all tokens
-    quarters: Floats  # (4, shares) by the token's position in its sentence
+    """Probabilities by the share of the source, as the file has them."""
+
     sentences: int
     tokens: int
-    length: int  # target length of the bucket
-    bucket: Floats  # (length, shares) of each token in it
-    bucket_sentences: int
+    shares: list[float]
+    mean: list[float]  # over all tokens
+    quarters: dict[str, list[float]]  # by the token's position in its sentence
+    bucket: Bucket
 
 
 def usual_length(lengths: Sequence[int]) -> int:
@@ -81,15 +86,15 @@ def analyse(model: Translator, split: Split, shares: Sequence[float], length: in
         totals.index_add_(0, quarter, probabilities[real])
         in_bucket = real & (end == chosen_length)
         bucket.index_add_(0, position[in_bucket], probabilities[in_bucket])
+    bucket /= inside
+    mean, quarters = totals.sum(0) / counts.sum(), totals / counts[:, None].clamp(min=1)
     return Analysis(
-        shares=list(shares),
-        mean=(totals.sum(0) / counts.sum()).cpu().numpy(),
-        quarters=(totals / counts[:, None].clamp(min=1)).cpu().numpy(),
         sentences=len(split.target),
         tokens=int(counts.sum()),
-        length=chosen_length,
-        bucket=(bucket / inside).cpu().numpy(),
-        bucket_sentences=inside,
+        shares=list(shares),
+        mean=mean.round(decimals=5).tolist(),
+        quarters=dict(zip(QUARTERS, quarters.round(decimals=5).tolist(), strict=True)),
+        bucket=Bucket(chosen_length, inside, bucket.round(decimals=5).tolist()),
     )
 
 
@@ -98,9 +103,7 @@ def read_at(share: float, lengths: torch.Tensor) -> torch.Tensor:
     return (share * lengths.double() - 1e-9).ceil().long().clamp(min=1).minimum(lengths)
 
 
-def analyse_run(
-    run: Path, split: str | None, length: int | None, points: int, out: Path | None, device: str
-) -> None:
+def analyse_run(run: Path, split: str | None, length: int | None, points: int, out: Path, device: str) -> None:
     """Analyse a run on a split of its dataset; write analysis.json, .png and .svg."""
     trained = load_run(run, pick_device(device))
     trained.require_causal_encoder()
@@ -110,47 +113,31 @@ def analyse_run(
     dataset.require_units("data.dataset", run)
     found = analyse(trained.model, dataset.split(name), shares, length, trained.recipe.train.batch_tokens)
     base = base_objective(trained.recipe, trained.path)
-    about: dict[str, Any] = {
-        "system": str(System.of(trained.recipe, PolicySpec("full"), base)),
-        "pair": pair_name(trained.recipe.data),
-        "split": name,
-        "sentences": found.sentences,
-        "tokens": found.tokens,
-        "shares": found.shares,
-        "mean": found.mean.round(5).tolist(),
-        "quarters": dict(zip(QUARTERS, found.quarters.round(5).tolist(), strict=True)),
-        "bucket": {
-            "target_length": found.length,
-            "sentences": found.bucket_sentences,
-            "chances": found.bucket.round(5).tolist(),
-        },
-        "model_sha256": trained.checksum,
-        **provenance(trained.model.target_embedding.weight.device),
-    }
-    folder = out or run
-    write_json(folder / "analysis.json", about)
-    draw(found, f"{about['pair']}, {name}", folder / "analysis")
-    print_analysis(found, f"{about['system']}, {about['pair']}, {name}: {found.sentences:,} sentences")
+    system, pair = str(System.of(trained.recipe, PolicySpec("full"), base)), pair_name(trained.recipe.data)
+    about = {"system": system, "pair": pair, "split": name, **asdict(found), "model_sha256": trained.checksum}
+    about |= provenance(trained.model.target_embedding.weight.device)
+    write_json(out / "analysis.json", about)
+    draw(found, f"{pair}, {name}", out / "analysis")
+    print_analysis(found, f"{system}, {pair}, {name}: {found.sentences:,} sentences")
+    notes.print(f"{out}: analysis.json, analysis.png, analysis.svg")
 
 
 def draw(found: Analysis, where: str, stem: Path) -> None:
     """Write `stem`.png and `stem`.svg: the tokens of one target length beside the quarters of all sentences."""
-    shades, last = colormaps["viridis"], found.length - 1
+    shades, bucket = colormaps["viridis"], found.bucket
+    last = bucket.target_length - 1
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(11.6, 4.6), layout="constrained")
         left, right = figure.subplots(1, 2)
-        for number, row in enumerate(found.bucket):
-            label = f"token {number + 1}" if number in (0, found.length // 2, last) else None
+        for number, row in enumerate(bucket.chances):
+            label = f"token {number + 1}" if number in (0, (last + 1) // 2, last) else None
             left.plot(found.shares, row, color=shades(number / max(1, last) * 0.9), linewidth=1.6, label=label)
-        for name, row, (colour, marker) in zip(QUARTERS, found.quarters, MARKERS.items(), strict=False):
+        for (name, row), (colour, marker) in zip(found.quarters.items(), MARKERS.items(), strict=False):
             right.plot(found.shares, row, color=colour, marker=marker, markeredgecolor="white", label=name)
         right.plot(found.shares, found.mean, color="#333333", linewidth=1.6, label="all")
-        titles = (
-            f"{where}: {found.bucket_sentences} targets of {found.length} units",
-            f"all {found.sentences:,} sentences",
-        )
-        for axes, title in zip((left, right), titles, strict=True):
-            axes.set_title(title, fontsize=11)
+        left.set_title(f"{where}: {bucket.sentences} targets of {bucket.target_length} units", fontsize=11)
+        right.set_title(f"all {found.sentences:,} sentences", fontsize=11)
+        for axes in (left, right):
             axes.set_xlabel("share of the source read")
             axes.set_ylabel("probability of the reference token")
             axes.legend()
@@ -162,6 +149,6 @@ def print_analysis(found: Analysis, title: str) -> None:
     shown = range(len(found.shares) - 1, -1, -math.ceil(len(found.shares) / 5))[::-1]
     table = Table("target", *(f"{found.shares[number]:.0%}" for number in shown))
     table.title = f"probability of the reference token after a share of the source\n{title}"
-    for name, row in zip((*QUARTERS, "all"), (*found.quarters, found.mean), strict=True):
+    for name, row in (found.quarters | {"all": found.mean}).items():
         table.add_row(name, *(f"{row[number]:.3f}" for number in shown))
     console.print(table)

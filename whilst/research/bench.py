@@ -6,10 +6,9 @@ trained ones.
 
 import itertools
 import resource
-import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -24,11 +23,11 @@ from whilst.core.distributed import pick_device, provenance
 from whilst.core.errors import UserError
 from whilst.core.files import write_json
 from whilst.core.policy_spec import PolicySpec
-from whilst.core.settings import Data, Limits, Recipe
+from whilst.core.settings import Limits, Recipe
 from whilst.data.batches import prefetch
-from whilst.data.dataset import Dataset
-from whilst.data.prepare import prepare
-from whilst.data.vocabulary import EOS
+from whilst.data.dataset import Dataset, Split, TokenSequences
+from whilst.data.segment import WordSegmenter
+from whilst.data.vocabulary import EOS, SPECIALS, Language
 from whilst.decoding.batched import Decoding
 from whilst.decoding.output import Output
 from whilst.decoding.policies import policy_for
@@ -39,7 +38,6 @@ from whilst.model.agent import Agent
 from whilst.model.checkpoint import load_run
 from whilst.model.run_folder import model_folder
 from whilst.model.transformer import Translator
-from whilst.policy import Policy
 from whilst.policy.fixed import WaitK
 from whilst.training.loop import Loop
 from whilst.training.stages import make_task, stages
@@ -122,36 +120,22 @@ def random_model(recipe: Path | None, overrides: list[str], device: torch.device
 # Training.
 
 
-def random_text(folder: Path, pairs: int = 20_000, words: int = 8_000) -> Data:
-    """Random words with the lengths and word frequencies of a corpus of talks, written to `folder`."""
+def random_dataset(pairs: int = 20_000, words: int = 8_000) -> Dataset:
+    """Random words with the lengths and word frequencies of a corpus of talks."""
     random = np.random.default_rng(1)
     weights = 1 / np.arange(1, words + 1)
     weights /= weights.sum()
+    splits = {}
     for name, count in (("train", pairs), ("valid", 200)):
         lengths = np.clip(random.lognormal(2.8, 0.65, count), 1, 170).astype(int)
-        for side, ratio in (("src", 1.0), ("tgt", 1.22)):
-            text = (
-                " ".join(f"w{n}" for n in random.choice(words, max(1, int(length * ratio)), p=weights))
-                for length in np.minimum(lengths, int(170 / ratio))
-            )
-            (folder / f"{name}.{side}").write_text("\n".join(text) + "\n", encoding="utf-8")
-    return Data(
-        dataset=str(folder / "dataset"),
-        folder=str(folder),
-        train=("train.src", "train.tgt"),
-        valid=("valid.src", "valid.tgt"),
-        units="word",
-    )
-
-
-def load_or_make(recipe: Path | None, overrides: list[str], folder: Path) -> Recipe:
-    """The recipe, or one for the paper's model on random text, which is written to `folder`."""
-    if recipe is not None:
-        return load_recipe(recipe, overrides)
-    loaded = override(Recipe(data=random_text(folder)), overrides)
-    with console.capture():
-        prepare(loaded.data)
-    return loaded
+        sides = []
+        for ratio in (1.0, 1.22):
+            sizes = (np.minimum(lengths, int(170 / ratio)) * ratio).astype(int).clip(min=1)
+            drawn = (random.choice(words, size, p=weights) + len(SPECIALS) for size in sizes)
+            sides.append(TokenSequences.from_lists([[*sentence.tolist(), EOS] for sentence in drawn]))
+        splits[name] = Split(*sides)
+    language = Language("xx", WordSegmenter(), (f"w{number}" for number in range(words)))
+    return Dataset(Path(), {"splits": splits}, language, language, splits)
 
 
 def task_of(recipe: Recipe, dataset: Dataset, device: torch.device) -> Task:
@@ -167,40 +151,38 @@ def task_of(recipe: Recipe, dataset: Dataset, device: torch.device) -> Task:
 def train_bench(
     recipe: Path | None, stage: Stage, steps: int, overrides: list[str], name: str, out: Path | None
 ) -> None:
-    """Time `steps` updates of a stage after as many to warm up."""
+    """Time `steps` updates of a stage after as many to warm up; without a recipe, of the paper's model."""
     device = pick_device(name)
-    with tempfile.TemporaryDirectory() as temporary:
-        whole = load_or_make(recipe, overrides, Path(temporary))
-        chosen = replace(stages(replace(whole, stages=(stage,)))[0], start="")
-        dataset = Dataset.open(Path(chosen.data.dataset))
-        loop = Loop(chosen, task_of(chosen, dataset, device))
-        began = clock(device)
-        if chosen.train.compile and device.type == "cuda":
-            loop.compile()
-        updates = prefetch(loop.updates())
+    whole = override(Recipe(), overrides) if recipe is None else load_recipe(recipe, overrides)
+    chosen = replace(stages(replace(whole, stages=(stage,)))[0], start="")
+    dataset = random_dataset() if recipe is None else Dataset.open(Path(chosen.data.dataset))
+    loop = Loop(chosen, task_of(chosen, dataset, device))
+    began = clock(device)
+    if chosen.train.compile and device.type == "cuda":
+        loop.compile()
+    updates = prefetch(loop.updates())
 
-        def run(count: int) -> tuple[int, int]:
-            """Some updates: their target tokens and sentences."""
-            tokens = sentences = 0
-            for _ in progress_bar(range(count), "training", "steps"):
-                micro_batches, batch_tokens, _ = next(updates)
-                loop.update(micro_batches, batch_tokens)
-                tokens += batch_tokens
-                sentences += sum(batch.sentences for _, batch in micro_batches)
-            return tokens, sentences
+    def run(count: int) -> tuple[int, int]:
+        """Some updates: their target tokens and sentences."""
+        tokens = sentences = 0
+        for _ in progress_bar(range(count), "training", "steps"):
+            micro_batches, batch_tokens, _ = next(updates)
+            loop.update(micro_batches, batch_tokens)
+            tokens += batch_tokens
+            sentences += sum(batch.sentences for _, batch in micro_batches)
+        return tokens, sentences
 
-        run(1)
-        first = clock(device) - began
-        run(steps - 1)
-        seconds, (tokens, sentences) = seconds_of(lambda: run(steps), device)
-        memory = peak_memory(device)
+    run(1)
+    first = clock(device) - began
+    run(steps - 1)
+    seconds, (tokens, sentences) = seconds_of(lambda: run(steps), device)
     about = {"parameters": loop.state.parameters, "tokens in a batch": chosen.train.batch_tokens}
     row = {
         "first update (s, compiling)": first,
         "ms an update": 1000 * seconds / steps,
         "target tokens/s": round(tokens / seconds),
         "sentences/s": round(sentences / seconds),
-        "peak memory (GiB)": memory,
+        "peak memory (GiB)": peak_memory(device),
     }
     title = {"translate": "training", "search": "fine-tuning", "agent": "agent training"}[stage]
     report(title, about, [row], device, out)
@@ -209,15 +191,7 @@ def train_bench(
 # Decoding, in batches and one by one.
 
 
-@dataclass(frozen=True)
-class Work:
-    """What is to be decoded, and how."""
-
-    model: Translator
-    policy: Policy
-    limits: Limits
-    batch: int
-    sources: list[list[int]]
+Work = tuple[Decoding, list[list[int]]]  # how to decode, and the sources
 
 
 def random_work(recipe: Path | None, sentences: int, length: int, overrides: list[str], name: str) -> Work:
@@ -229,7 +203,7 @@ def random_work(recipe: Path | None, sentences: int, length: int, overrides: lis
     random = np.random.default_rng(1)
     units = model.source_embedding.num_embeddings
     sources = [[*random.integers(4, units, length - 1).tolist(), EOS] for _ in range(sentences)]
-    return Work(model, WaitK(3), Limits(1.0, 0), min(sentences, chosen.evaluate.batch), sources)
+    return Decoding(model, WaitK(3), Limits(1.0, 0), min(sentences, chosen.evaluate.batch)), sources
 
 
 def work_of_run(run: Path, policy: PolicySpec, sentences: int | None, overrides: list[str], name: str) -> Work:
@@ -242,7 +216,7 @@ def work_of_run(run: Path, policy: PolicySpec, sentences: int | None, overrides:
         raise UserError(f"policy {policy}: an oracle needs the reference; time agent-L, wait-K or full")
     every = [split.source[number].tolist() for number in range(len(split.source))]
     many = list(itertools.islice(itertools.cycle(every), sentences or len(every)))
-    return Work(trained.model, chosen, settings.limits, settings.batch, many)
+    return Decoding(trained.model, chosen, settings.limits, settings.batch), many
 
 
 def two_passes(way: str, translate: Callable[[], Sequence[Output]], device: torch.device) -> Figures:
@@ -261,21 +235,21 @@ def two_passes(way: str, translate: Callable[[], Sequence[Output]], device: torc
 
 def decode_bench(work: Work, with_recomputed: bool, out: Path | None) -> None:
     """Decode all together, some one by one, and one without caches."""
-    model, policy, limits = work.model, work.policy, work.limits
-    weight = model.target_embedding.weight
-    together, alone = (Decoding(model, policy, limits, batch) for batch in (work.batch, 1))
+    together, sources = work
+    model, policy, limits = together.model, together.policy, together.limits
+    weight, alone = model.target_embedding.weight, replace(together, batch=1)
     ways: dict[str, Callable[[], Sequence[Output]]] = {
-        f"in batches of {work.batch}": lambda: together.translate(work.sources),
-        "one by one": lambda: alone.translate(work.sources[:ALONE]),
+        f"in batches of {together.batch}": lambda: together.translate(sources),
+        "one by one": lambda: alone.translate(sources[:ALONE]),
     }
     if with_recomputed:
-        ways["one by one, recomputed"] = lambda: [translate_recomputed(model, work.sources[0], policy, limits)]
+        ways["one by one, recomputed"] = lambda: [translate_recomputed(model, sources[0], policy, limits)]
     rows = [two_passes(way, translate, weight.device) for way, translate in ways.items()]
     about = {
         "policy": str(policy.spec),
         "parameters": model.parameter_count(),
         "precision": str(weight.dtype).removeprefix("torch."),
-        "sentences": len(work.sources),
+        "sentences": len(sources),
         "peak memory (GiB)": peak_memory(weight.device),
     }
     report("decoding", about, rows, weight.device, out)

@@ -72,49 +72,46 @@ def talk(language: Language) -> list[str]:
     return min((attached.split(), apart.split(), toys), key=unknown)
 
 
-@dataclass(frozen=True)
-class Server:
-    host: str
+def get(host: str, path: str) -> str:
+    with urllib.request.urlopen(f"http://{host}{path}", timeout=10) as answer:
+        text: str = answer.read().decode()
+    return text
 
-    def get(self, path: str) -> str:
-        with urllib.request.urlopen(f"http://{self.host}{path}", timeout=10) as answer:
-            text: str = answer.read().decode()
-        return text
 
-    def sum(self, name: str) -> float:
-        """The sum of a metric over all labels and workers."""
-        found = re.findall(rf"^{name}(?:{{[^}}]*}})? (\S+)$", self.get("/metrics"), re.MULTILINE)
-        return sum(map(float, found))
+def metric(host: str, name: str) -> float:
+    """The sum of a metric over all labels and workers."""
+    found = re.findall(rf"^{name}(?:{{[^}}]*}})? (\S+)$", get(host, "/metrics"), re.MULTILINE)
+    return sum(map(float, found))
 
 
 @contextlib.contextmanager
-def serving(model: str, sessions: int, options: Sequence[str]) -> Iterator[Server]:
-    """A server in its own process."""
+def serving(model: str, sessions: int, options: Sequence[str]) -> Iterator[str]:
+    """A server in its own process; yields its host and port."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "whilst", "serve", "--model", model, "--port", str(port)]
     process = subprocess.Popen([*command, "--sessions", str(sessions), *options])
-    server, deadline = Server(f"127.0.0.1:{port}"), time.monotonic() + 120
+    host, deadline = f"127.0.0.1:{port}", time.monotonic() + 120
     try:
         while process.poll() is None and time.monotonic() < deadline:
             with contextlib.suppress(OSError):
-                server.get("/readyz")
+                get(host, "/readyz")
                 break
             time.sleep(0.1)
         else:
             raise UserError("the server did not start; see its message above")
-        yield server
+        yield host
     finally:
         process.terminate()
         process.wait(60)
 
 
-async def stream(server: Server, load: Load, words: Sequence[str], due: list[float]) -> Received:
+async def stream(host: str, load: Load, words: Sequence[str], due: list[float]) -> Received:
     """One client: sends each word when it is due, receives all the while, and finishes."""
     from websockets.asyncio.client import connect
 
     received = Received(due)
-    url = f"ws://{server.host}/v1/stream"
+    url = f"ws://{host}/v1/stream"
     async with connect(url, compression=None, max_queue=None, open_timeout=60) as client:
         await client.send(json.dumps({"type": "start", "latency": load.latency}))
 
@@ -143,7 +140,7 @@ async def stream(server: Server, load: Load, words: Sequence[str], due: list[flo
     return received
 
 
-async def probe(server: Server, load: Load, words: Sequence[str]) -> list[Received]:
+async def probe(host: str, load: Load, words: Sequence[str]) -> list[Received]:
     """All streams: evenly spread in time, each at another place of the text."""
     began = time.monotonic() + 0.5 + load.streams / 200  # after all have connected
     step = len(words) // load.streams or 1
@@ -151,33 +148,30 @@ async def probe(server: Server, load: Load, words: Sequence[str]) -> list[Receiv
     for index in range(load.streams):
         count = int((WARM_UP + load.seconds) * load.rate)
         due = [began + (number + index / load.streams) / load.rate for number in range(count)]
-        clients.append(stream(server, load, [*words[index * step :], *words[: index * step]], due))
+        clients.append(stream(host, load, [*words[index * step :], *words[: index * step]], due))
     return await asyncio.gather(*clients)
 
 
-def measure(server: Server, load: Load, words: Sequence[str]) -> Figures:
+def measure(host: str, load: Load, words: Sequence[str]) -> Figures:
     """One probe. Delays are in ms; `batch` is the mean number of sessions in a call of the model."""
-    calls, rows = server.sum("whilst_steps_total"), server.sum("whilst_step_rows_total")
-    found = asyncio.run(probe(server, load, words))
+    calls, rows = metric(host, "whilst_steps_total"), metric(host, "whilst_step_rows_total")
+    found = asyncio.run(probe(host, load, words))
     delays = [delay for received in found for delay in received.delays(math.ceil(WARM_UP * load.rate))]
     if not delays:
         raise UserError(f"no word was acknowledged: {found[0].error or 'the server is too slow'}")
     errors = [received.error for received in found if received.error]
     for error in set(errors):
         notes.print(f"wrong: {error}")
-    calls, rows = server.sum("whilst_steps_total") - calls, server.sum("whilst_step_rows_total") - rows
-    p50, p95, p99, most = np.percentile(delays, (50, 95, 99, 100), method="inverted_cdf").tolist()
+    calls, rows = metric(host, "whilst_steps_total") - calls, metric(host, "whilst_step_rows_total") - rows
+    percentiles = np.percentile(delays, (50, 95, 99, 100), method="inverted_cdf").tolist()
     return {
         "streams": load.streams,
         "words": len(delays),  # acknowledged after the warm-up
-        "p50": p50,
-        "p95": p95,
-        "p99": p99,
-        "most": most,
+        **dict(zip(("p50", "p95", "p99", "most"), percentiles, strict=True)),
         "lost": sum(len(received.due) - len(received.acknowledged) for received in found),
         "wrong": len(errors),
         "batch": rows / max(1, calls),
-        "megabytes": server.sum("whilst_resident_bytes") / 2**20,
+        "megabytes": metric(host, "whilst_resident_bytes") / 2**20,
     }
 
 
@@ -198,12 +192,12 @@ def serve_bench(
     """Measure `streams`, or search for the largest number whose p99 delay stays below `limit` (ms)."""
     words = talk(Language.load(resolve(model), "source"))
     results: list[Figures] = []
-    with serving(model, max(most, streams or 0), options) as server:
-        idle = measure(server, Load(2, seconds=1), words)["megabytes"]  # also warms up
-        precision = json.loads(server.get("/healthz"))["precision"]
+    with serving(model, max(most, streams or 0), options) as host:
+        idle = measure(host, Load(2, seconds=1), words)["megabytes"]  # also warms up
+        precision = json.loads(get(host, "/healthz"))["precision"]
 
         def attempt(number: int) -> bool:
-            result = measure(server, replace(load, streams=number), words)
+            result = measure(host, replace(load, streams=number), words)
             notes.print(f"{number} streams: p99 {result['p99']:.0f} ms")
             results.append(result)
             return result["p99"] < limit and not result["lost"] and not result["wrong"]

@@ -5,7 +5,6 @@ results; no number is typed in.
 """
 
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from whilst.evaluation.curves import over_seeds, to_curves
 from whilst.evaluation.paper_numbers import BASE, BEST, ORACLE
 from whilst.evaluation.record import records_in
 from whilst.evaluation.report import FINE_TUNED
-from whilst.evaluation.tables import NONE, Grid
+from whilst.evaluation.tables import NONE, Grid, figure
 from whilst.research import paper_tables as tables
 from whilst.research.paper_tables import TEACHER, Collection, bullets, details, link, training_text
 from whilst.training.optim import preset_of
@@ -49,12 +48,6 @@ def write_paper(results: Path, out: Path) -> Path:
     """Write the document `out`/paper.md; returns its path."""
     if not results.is_dir():
         raise UserError(f"{results}: no such folder; name the one with the evaluations")
-    with writing_text(out / "paper.md") as file:
-        file.write(compose(results, out))
-    return out / "paper.md"
-
-
-def compose(results: Path, out: Path) -> str:
     records = records_in(results).values()
     ours = Collection(to_curves(over_seeds(records)), out)
     contents: dict[str, str] = paper.facts()["contents"]
@@ -71,7 +64,9 @@ def compose(results: Path, out: Path) -> str:
     ]
     for heading, section in sections.items():
         parts += [f"## {heading}", *section]
-    return "\n\n".join(parts) + "\n"
+    with writing_text(out / "paper.md") as file:
+        file.write("\n\n".join(parts) + "\n")
+    return out / "paper.md"
 
 
 def _sections(results: Path, ours: Collection) -> dict[str, list[str]]:
@@ -136,24 +131,21 @@ def analysis(results: Path, ours: Collection) -> list[str]:
         bucket = found["bucket"]
         about = f"Ours, {found['pair']} {found['split']}, {found['system']}: {found['sentences']:,} sentences; "
         about += f"the bucket has {bucket['sentences']:,} targets of {bucket['target_length']} units."
-        rows = [[name, *_at_shares(found, values)] for name, values in found["quarters"].items()]
-        rows.append(["all", *_at_shares(found, found["mean"])])
+        rows = []
+        for name, values in (found["quarters"] | {"all": found["mean"]}).items():
+            known = dict(zip(found["shares"], values, strict=True))
+            rows.append([name, *(figure(known.get(share), 3) for share in SHARES)])
         grid = Grid(["target", *(f"{share:.0%} read" for share in SHARES)], rows)
-        parts += _shown(path, found, about, grid, [found], ours.folder)
+        parts += _shown(path, found, about, grid, ours.folder)
     return parts
-
-
-def _at_shares(found: dict[str, Any], values: Sequence[float]) -> list[str]:
-    known = {round(share, 4): value for share, value in zip(found["shares"], values, strict=True)}
-    return [f"{known[share]:.3f}" if share in known else NONE for share in SHARES]
 
 
 def sufficiency(results: Path, ours: Collection) -> list[str]:
     """Figure 5: the paper's text has one number of it."""
     facts = paper.facts()["sufficiency"]
-    # Sure links, which the paper counts, before those with possible ones.
     found = read_studies(results, {"links", "points", "files"})
-    studies = {path: found[path] for path in sorted(found, key=lambda path: len(found[path]["links"]))}
+    # Sure links, which the paper counts, before those with possible ones.
+    studies = dict(sorted(found.items(), key=lambda item: len(item[1]["links"])))
     share, lowest = facts["oracle at low latency"], paper.curve(facts["task"], ORACLE)[0].label
     parts = [
         f"The paper ({facts['task']}, RWTH alignments): the oracle covers {share:.0%} of the aligned source at low"
@@ -171,20 +163,15 @@ def sufficiency(results: Path, ours: Collection) -> list[str]:
                 about += f" The oracle at {lowest}, the paper's lowest latency: {part:.1%} at AL {point['al']:.2f}"
                 about += f" ({100 * (part - share):+.1f} percentage points)."
         labels = "pair", "system", "policy", "label"
-        rows = [
-            [*(point[name] for name in labels), f"{point['al']:.2f}", f"{point['sufficiency']:.3f}"]
-            for point in points
-        ]
+        rows = [[*map(point.get, labels), figure(point["al"]), figure(point["sufficiency"], 3)] for point in points]
         headings = "pair", "system", "policy", "point", "AL along the reference", "sufficiency"
-        parts += _shown(path, study, about, Grid(headings, rows, len(labels)), study["points"], ours.folder)
+        parts += _shown(path, study, about, Grid(headings, rows, len(labels)), ours.folder)
     return parts
 
 
-def _shown(
-    path: Path, study: dict[str, Any], about: str, grid: Grid, measured: Sequence[dict[str, Any]], folder: Path
-) -> list[str]:
-    """A study with its figure and origin. `measured`: what has the checksum of a model."""
-    models = dict.fromkeys(f"`{item['model_sha256'][:12]}`" for item in measured)
+def _shown(path: Path, study: dict[str, Any], about: str, grid: Grid, folder: Path) -> list[str]:
+    """A study with its figure and origin."""
+    models = dict.fromkeys(f"`{item['model_sha256'][:12]}`" for item in study.get("points", [study]))
     lines = [
         f"figures: {link(path.name, path, folder)}",
         f"made with `{study['command']}`",

@@ -79,12 +79,7 @@ class Collection:
 
     @property
     def left(self) -> list[Curve]:
-        return [curve for curve in self.curves if not any(curve is one for one in self.shown)]
-
-
-def or_none(curves: Sequence[Curve]) -> Sequence[Curve | None]:
-    """The curves, or one None if there are none: for the rows that show the paper's points alone."""
-    return curves or [None]
+        return [curve for curve in self.curves if curve not in self.shown]
 
 
 def training_text(curve: Curve) -> str:
@@ -211,7 +206,7 @@ def main_table(task: str, ours: Collection) -> list[str]:
     for system in names:
         theirs = [] if system == DIAGONAL else paper.curve(task, system)
         curves = ours.of_task(task, system)
-        for curve in or_none(curves):
+        for curve in curves or (None,):
             rows += _rows(system, theirs, curve, ours)
         after += [ours.made(curve, curve.name) for curve in curves]
         notes += differences(curves)
@@ -244,16 +239,16 @@ def ablation(name: str, ours: Collection) -> list[str]:
     after: list[str] = []
     defaults: list[Curve | None] = []
     for value, key in values.items():
-        for curve in or_none(ours.of_system(BEST, {feature: value})):
+        for curve in ours.of_system(BEST, {feature: value}) or (None,):
             default = curve.closest(everywhere) if curve else None
             rows += _ablation_rows(value, paper.ablations()[key], curve, default, paper_default)
             if curve:
                 defaults.append(default)
                 after.append(ours.made(curve, f"{curve.name}, on {curve.pair}"))
-    shown = [curve for curve in everywhere if any(curve is default for default in defaults)]
+    shown = [curve for curve in everywhere if curve in defaults]
     theirs = [point for point in paper_default if point.label in DEFAULT_LABELS]
     first: list[list[str]] = []
-    for curve in or_none(shown if defaults else ours.of_task(ABLATED, BEST)):
+    for curve in (shown if defaults else ours.of_task(ABLATED, BEST)) or (None,):
         first += _ablation_rows(DEFAULTS[feature], theirs, curve, None, [])
     texts = feature, "interval", "our pair"
     headings = *texts, *BOTH, "paper over default", "ours over default", "difference to the paper"
@@ -282,7 +277,7 @@ def oracle_table(ours: Collection) -> list[str]:
     for task in sorted(paper.pairs(), key=lambda task: task != ABLATED):
         theirs = paper.curve(task, ORACLE) if ORACLE in paper.systems(task) else []
         curves = ours.of_task(task, ORACLE)
-        for curve in or_none(curves):
+        for curve in curves or (None,):
             rows += _oracle_rows(task, theirs, curve, curve.closest(ours.of_system(BEST)) if curve else None)
         after += [ours.made(curve, f"{curve.name} on {curve.pair}") for curve in curves]
     texts = "pair", "interval"

@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
 
-from whilst.core.console import console, progress_bar
+from whilst.core.console import console, notes, progress_bar
 from whilst.core.distributed import pick_device, provenance
 from whilst.core.errors import UserError
 from whilst.core.files import sha256, write_json
@@ -244,6 +244,8 @@ def sufficiency(
     write_json(out / "sufficiency.json", table)
     title = f"Sufficiency by {links} links, {points[0].sentences} sentences"
     draw(curves(points), title, out / "sufficiency", NAMES)
+    print_points(points)
+    notes.print(f"{out}: sufficiency.json, sufficiency.png, sufficiency.svg")
     return points
 
 
