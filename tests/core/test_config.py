@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whilst.core.config import build, load_recipe, override, to_table
+from whilst.core.config import build, load_recipe, override, to_table, values_with
 from whilst.core.errors import UserError
 from whilst.core.settings import (
     Data,
@@ -22,7 +22,6 @@ from whilst.core.settings import (
     Search,
     Train,
     names_with,
-    values_with,
 )
 
 

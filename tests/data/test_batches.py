@@ -20,6 +20,7 @@ from whilst.data.batches import (
     BLOCK,
     Batch,
     Batches,
+    Ints,
     Layout,
     batches_by_length,
     gather_tokens,
@@ -28,7 +29,6 @@ from whilst.data.batches import (
     pad_batch,
     prefetch,
 )
-from whilst.data.buckets import Ints
 from whilst.data.dataset import Split, TokenSequences
 from whilst.data.vocabulary import BOS, EOS, PAD
 from whilst.model.forward import decode_batch

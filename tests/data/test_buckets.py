@@ -14,8 +14,15 @@ from torch import Tensor
 from tests.helpers.runs import CPU, assert_same, changed, elsewhere, short_recipe, tensors
 from whilst.core.errors import UserError
 from whilst.core.settings import Data, Model, Objective, Recipe
-from whilst.data.batches import Batch, Batches, pad_batch
-from whilst.data.buckets import LENGTH_MULTIPLE, MAX_BUCKETS, Buckets, bucket_lengths
+from whilst.data.batches import (
+    LENGTH_MULTIPLE,
+    MAX_BUCKETS,
+    Batch,
+    Batches,
+    Buckets,
+    bucket_lengths,
+    pad_batch,
+)
 from whilst.data.dataset import Dataset, Split
 from whilst.model.forward import decode_batch
 from whilst.model.monotonic_attention import MonotonicPass

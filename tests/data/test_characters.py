@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whilst.data.characters import character_normaliser
+from whilst.data.adapting import character_normaliser
 
 ENGLISH = frozenset(string.ascii_letters + string.digits + string.punctuation)
 

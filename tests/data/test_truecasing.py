@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.live.test_session import make_text
+from whilst.data.adapting import truecaser
 from whilst.data.segment import WordSegmenter
-from whilst.data.truecasing import truecaser
 from whilst.data.vocabulary import Language
 from whilst.live.loading import BUNDLED
 from whilst.live.session import SessionState

@@ -225,8 +225,9 @@ _NAMES = {int: "a whole number", float: "a number", str: "text in quotes", bool:
 
 
 def to_table(settings: Any) -> dict[str, Any]:
-    """The settings as plain data for JSON; `build` reads it."""
-    return dataclasses.asdict(settings)
+    """The settings as JSON would hold them, with lists for tuples; `build` reads it."""
+    table: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(settings)))
+    return table
 
 
 def flat(table: dict[str, Any], where: str = "") -> dict[str, Any]:
@@ -235,3 +236,9 @@ def flat(table: dict[str, Any], where: str = "") -> dict[str, Any]:
     for name, value in table.items():
         found |= flat(value, f"{where}{name}.") if isinstance(value, dict) else {f"{where}{name}": value}
     return found
+
+
+def values_with(settings: Any, role: Role) -> dict[str, Any]:
+    """Dotted name and plain value of the settings that have any of these roles, in their order."""
+    names = names_with(role, type(settings))
+    return {name: value for name, value in flat(to_table(settings)).items() if name in names}

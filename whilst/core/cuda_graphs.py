@@ -1,7 +1,7 @@
 """Work on tensors of fixed shapes as a CUDA graph: hundreds of kernels, one launch.
 
 Otherwise the GPU waits for the host to launch kernels. Packed batches have one shape, so one graph serves them all;
-padded batches in buckets (data/buckets.py) have few shapes, with a graph for each.
+padded batches in buckets (data/batches.py) have few shapes, with a graph for each.
 """
 
 import contextlib

@@ -3,34 +3,33 @@
 import contextlib
 import gzip
 import hashlib
-import io
 import json
 import lzma
 import os
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, TextIO, cast
+from typing import Any
 
 from whilst.core.errors import UserError
 
+# By the ending of a file's name; other files are plain.
+DECOMPRESS: dict[str, Callable[[bytes], bytes]] = {".gz": gzip.decompress, ".xz": lzma.decompress}
+COMPRESS: dict[str, Callable[[bytes], bytes]] = {".gz": partial(gzip.compress, mtime=0), ".xz": lzma.compress}
 
-def open_binary(path: Path) -> BinaryIO:
-    """Open a plain, .gz or .xz file for reading bytes."""
+
+def read_bytes(path: Path) -> bytes:
+    """The content of a plain, .gz or .xz file."""
     if path.is_dir():
         raise UserError(f"{path}: is a folder; name a file in it")
     if not path.is_file():
         raise UserError(f"{path}: no such file")
-    if path.suffix == ".gz":
-        return cast(BinaryIO, gzip.open(path, "rb"))
-    if path.suffix == ".xz":
-        return cast(BinaryIO, lzma.open(path, "rb"))
-    return path.open("rb")
+    return DECOMPRESS.get(path.suffix, bytes)(path.read_bytes())
 
 
 def read_text(path: Path) -> str:
-    with open_binary(path) as file:
-        return file.read().decode("utf-8")
+    return read_bytes(path).decode("utf-8")
 
 
 @contextlib.contextmanager
@@ -67,29 +66,18 @@ def writing_folder(path: Path) -> Iterator[Path]:
         shutil.rmtree(new, ignore_errors=True)
 
 
-@contextlib.contextmanager
-def writing_text(path: Path) -> Iterator[TextIO]:
+def write_text(path: Path, text: str) -> None:
     """Write UTF-8 text atomically, compressed if the name ends in .gz or .xz. The bytes are reproducible."""
-    with writing(path) as temporary, temporary.open("wb") as raw:
-        if path.suffix == ".gz":
-            binary = cast(BinaryIO, gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0))
-        elif path.suffix == ".xz":
-            binary = cast(BinaryIO, lzma.open(raw, "wb"))  # noqa: SIM115 (the wrapper below closes it)
-        else:
-            binary = raw
-        with io.TextIOWrapper(binary, encoding="utf-8", newline="\n") as text:
-            yield text
+    with writing(path) as temporary:
+        temporary.write_bytes(COMPRESS.get(path.suffix, bytes)(text.encode()))
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> None:
-    with writing_text(path) as file:
-        file.writelines(f"{line}\n" for line in lines)
+    write_text(path, "".join(f"{line}\n" for line in lines))
 
 
 def write_json(path: Path, value: Any) -> None:
-    with writing_text(path) as file:
-        json.dump(value, file, ensure_ascii=False, indent=1)
-        file.write("\n")
+    write_text(path, json.dumps(value, ensure_ascii=False, indent=1) + "\n")
 
 
 def read_json(path: Path) -> Any:

@@ -7,7 +7,6 @@ beyond what it configures. What one setting requires of another is checked whene
 import dataclasses
 import enum
 import math
-import operator
 import typing
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -190,10 +189,8 @@ class Search:
     # A gain in probability up to this does not justify more reads; 0: the paper.
     tolerance: Annotated[Fraction, Role.READS] = 0.0
     multi_path: Fraction = 0.0  # share of sentences trained with multi-path reads
-    objective: Objective = field(default_factory=lambda: Objective(name="search"))
-    train: Train = field(
-        default_factory=lambda: Train(steps=2_000, lr=2e-4, warmup=100, validate_bleu=False, keep="loss")
-    )
+    objective: Objective = Objective(name="search")
+    train: Train = Train(steps=2_000, lr=2e-4, warmup=100, validate_bleu=False, keep="loss")
 
     def __post_init__(self) -> None:
         _require(bool(self.intervals), "search.intervals: give at least one, such as [[1, 5]]")
@@ -231,9 +228,7 @@ class Agent:
     labeller: Annotated[str, Role.ORIGIN] = ""
     dropout: Fraction = 0.1  # probability
     label_smoothing: Fraction = 0.1  # weight of the uniform distribution
-    train: Train = field(
-        default_factory=lambda: Train(steps=2_000, lr=1e-3, warmup=100, validate_bleu=False, keep="loss")
-    )
+    train: Train = Train(steps=2_000, lr=1e-3, warmup=100, validate_bleu=False, keep="loss")
 
     def __post_init__(self) -> None:
         free = self.labels == "translation" and self.agreement == "token"
@@ -296,13 +291,13 @@ class Recipe:
     stages: Annotated[tuple[Literal["translate", "search", "agent", "evaluate"], ...], Role.PLAN | Role.RESUME] = (
         "translate",
     )
-    data: Data = field(default_factory=Data)
-    model: Annotated[Model, Role.FIXED] = field(default_factory=Model)
-    objective: Annotated[Objective, Role.FIXED] = field(default_factory=Objective)
-    train: Annotated[Train, Role.FIXED] = field(default_factory=Train)
-    search: Search = field(default_factory=Search)
-    agent: Annotated[Agent, Role.FIXED] = field(default_factory=Agent)
-    evaluate: Annotated[Evaluate, Role.RESUME] = field(default_factory=Evaluate)
+    data: Data = Data()
+    model: Annotated[Model, Role.FIXED] = Model()
+    objective: Annotated[Objective, Role.FIXED] = Objective()
+    train: Annotated[Train, Role.FIXED] = Train()
+    search: Search = Search()
+    agent: Annotated[Agent, Role.FIXED] = Agent()
+    evaluate: Annotated[Evaluate, Role.RESUME] = Evaluate()
 
     def __post_init__(self) -> None:
         _require(
@@ -356,9 +351,3 @@ def roles(kind: Any = Recipe) -> dict[str, Role]:
 def names_with(role: Role, kind: type = Recipe) -> frozenset[str]:
     """Dotted names of the settings that have any of these roles."""
     return frozenset(name for name, own in roles(kind).items() if own & role)
-
-
-def values_with(settings: Any, role: Role) -> dict[str, Any]:
-    """Dotted name and value of the settings that have any of these roles, in their order."""
-    names = (name for name, own in roles(type(settings)).items() if own & role)
-    return {name: operator.attrgetter(name)(settings) for name in names}

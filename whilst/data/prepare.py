@@ -4,7 +4,6 @@ The folder is built under a temporary name and renamed at the end, so it is comp
 """
 
 import functools
-import json
 from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -68,9 +67,8 @@ def _print(line: str) -> None:
 
 def _content(settings: Data) -> dict[str, Any]:
     """The settings that decide the content of the dataset. Files are compared by checksum, not by path."""
-    table: dict[str, Any] = json.loads(json.dumps(to_table(settings)))  # lists for tuples, as in a manifest
     places = names_with(Role.PLACE, Data)
-    return {name: value for name, value in table.items() if name not in places}
+    return {name: value for name, value in to_table(settings).items() if name not in places}
 
 
 def _same(path: Path, settings: Data, inputs: dict[str, Any]) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from whilst.core.errors import UserError, naming_extras
-from whilst.core.files import open_binary
+from whilst.core.files import read_bytes
 from whilst.core.settings import Data
 
 # A known name with its semicolon: html.unescape would also replace parts of "&copy2" and "&nothing;".
@@ -22,8 +22,7 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 def read_lines(path: Path) -> list[str]:
     """The lines of a plain, .gz or .xz file. Only "\\n" ends a line, so that counts agree with `wc -l`."""
     try:
-        with open_binary(path) as file:
-            content = file.read()
+        content = read_bytes(path)
     except (lzma.LZMAError, zlib.error, EOFError, OSError) as error:
         raise UserError(f"{path}: cannot be read, damaged or not what its name says ({error})") from None
     if not content.removeprefix(_BYTE_ORDER_MARK).strip():

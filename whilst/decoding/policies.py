@@ -7,9 +7,10 @@ from collections.abc import Callable
 
 from torch import Tensor
 
+from whilst.core.config import values_with
 from whilst.core.errors import UserError
 from whilst.core.policy_spec import PolicySpec, oracle_policies
-from whilst.core.settings import Evaluate, Role, values_with
+from whilst.core.settings import Evaluate, Role
 from whilst.data.dataset import Split
 from whilst.model.checkpoint import LoadedRun
 from whilst.model.run_folder import length_ratio_of

@@ -13,11 +13,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from whilst.core.config import build, flat, from_row, to_table
+from whilst.core.config import build, flat, from_row, to_table, values_with
 from whilst.core.errors import UserError
-from whilst.core.files import read_json, sha256_lines, write_json, writing_text
+from whilst.core.files import read_json, sha256_lines, write_json, write_lines
 from whilst.core.policy_spec import PolicySpec
-from whilst.core.settings import NEUTRAL, Data, Evaluate, Recipe, Role, names_with, values_with
+from whilst.core.settings import NEUTRAL, Data, Evaluate, Recipe, Role, names_with
 from whilst.data.dataset import Dataset
 from whilst.data.text import cleaner, read_lines
 from whilst.evaluation.identity import Decoding, System, pair_name
@@ -76,7 +76,7 @@ class Record:
     @cached_property
     def deciding(self) -> dict[str, Any]:
         """The settings that can change a result, flat. Of other runs only whether there is one."""
-        table = flat(json.loads(json.dumps(self.settings if self.recipe is None else to_table(self.recipe))))
+        table = flat(self.settings if self.recipe is None else to_table(self.recipe))
         return {name: bool(table[name]) if name in _ORIGIN else table[name] for name in table.keys() - _NEUTRAL}
 
 
@@ -183,12 +183,13 @@ def read_archived(folder: Path) -> dict[str, Record]:
 
 def write_archived(folder: Path, records: Mapping[str, Record]) -> None:
     first: dict[str, str] = {}  # name of the first record with these settings
-    with writing_text(folder / ARCHIVED) as file:
-        for name, record in sorted(records.items()):
-            row = {"name": name, **to_row(record)}
-            same = first.setdefault(json.dumps(row["settings"], sort_keys=True), name)
-            row["settings"] = row["settings"] if same == name else same
-            file.write(json.dumps(row, ensure_ascii=False, separators=(",", ":")) + "\n")
+    lines = []
+    for name, record in sorted(records.items()):
+        row = {"name": name, **to_row(record)}
+        same = first.setdefault(json.dumps(row["settings"], sort_keys=True), name)
+        row["settings"] = row["settings"] if same == name else same
+        lines.append(json.dumps(row, ensure_ascii=False, separators=(",", ":")))
+    write_lines(folder / ARCHIVED, lines)
 
 
 ELSEWHERE = "choose another folder with --out, or remove it"
@@ -209,7 +210,7 @@ def require_replaceable(
         except (UserError, OSError):  # absent, damaged, or of another version
             continue
         run, search = record.settings.get("run"), record.settings.get("search", {})
-        now = json.loads(json.dumps(values_with(recipe.search, Role.READS)))  # lists for tuples, as in a record
+        now = values_with(recipe.search, Role.READS)
         if record.reference_sha256 != reference:
             raise UserError(f"{path}: is an evaluation of another text; {ELSEWHERE}")
         if not is_own_folder and run != recipe.run:

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from whilst.core.console import console, notes
 from whilst.core.errors import UserError
-from whilst.core.files import writing_text
+from whilst.core.files import write_text
 from whilst.evaluation import paper_numbers as paper
 from whilst.evaluation.curves import (
     Curve,
@@ -82,8 +82,7 @@ def report(
     curves = to_curves(over_seeds(select(records, pair, split)))
     lines = our_lines(curves) + reference_lines(curves[0].pair)
     drawn = draw(lines, f"{curves[0].pair} · {split}", out / "curve")
-    with writing_text(out / "report.md") as file:
-        file.write(to_markdown(curves, len(drawn) < len(lines), times or {}))
+    write_text(out / "report.md", to_markdown(curves, len(drawn) < len(lines), times or {}))
     return [out / name for name in ("report.md", "curve.png", "curve.svg")]
 
 

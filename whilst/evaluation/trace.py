@@ -15,7 +15,7 @@ from pathlib import Path
 
 from whilst.core.config import from_row
 from whilst.core.errors import UserError
-from whilst.core.files import writing_text
+from whilst.core.files import write_lines
 from whilst.data.text import read_lines
 
 
@@ -65,12 +65,12 @@ class Sentence:
 
 def write_trace(path: Path, sentences: Iterable[Sentence], with_text: bool) -> None:
     """Write a .jsonl, .jsonl.gz or .jsonl.xz; without text, the corpus's own words are left out."""
-    with writing_text(path) as file:
-        for sentence in sentences:
-            problem = find_problem(sentence)
-            if problem:
-                raise ValueError(f"sentence {sentence.index}: {problem}")
-            file.write(to_line(sentence, with_text) + "\n")
+    lines = []
+    for sentence in sentences:
+        if problem := find_problem(sentence):
+            raise ValueError(f"sentence {sentence.index}: {problem}")
+        lines.append(to_line(sentence, with_text))
+    write_lines(path, lines)
 
 
 def to_line(sentence: Sentence, with_text: bool) -> str:

@@ -14,10 +14,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from whilst.core.settings import Recipe
-from whilst.data.characters import character_normaliser
+from whilst.data.adapting import Truecaser, character_normaliser, lacks_case, truecaser
 from whilst.data.sentences import ends_sentence, is_clause_end
 from whilst.data.text import cleaner
-from whilst.data.truecasing import Truecaser, lacks_case, truecaser
 from whilst.data.vocabulary import EOS, Language, WordBuffer
 
 MAX_UNITS = 128  # source units of a sentence with its end mark; longer sentences are rare in training

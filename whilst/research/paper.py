@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from whilst.core.errors import UserError
-from whilst.core.files import read_json, writing_text
+from whilst.core.files import read_json, write_text
 from whilst.core.settings import Recipe
 from whilst.evaluation import paper_numbers as paper
 from whilst.evaluation.curves import over_seeds, to_curves
@@ -64,8 +64,7 @@ def write_paper(results: Path, out: Path) -> Path:
     ]
     for heading, section in sections.items():
         parts += [f"## {heading}", *section]
-    with writing_text(out / "paper.md") as file:
-        file.write("\n\n".join(parts) + "\n")
+    write_text(out / "paper.md", "\n\n".join(parts) + "\n")
     return out / "paper.md"
 
 

@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 
 from whilst.core.settings import Search
-from whilst.data.batches import Batch, Tokens
-from whilst.data.buckets import Ints
+from whilst.data.batches import Batch, Ints, Tokens
 from whilst.data.dataset import Split
 from whilst.data.vocabulary import PAD
 from whilst.model.forward import attention_mask

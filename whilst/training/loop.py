@@ -20,8 +20,7 @@ from whilst.core.distributed import Processes
 from whilst.core.errors import UserError
 from whilst.core.settings import Recipe
 from whilst.core.signals import handle_signals
-from whilst.data.batches import Batch, Batches, prefetch
-from whilst.data.buckets import Ints
+from whilst.data.batches import Batch, Batches, Ints, prefetch
 from whilst.training import optim
 from whilst.training.run_state import Position, RunState
 from whilst.training.tasks import Task

@@ -14,8 +14,9 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from whilst.core.config import values_with
 from whilst.core.files import sha256, sha256_lines
-from whilst.core.settings import Recipe, Role, Search, values_with
+from whilst.core.settings import Recipe, Role, Search
 from whilst.data.batches import Batch, Layout, batches_by_length
 from whilst.data.dataset import Dataset, Split
 from whilst.model import agent as agents
