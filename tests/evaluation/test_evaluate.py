@@ -17,7 +17,6 @@ from whilst.core.config import build
 from whilst.core.errors import UserError
 from whilst.core.policy_spec import PolicySpec
 from whilst.core.settings import Data, Evaluate, Limits, Model, Objective, Recipe
-from whilst.core.workers import run_in_workers
 from whilst.data.dataset import Dataset
 from whilst.data.prepare import prepare
 from whilst.data.segment import BPESegmenter, PieceSegmenter, WordSegmenter
@@ -25,7 +24,7 @@ from whilst.data.vocabulary import Language
 from whilst.decoding.batched import translate
 from whilst.decoding.output import Output
 from whilst.decoding.policies import policy_for
-from whilst.evaluation.evaluate import evaluate, evaluate_run, to_sentence, translate_lines
+from whilst.evaluation.evaluate import evaluate, evaluate_run, run_in_workers, to_sentence, translate_lines
 from whilst.evaluation.identity import Decoding, System, pair_name
 from whilst.evaluation.metrics import score
 from whilst.evaluation.record import read_record, rescore

@@ -12,7 +12,6 @@ from tests.helpers.runs import CPU, whole_recipe, write_toml
 from whilst.cli.main import main
 from whilst.core.files import read_json, sha256, write_json
 from whilst.core.settings import Data, Evaluate, Recipe
-from whilst.core.stage_times import add_stage_time, read_stage_times
 from whilst.data.dataset import Dataset
 from whilst.evaluation import evaluate
 from whilst.evaluation import record as scoring
@@ -21,7 +20,7 @@ from whilst.evaluation.record import Record, read_record, write_record
 from whilst.evaluation.trace import read_trace
 from whilst.model.checkpoint import LoadedRun, load_tensors, save_tensors
 from whilst.policy import Policy
-from whilst.training.train import train
+from whilst.training.train import add_stage_time, read_stage_times, train
 
 POLICIES = ("wait-1", "full", "agent-1", "agent-1.threshold-0.4", "oracle-2")
 
@@ -101,7 +100,7 @@ def test_a_killed_evaluation_goes_on(recipe: Recipe, monkeypatch: pytest.MonkeyP
     assert of(recipe, "agent-1", "jsonl.xz").is_file(), "killed between trace and record"
     monkeypatch.setattr(scoring, "write_record", write_record)
     decoded.clear()
-    add_stage_time(Path(recipe.run), "evaluate", 1000.0)
+    add_stage_time(Path(recipe.run), "evaluate", 1000.0, resumed=False)
     train(recipe, CPU)
     assert decoded == list(POLICIES[2:])
     assert {policy: read_record(of(recipe, policy)).scores.to_table() for policy in POLICIES} == whole

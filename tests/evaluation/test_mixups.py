@@ -15,7 +15,6 @@ from whilst.core.config import from_row, override
 from whilst.core.errors import UserError
 from whilst.core.policy_spec import PolicySpec, distinct
 from whilst.core.settings import MAX_POSITIONS, Data, Evaluate, Objective, Recipe
-from whilst.core.stage_times import FILE, read_stage_times
 from whilst.data.dataset import Dataset, length_ratio, read_manifest
 from whilst.data.prepare import prepare
 from whilst.evaluation.evaluate import check_evaluation, evaluate_run, find_jobs, loader
@@ -24,7 +23,7 @@ from whilst.evaluation.record import origin, read_records, record_path, rescore
 from whilst.evaluation.translate import translate_text
 from whilst.model.checkpoint import LoadedRun, load_run
 from whilst.model.run_folder import base_objective, length_ratio_of, read_recipe
-from whilst.training.train import train
+from whilst.training.train import TIMES, read_stage_times, train
 from whilst.training.validate import Validation
 
 SHORT = Evaluate(policies=("wait-1",), max_ratio=0.2, max_extra=2)
@@ -49,7 +48,7 @@ def test_an_agent_keeps_the_latencies_that_it_has_learnt(whole: Recipe, tmp_path
         with pytest.raises(UserError, match=r"--set search.…: the agent of .* has learnt by other settings"):
             ask(whole, "agent-2", tmp_path / "out", f"search.{setting}")
     found = ask(whole, "oracle-9", tmp_path / "out", "search.intervals=[[9,13]]")
-    assert found.settings["search"]["intervals"] == ((9, 13),), "an oracle has learnt nothing"
+    assert found.settings["search"]["intervals"] == [[9, 13]], "an oracle has learnt nothing"
 
 
 def test_the_diagonals_pace_is_that_of_the_training_text(whole: Recipe, toy_data: Data, tmp_path: Path) -> None:
@@ -236,7 +235,7 @@ def test_files_of_the_wrong_shape_are_told(whole: Recipe, tmp_path: Path) -> Non
     (tmp_path / "manifest.json").write_text('{"format": 1}')
     with pytest.raises(UserError, match=r"manifest\.json is damaged"):
         read_manifest(tmp_path)
-    (tmp_path / FILE).write_text("[]")
+    (tmp_path / TIMES).write_text("[]")
     assert read_stage_times(tmp_path) == {}
     (tmp_path / "summary.json").write_text("[]")
     assert origin(tmp_path, whole) == {}

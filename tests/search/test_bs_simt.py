@@ -10,7 +10,6 @@ from tests.helpers.runs import CPU, about, history
 from whilst.core.errors import UserError
 from whilst.core.policy_spec import PolicySpec
 from whilst.core.settings import Agent, Data, Evaluate, Model, Recipe, Search, Train
-from whilst.core.stage_times import read_stage_times
 from whilst.data import toy
 from whilst.data.dataset import Dataset
 from whilst.data.prepare import prepare
@@ -20,7 +19,7 @@ from whilst.evaluation.evaluate import evaluate_run
 from whilst.evaluation.record import Record, read_record
 from whilst.model.checkpoint import load_run
 from whilst.training.stages import stages
-from whilst.training.train import train
+from whilst.training.train import read_stage_times, train
 
 PAIRS = {"train": 6000, "valid": 200, "test": 200}
 

@@ -61,8 +61,8 @@ class Processes:
         gradients = [p.grad for p in model.parameters() if p.grad is not None]
         flat = torch.cat([gradient.flatten() for gradient in gradients])
         dist.all_reduce(flat)
-        sizes = [gradient.numel() for gradient in gradients]
-        for gradient, part in zip(gradients, torch.split(flat, sizes), strict=True):
+        parts = torch.split(flat, [gradient.numel() for gradient in gradients])
+        for gradient, part in zip(gradients, parts, strict=True):
             gradient.copy_(part.view_as(gradient))
 
     def sum(self, value: Tensor) -> Tensor:
@@ -93,16 +93,17 @@ def pick_device(name: str = "auto") -> torch.device:
             raise RuntimeError
     except RuntimeError:
         raise UserError(f"--device {name}: write auto, cpu, cuda or cuda:0") from None
-    if device.type == "cuda" and not torch.cuda.is_available():
+    if device.type == "cpu":
+        return device
+    if not torch.cuda.is_available():
         raise UserError(f"--device {name}: there is no usable GPU here; leave it out or write --device cpu")
-    if device.type == "cuda" and device.index is None:
+    if device.index is None:
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
-    if device.type == "cuda" and device.index >= (count := torch.cuda.device_count()):
+    if device.index >= (count := torch.cuda.device_count()):
         raise UserError(f"--device {name}: no {device}, there are only {count} GPUs, counted from 0")
-    if device.type == "cuda":
-        torch.cuda.set_device(device)  # for streams and CUDA graphs
-        # cuDNN attention makes a plan for each new shape, which takes longer than the attention itself.
-        torch.backends.cuda.enable_cudnn_sdp(False)
+    torch.cuda.set_device(device)  # for streams and CUDA graphs
+    # cuDNN attention makes a plan for each new shape, which takes longer than the attention itself.
+    torch.backends.cuda.enable_cudnn_sdp(False)
     return device
 
 

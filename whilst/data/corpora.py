@@ -56,37 +56,37 @@ def is_tokenised(settings: Data, file: Path) -> bool:
     return any(fnmatch(str(inside), pattern) for pattern in settings.tokenised)
 
 
+def corpus_folder(settings: Data, name: str) -> Path:
+    """Of a known corpus: the user's folder, or one beside the dataset."""
+    return folder_of(settings) if settings.folder else Path(settings.dataset).parent / name
+
+
 def _toy(settings: Data) -> Files:
-    made = Path(settings.dataset).parent / f"toy-{settings.toy_pairs}-{settings.toy_seed}"
-    folder = folder_of(settings) if settings.folder else made
+    folder = corpus_folder(settings, f"toy-{settings.toy_pairs}-{settings.toy_seed}")
     toy.write(folder, settings.toy_pairs, settings.toy_seed)
     return _files(settings, folder)
 
 
 def _iwslt15(settings: Data) -> Files:
     """English and Vietnamese as prepared by Stanford: tst2012 for development, tst2013 for test."""
-    splits = ("train", "tst2012", "tst2013")
-    if settings.folder:
-        return _files(settings, folder_of(settings), splits)
-    folder = Path(settings.dataset).parent / "iwslt15"
-    for split in splits:
-        for language in ("en", "vi"):
-            download(f"{IWSLT15_SITE}/{split}.{language}", folder / f"{split}.{language}")
+    splits, folder = ("train", "tst2012", "tst2013"), corpus_folder(settings, "iwslt15")
+    if not settings.folder:
+        for name in (f"{split}.{language}" for split in splits for language in ("en", "vi")):
+            download(f"{IWSLT15_SITE}/{name}", folder / name)
     return _files(settings, folder, splits)
 
 
 def _iwslt14(settings: Data) -> Files:
     """German and English: prepared files, or the original archive."""
-    archive = folder_of(settings) / "de-en.tgz"
-    if settings.folder and not archive.is_file():
-        return _files(settings, folder_of(settings))
+    folder = corpus_folder(settings, "iwslt14")
+    archive = folder / "de-en.tgz"
     if not settings.folder:
-        archive = Path(settings.dataset).parent / "iwslt14" / archive.name
         download(IWSLT14_ARCHIVE, archive)
-    # The name has the checksum, so that files from another archive are not used.
-    folder = Path(settings.dataset).parent / f"iwslt14-{sha256(archive)[:8]}"
-    if not folder.exists():
-        unpack_iwslt14(archive, folder)
+    if archive.is_file():
+        # The name has the checksum, so that files from another archive are not used.
+        folder = Path(settings.dataset).parent / f"iwslt14-{sha256(archive)[:8]}"
+        if not folder.exists():
+            unpack_iwslt14(archive, folder)
     return _files(settings, folder)
 
 

@@ -16,7 +16,6 @@ from whilst.core.settings import Data
 
 # A known name with its semicolon: html.unescape would also replace parts of "&copy2" and "&nothing;".
 _ENTITY = re.compile(r"&(?:#[0-9]+|#[xX][0-9a-fA-F]+|[A-Za-z][A-Za-z0-9]*);")
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 def read_lines(path: Path) -> list[str]:
@@ -25,51 +24,42 @@ def read_lines(path: Path) -> list[str]:
         content = read_bytes(path)
     except (lzma.LZMAError, zlib.error, EOFError, OSError) as error:
         raise UserError(f"{path}: cannot be read, damaged or not what its name says ({error})") from None
-    if not content.removeprefix(_BYTE_ORDER_MARK).strip():
+    lines = split_lines(content, str(path))
+    if not any(map(str.strip, lines)):
         raise UserError(f"{path}: the file is empty; give a file with one sentence a line")
-    return split_lines(content, str(path))
+    return lines
 
 
 def split_lines(content: bytes, name: str) -> list[str]:
     """The lines of the content of the file or stream with this name."""
-    while content.startswith(_BYTE_ORDER_MARK):  # all of them, or reading the lines again would remove another
-        content = content.removeprefix(_BYTE_ORDER_MARK)
     try:
-        text = content.decode("utf-8")
+        # All marks of the byte order are removed, or reading the lines again would remove another.
+        text = content.decode("utf-8").lstrip("\ufeff")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         found = f"byte 0x{content[error.start]:02x}"
         raise UserError(
             f"{name}:{line}: not valid UTF-8 ({found}); convert it, for example with iconv -t UTF-8"
         ) from None
-    lines = text.split("\n")
-    if lines[-1] == "":
-        lines.pop()
-    return lines
+    return text.removesuffix("\n").split("\n") if text else []
 
 
 def read_pairs(files: tuple[Path, ...]) -> tuple[list[str], list[str]]:
     """The lines of two aligned files (source, target), or the columns of one TSV, uncleaned."""
     if len(files) == 1:
-        return _read_tsv(files[0])
-    source, target = (read_lines(path) for path in files)
+        rows = [line.split("\t") for line in read_lines(files[0])]
+        for number, columns in enumerate(rows, start=1):
+            if len(columns) != 2:
+                found = f"{len(columns)} column{'s' * (len(columns) != 1)}"
+                raise UserError(f"{files[0]}:{number}: {found} instead of 2; write source, one tab, target")
+        return [source for source, _ in rows], [target for _, target in rows]
+    source, target = map(read_lines, files)
     if len(source) != len(target):
         raise UserError(
             f"{files[0]} has {len(source)} lines but {files[1]} has {len(target)}; "
             "line i of one must be the translation of line i of the other"
         )
     return source, target
-
-
-def _read_tsv(path: Path) -> tuple[list[str], list[str]]:
-    rows = [line.split("\t") for line in read_lines(path)]
-    for number, columns in enumerate(rows, start=1):
-        if len(columns) != 2:
-            raise UserError(
-                f"{path}:{number}: {len(columns)} column{'s' * (len(columns) != 1)} instead of 2; "
-                "write source, one tab, target"
-            )
-    return [source for source, _ in rows], [target for _, target in rows]
 
 
 def unescape(text: str) -> str:

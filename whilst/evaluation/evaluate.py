@@ -2,10 +2,15 @@
 
 import dataclasses
 import functools
+import multiprocessing
+import os
+import signal
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 
@@ -14,7 +19,6 @@ from whilst.core.errors import UserError
 from whilst.core.files import sha256
 from whilst.core.policy_spec import PolicySpec, agent_policies, oracle_policies
 from whilst.core.settings import Evaluate, Recipe
-from whilst.core.workers import run_in_workers, worker_count
 from whilst.data.dataset import Dataset
 from whilst.data.vocabulary import EOS, WordBuffer
 from whilst.decoding.batched import translate
@@ -35,6 +39,9 @@ from whilst.model.run_folder import AGENT, SEARCH, WEIGHTS, has_agent, model_fol
 from whilst.policy import Policy
 from whilst.policy.learnt import NO_HEADS
 from whilst.policy.registry import NO_AGENT
+
+T = TypeVar("T")
+MAX_WORKERS = 4  # processes that score and write, enough to keep up with one GPU
 
 
 def words_with_times(source: Sequence[str], output: Output, trained: LoadedRun) -> Iterator[tuple[str, int, float]]:
@@ -213,7 +220,21 @@ def evaluate_run(
     wanted = ((trace_path(folder, job.policy, job.settings), job.policy, job.trained.recipe) for job in jobs)
     require_replaceable(wanted, dataset, recipe.evaluate.split, is_own_folder=out is None and not overrides)
     works = (evaluate(trained, dataset, policy, folder, with_text) for trained, policy in chosen)
-    return run_in_workers(works, worker_count() if len(chosen) > 1 and pick_device(device).type == "cuda" else 0)
+    in_parallel = len(chosen) > 1 and pick_device(device).type == "cuda"
+    return run_in_workers(works, min(MAX_WORKERS, (os.cpu_count() or 1) - 1) if in_parallel else 0)
+
+
+def run_in_workers(jobs: Iterable[Callable[[], T]], workers: int) -> list[T]:
+    """The results of all jobs, in order. Without worker processes they run here, else each starts once yielded.
+
+    Jobs and results must then be picklable. If `jobs` raises, those already submitted are still completed.
+    """
+    if not workers:
+        return [job() for job in jobs]
+    # Spawned, not forked: a fork would inherit part of the GPU driver's state.
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(workers, context, signal.signal, (signal.SIGINT, signal.SIG_IGN)) as pool:
+        return [future.result() for future in [pool.submit(job) for job in jobs]]
 
 
 def find_evaluated(

@@ -10,9 +10,9 @@ from whilst.core.config import flat, to_table
 from whilst.core.console import notes
 from whilst.core.distributed import Processes
 from whilst.core.errors import UserError
+from whilst.core.files import read_json, write_json
 from whilst.core.policy_spec import distinct
 from whilst.core.settings import Recipe, Role, names_with
-from whilst.core.stage_times import add_stage_time, read_stage_times
 from whilst.data.dataset import Dataset
 from whilst.evaluation.evaluate import check_evaluation, evaluate_run, find_evaluated
 from whilst.evaluation.report import print_table, report
@@ -20,6 +20,8 @@ from whilst.model.checkpoint import copy_run, write_run
 from whilst.model.run_folder import AGENT, WEIGHTS, read_recipe
 from whilst.training.loop import Loop
 from whilst.training.stages import in_order, make_task, stages
+
+TIMES = "times.json"  # seconds of each stage, in the folder of a run
 
 # Settings that a stage does not read: later stages, and the tables of which its own [train] is a copy.
 UNUSED = {
@@ -88,6 +90,19 @@ def require_no_translator(folder: Path, start: Path) -> None:
             f"run: {folder} was trained itself, and a copy of {start} would replace its model; choose another"
             f" folder with --set run=…, or put the agent there with --set run={start}"
         )
+
+
+def read_stage_times(run: Path) -> dict[str, float]:
+    """Seconds by stage, in the order in which the stages ran; empty if none were recorded."""
+    found = read_json(run / TIMES) if (run / TIMES).is_file() else {}
+    return {str(name): float(seconds) for name, seconds in found.items()} if isinstance(found, dict) else {}
+
+
+def add_stage_time(run: Path, stage: str, seconds: float, resumed: bool) -> None:
+    """Record the duration of a stage; of a resumed stage the durations add up."""
+    times = read_stage_times(run)
+    times[stage] = round(seconds + (times.get(stage, 0.0) if resumed else 0.0), 1)
+    write_json(run / TIMES, times)
 
 
 def evaluate(recipe: Recipe, device: torch.device, restart: bool, with_text: bool) -> None:
