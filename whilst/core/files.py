@@ -28,10 +28,6 @@ def read_bytes(path: Path) -> bytes:
     return DECOMPRESS.get(path.suffix, bytes)(path.read_bytes())
 
 
-def read_text(path: Path) -> str:
-    return read_bytes(path).decode("utf-8")
-
-
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[Path]:
     """Yield a temporary path, renamed to `path` on success and removed on failure."""
@@ -82,7 +78,7 @@ def write_json(path: Path, value: Any) -> None:
 
 def read_json(path: Path) -> Any:
     try:
-        return json.loads(read_text(path))
+        return json.loads(read_bytes(path).decode())
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: not valid JSON ({error})") from None
 
