@@ -22,13 +22,15 @@ from tests.conftest import make_model
 from tests.helpers.decoding import policy
 from tests.helpers.runs import short_recipe
 from tests.live.test_session import LETTERS, make_text
-from whilst.core.policy_spec import PolicySpec, parse_live
-from whilst.core.settings import Data, Evaluate
+from whilst.core.policy_spec import PolicySpec
+from whilst.core.settings import Data, Evaluate, Recipe
 from whilst.data.dataset import Dataset
+from whilst.live.loading import Model
 from whilst.live.session import Event, Session, TextPipeline, Word
 from whilst.live.torch_backend import TorchBackend
 from whilst.model.checkpoint import save_tensors, write_run
 from whilst.model.transformer import Translator
+from whilst.policy import Policy
 from whilst.server.metrics import Metrics
 from whilst.server.protocol import Limits
 from whilst.server.run import Server
@@ -50,18 +52,21 @@ def write_run_without_agent(folder: Path, dataset: Dataset, data: Data) -> Path:
     return folder
 
 
-def make_served(model: Translator, text: TextPipeline | None = None) -> Served:
+def make_served(translator: Translator, text: TextPipeline | None = None) -> Served:
     text = text or make_text(longest=20)
 
     def pool(places: int) -> BatchPool:
-        return BatchPool(model, policy, places, *text.longest)
+        return BatchPool(translator, policy, places, *text.longest)
 
-    def policy_of(latency: str) -> PolicySpec:
-        spec = parse_live(LATENCIES.get(latency, latency))
-        policy(str(spec))  # raises errors
-        return spec
+    def find(spec: PolicySpec) -> Policy:
+        return policy(str(spec))
 
-    return Served("src", "tgt", text, LATENCIES, policy_of, pool, "fp32")
+    def backend(spec: PolicySpec, text: TextPipeline) -> TorchBackend:
+        return TorchBackend(translator, find(spec), *text.longest)
+
+    recipe = Recipe(data=Data(source="src", target="tgt"))
+    specs = [PolicySpec.parse(name) for name in LATENCIES.values()]
+    return Served(Model(text, recipe, specs[1], specs, "PyTorch", "", find, backend), pool, "fp32")
 
 
 def words_of(events: list[Event]) -> list[WordAt]:

@@ -224,7 +224,7 @@ def test_latencies_of_a_run_without_an_agent(run: Path, tmp_path: Path) -> None:
         if path.is_file():
             (plain / path.name).symlink_to(path)
     served = serve_model(str(plain), [], EngineOptions())
-    assert served.latencies == {"low": "wait-1", "medium": "wait-3", "high": "wait-5"}
+    assert served.model.latencies == {"low": "wait-1", "medium": "wait-3", "high": "wait-5"}
 
 
 @pytest.mark.parametrize("engine", ["batch", "onnx"])
@@ -233,19 +233,19 @@ def test_an_unknown_latency_is_an_error_before_the_session(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     served = serve_model(str(run), [], EngineOptions(engine))
-    assert str(served.policy_of("agent-1.threshold-0.6")) == "agent-1.threshold-0.6"
+    assert str(served.model.policy_of("agent-1.threshold-0.6")) == "agent-1.threshold-0.6"
     huge = ["wait-" + count * "9" for count in (30, 5000)]
     for name in ("mma", "agent-1.threshold-2", "wait-0", *huge, "fast", "agent-9"):
         with pytest.raises(UserError) as caught:
-            served.policy_of(name)
+            served.model.policy_of(name)
         assert len(str(caught.value)) < 200
 
 
 def translated(run: Path, words: list[str], how: EngineOptions) -> list[WordAt]:
     """By the pool of a server, at high latency."""
     served = serve_model(str(run), [], how)
-    pool, state = served.pool(2), SessionState(served.text)
-    pool.use(1, str(served.policy_of("high")))
+    pool, state = served.pool(2), SessionState(served.model.text)
+    pool.use(1, str(served.model.policy_of("high")))
     events = []
     for word in words:
         state.add_words(word)

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from whilst.core.policy_spec import PolicySpec
-from whilst.model.cache import row_numbers
 
 
 @dataclass(frozen=True)
@@ -30,10 +29,10 @@ class View:
     stopped: Tensor | None = None  # (rows) whether all monotone heads have stopped for the next token
     rows: Tensor | None = None  # (rows) indices into `source` and `encoded`, if not all rows
 
-    def last_source(self) -> tuple[Tensor, Tensor]:
-        """(rows) the last source token read, (rows, width) its encoder state."""
-        rows, position = row_numbers(self.rows, self.read), (self.read - 1).clamp(min=0)
-        return self.source[rows, position], self.encoded[rows, position]
+    def alone(self) -> "Futures":
+        """As the only future."""
+        ahead = None if self.lookahead is None else self.lookahead[:, None]
+        return Futures(self, self.read[:, None], ahead)
 
 
 @dataclass(frozen=True)
@@ -47,11 +46,6 @@ class Futures:
     def after(self, count: int) -> View:
         lookahead = None if self.lookahead is None else self.lookahead[:, count]
         return replace(self.now, read=self.read[:, count], lookahead=lookahead)
-
-    def last_source(self) -> tuple[Tensor, Tensor]:
-        """(rows, futures) the last source token read, (rows, futures, width) its encoder state."""
-        rows, position = row_numbers(self.now.rows, self.read)[:, None], self.read - 1
-        return self.now.source[rows, position], self.now.encoded[rows, position]
 
 
 class Decider(abc.ABC):

@@ -11,6 +11,7 @@ from torch import Tensor
 from whilst.core.errors import UserError
 from whilst.core.policy_spec import PolicySpec, log_odds
 from whilst.model.agent import Agent, Observation
+from whilst.model.cache import row_numbers
 from whilst.model.transformer import Translator
 from whilst.policy.base import Decider, Futures, Policy, StatelessPolicy, View
 
@@ -72,18 +73,22 @@ class AgentDecider(Decider):
         self.decision = torch.zeros_like(self.read, dtype=torch.bool)
         self.future_states: tuple[Tensor, ...] = ()  # (futures, rows, …) between `write_each` and `commit`
 
-    def write(self, view: View) -> Tensor:
-        wrote = view.written > self.written
-        acted = wrote | (view.read > self.read)
-        source, source_state = view.last_source()
-        seen = Observation(
-            source=source[:, None],
-            target=view.last[:, None],
-            action=wrote.long()[:, None],
-            source_state=source_state[:, None],
-            target_state=view.decoded[:, None],
-            ahead=None if view.lookahead is None else view.lookahead[:, None],
+    def _observe(self, futures: Futures) -> Observation:
+        now, count = futures.now, futures.read.shape[1]
+        rows, position = row_numbers(now.rows, now.read)[:, None], futures.read - 1
+        wrote = (now.written > self.written).long()
+        return Observation(
+            source=now.source[rows, position],
+            target=now.last[:, None].expand(-1, count),
+            action=F.pad(wrote[:, None], (0, count - 1)),
+            source_state=now.encoded[rows, position],
+            target_state=now.decoded[:, None].expand(-1, count, -1),
+            ahead=futures.lookahead,
         )
+
+    def write(self, view: View) -> Tensor:
+        acted = (view.written > self.written) | (view.read > self.read)
+        seen = self._observe(view.alone())
         odds, state = self.policy.agent(self.policy.model, seen, self.interval, self._agent_state())
         self.decision = torch.where(acted, odds[:, 0] >= self.policy.bound, self.decision)
         self.state = tuple(
@@ -94,21 +99,11 @@ class AgentDecider(Decider):
 
     def write_each(self, futures: Futures) -> Tensor:
         """The agent's state depends on what it observes only, not on its earlier decisions."""
-        now, count = futures.now, futures.read.shape[1]
-        wrote = (now.written > self.written).long()
-        source, source_state = futures.last_source()
-        seen = Observation(
-            source=source,
-            target=now.last[:, None].expand(-1, count),
-            action=F.pad(wrote[:, None], (0, count - 1)),
-            source_state=source_state,
-            target_state=now.decoded[:, None].expand(-1, count, -1),
-            ahead=futures.lookahead,
-        )
+        seen = self._observe(futures)
         odds, self.future_states = self.policy.agent.each(
             self.policy.model, seen, self.interval, self._agent_state()
         )
-        self.written = now.written
+        self.written = futures.now.written
         return odds >= self.policy.bound
 
     def commit(self, reached: Tensor) -> None:

@@ -51,9 +51,6 @@ class Limits:
             if not 0 < value < math.inf:
                 raise UserError(f"limit {name}: must be more than 0, not {value}")
 
-    def to_message(self) -> Message:
-        return {"message_bytes": self.message_bytes, "words": self.words, "idle_seconds": self.idle}
-
 
 class SessionError(Exception):
     """An error that is sent to the client."""

@@ -128,16 +128,69 @@ class Server(uvicorn.Server):
             yield
 
 
-def run_worker(options: ServeOptions, port: int, on_ready: Callable[[], None]) -> None:
+def _stop_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    connection.wait([parent.sentinel])
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def run_worker(options: ServeOptions, port: int, ready: Semaphore) -> None:
     """One of several processes; it loads the model itself.
 
     Its socket is its own: connections to a killed worker are refused, and new ones come to the others. With one
     socket for all, the worker that was woken last would take most connections.
     """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes: the parent stops its children
+    threading.Thread(target=_stop_with_parent, daemon=True).start()
     logging.basicConfig(level=logging.WARNING, format="whilst: %(message)s")
     manager = options.manager()
     with open_socket(options.host, port, shared=True) as bound:
-        Server(manager, on_ready).run([bound])
+        Server(manager, ready.release).run([bound])
+
+
+def supervise(options: ServeOptions, port: int, on_ready: Callable[[], None]) -> None:
+    """Run the workers until SIGINT or SIGTERM; `on_ready` is called once all of them are ready.
+
+    A worker that ends is replaced, unless it has failed by itself, as it would fail again.
+    """
+    context = multiprocessing.get_context("spawn")
+    signals: list[int] = []
+    ready, missing = context.Semaphore(0), options.workers
+
+    def start() -> BaseProcess:
+        process = context.Process(target=run_worker, args=(options, port, ready))
+        process.start()
+        return process
+
+    with (
+        tempfile.TemporaryDirectory(prefix="whilst-") as counts,
+        handle_signals(STOP_SIGNALS, lambda number, _: signals.append(number)),
+    ):
+        os.environ[FOLDER] = counts  # inherited
+        processes = [start() for _ in range(options.workers)]
+        try:
+            while not signals:
+                time.sleep(POLL)
+                while missing and ready.acquire(block=False):
+                    missing -= 1
+                    if not missing:
+                        on_ready()
+                for index, process in enumerate(processes):
+                    if process.exitcode is None:
+                        continue
+                    if process.exitcode > 0:
+                        raise UserError("a worker failed; its message is above")
+                    assert process.pid is not None
+                    mark_process_dead(process.pid)  # type: ignore[no-untyped-call]
+                    log.warning("worker %s ended with %s; another one begins", process.pid, process.exitcode)
+                    time.sleep(RESTART_DELAY)
+                    processes[index] = start()
+        finally:
+            for process in processes:
+                process.terminate()
+            for process in processes:
+                process.join()
 
 
 def open_socket(host: str, port: int, shared: bool) -> socket.socket:
@@ -168,74 +221,14 @@ def reserve_port(options: ServeOptions) -> socket.socket:
         raise UserError(f"{at}: cannot be served at ({error})") from None
 
 
-def _stop_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    connection.wait([parent.sentinel])
-    os.kill(os.getpid(), signal.SIGTERM)
-
-
-def _run_child(work: Callable[..., None], arguments: tuple[Any, ...], ready: Semaphore) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes: the parent stops its children
-    threading.Thread(target=_stop_with_parent, daemon=True).start()
-    work(*arguments, ready.release)
-
-
-def supervise(
-    work: Callable[..., None], arguments: tuple[Any, ...], count: int, on_ready: Callable[[], None]
-) -> None:
-    """Run `work` in `count` processes until SIGINT or SIGTERM; `on_ready` is called once all of them are ready.
-
-    `work` is called with the arguments and a function that says so. A process that ends is replaced, unless it has
-    failed by itself, as it would fail again.
-    """
-    context = multiprocessing.get_context("spawn")
-    signals: list[int] = []
-    ready, missing = context.Semaphore(0), count
-
-    def start() -> BaseProcess:
-        process = context.Process(target=_run_child, args=(work, arguments, ready))
-        process.start()
-        return process
-
-    with (
-        tempfile.TemporaryDirectory(prefix="whilst-") as counts,
-        handle_signals(STOP_SIGNALS, lambda number, _: signals.append(number)),
-    ):
-        os.environ[FOLDER] = counts  # inherited
-        processes = [start() for _ in range(count)]
-        try:
-            while not signals:
-                time.sleep(POLL)
-                while missing and ready.acquire(block=False):
-                    missing -= 1
-                    if not missing:
-                        on_ready()
-                for index, process in enumerate(processes):
-                    if process.exitcode is None:
-                        continue
-                    if process.exitcode > 0:
-                        raise UserError("a worker failed; its message is above")
-                    assert process.pid is not None
-                    mark_process_dead(process.pid)  # type: ignore[no-untyped-call]
-                    log.warning("worker %s ended with %s; another one begins", process.pid, process.exitcode)
-                    time.sleep(RESTART_DELAY)
-                    processes[index] = start()
-        finally:
-            for process in processes:
-                process.terminate()
-            for process in processes:
-                process.join()
-
-
 def print_summary(options: ServeOptions, served: Served, port: int) -> None:
     host = f"[{options.host}]" if ":" in options.host else options.host
     limits = options.limits
     workers = f"{options.workers} workers, each with " if options.workers > 1 else ""
     rows = {
         "address": f"http://{host}:{port}  (WebSocket /v1/stream, POST /v1/translate, /readyz, /metrics)",
-        "model": f"{options.model}: {served.source} to {served.target}, {options.how.engine} {served.precision}",
-        "latencies": ", ".join(f"{name} = {policy}" for name, policy in served.latencies.items()),
+        "model": f"{options.model}: {' to '.join(served.model.languages)}, {options.how.engine} {served.precision}",
+        "latencies": ", ".join(f"{name} = {policy}" for name, policy in served.model.latencies.items()),
         "limits": f"{workers}{limits.sessions} sessions of {limits.words:,} words, messages of"
         f" {limits.message_bytes:,} bytes, {limits.idle:g} s without one",
         "token": "required" if options.access.token else "none: anyone who reaches the address can use it",
@@ -253,4 +246,4 @@ def serve(options: ServeOptions) -> None:
         if options.workers == 1:
             Server(options.manager(served), summary).run([bound])
         else:
-            supervise(run_worker, (options, port), options.workers, summary)
+            supervise(options, port, summary)

@@ -8,8 +8,8 @@ from importlib.util import find_spec
 
 from whilst.core.console import notes
 from whilst.core.errors import UserError
-from whilst.live.loading import ModelOptions, open_model
-from whilst.live.session import Backend, Operation, Request, TextPipeline
+from whilst.live.loading import Model, ModelOptions, open_model
+from whilst.live.session import Backend, Operation, Request
 
 # Engines, and the precisions of their weights with the default first.
 ENGINES = {"batch": ("fp32", "fp16"), "single": ("fp32", "fp16"), "onnx": ("int8", "fp32")}
@@ -72,17 +72,13 @@ class SinglePool(Pool):
 
 @dataclass(frozen=True)
 class Served:
-    source: str  # languages
-    target: str
-    text: TextPipeline
-    latencies: dict[str, str]  # low, medium, high -> the name of a policy
-    policy_of: Callable[[str], object]  # as that of LiveModel; `str` of the policy is its canonical name
+    model: Model
     pool: Callable[[int], Pool]  # for so many sessions
     precision: str  # of the weights
 
     @property
     def name(self) -> str:
-        return f"{self.source}-{self.target}"
+        return "-".join(self.model.languages)
 
 
 def serve_model(model: str, overrides: Sequence[str], how: EngineOptions) -> Served:
@@ -102,5 +98,4 @@ def serve_model(model: str, overrides: Sequence[str], how: EngineOptions) -> Ser
         precision, output = pack_weights(opened.trained, how)
         if how.engine == "batch":
             pool = partial(batch_pool, opened.trained, opened.text, output)
-    data = opened.recipe.data
-    return Served(data.source, data.target, opened.text, opened.latencies, opened.policy_of, pool, precision)
+    return Served(opened, pool, precision)

@@ -71,7 +71,7 @@ def shutdown_error() -> SessionError:
 class ClientSession:
     def __init__(self, manager: "SessionManager", policy: str) -> None:
         self.manager, self.policy = manager, policy
-        self.stream = Stream(manager.served.text, policy, self._receive)
+        self.stream = Stream(manager.served.model.text, policy, self._receive)
         self.outbox: asyncio.Queue[Message | SessionError] = asyncio.Queue()
         self.stopped: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._id = uuid.uuid4().hex
@@ -87,15 +87,16 @@ class ClientSession:
         self.outbox.put_nowait(message)
 
     def ready_message(self) -> Message:
-        served = self.manager.served
+        served, limits = self.manager.served, self.manager.limits
+        source, target = served.model.languages
         return {
             "type": "ready",
             "session": self._id,
             "version": __version__,
-            "model": {"name": served.name, "source": served.source, "target": served.target},
+            "model": {"name": served.name, "source": source, "target": target},
             "latency": self.policy,
-            "latencies": [{"name": name, "policy": policy} for name, policy in served.latencies.items()],
-            "limits": self.manager.limits.to_message(),
+            "latencies": [{"name": name, "policy": policy} for name, policy in served.model.latencies.items()],
+            "limits": {"message_bytes": limits.message_bytes, "words": limits.words, "idle_seconds": limits.idle},
         }
 
     def set_latency(self, latency: str) -> None:
@@ -161,7 +162,7 @@ class SessionManager:
 
     def find_policy(self, latency: str) -> str:
         try:
-            return str(self.served.policy_of(latency))
+            return str(self.served.model.policy_of(latency))
         except UserError as error:
             raise SessionError("protocol", str(error), fatal=False) from None
 
