@@ -58,7 +58,7 @@ def bare_context() -> Context:
     """Of a model with monotone heads and no weights, without an agent."""
     with torch.device("meta"):
         model = Translator(Model(cross="monotone"), 8, 8)
-    return Context(model, "run", None, (), 0.5, lambda: (1, 1), lambda _: [], False, model.logits)
+    return Context(model, "run", None, (), 0.5, lambda: (1, 1), lambda _: [], False)
 
 
 def policy(name: str) -> Policy:

@@ -102,7 +102,8 @@ class Graphed:
         def logits(states: Tensor) -> Tensor:
             return (states @ weight.T)[..., :units]
 
-        self.batch = Lockstep(model, policy, [0] * rows, width, limits.of(width), self.queries, logits)
+        self.batch = Lockstep(model, policy, [0] * rows, width, limits.of(width), self.queries)
+        self.batch.state.logits = logits
         self.batch.state.cache.encoder.clear()  # sources are loaded
         self.limits, self.width = limits, width
         self.further = torch.arange(self.lookaheads, device=self.batch.row.device)

@@ -3,9 +3,6 @@
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable
-
-from torch import Tensor
 
 from whilst.core.config import values_with
 from whilst.core.errors import UserError
@@ -20,14 +17,8 @@ from whilst.search.labels import find_labels
 SEARCH_TOKENS = 8192  # of a batch
 
 
-def policy_for(
-    trained: LoadedRun,
-    spec: PolicySpec,
-    settings: Evaluate,
-    split: Split | None = None,
-    logits: Callable[[Tensor], Tensor] | None = None,
-) -> Policy:
-    """`split`: the pairs that an oracle is searched for on. `logits`: of decoder states, if not the model's own."""
+def policy_for(trained: LoadedRun, spec: PolicySpec, settings: Evaluate, split: Split | None = None) -> Policy:
+    """`split`: the pairs that an oracle is searched for on."""
     reads = values_with(trained.recipe.search, Role.READS)
     if (
         spec.kind == "agent"
@@ -44,7 +35,6 @@ def policy_for(
         length_ratio=functools.partial(length_ratio_of, trained.path, trained.recipe),
         reference_reads=functools.partial(searched_reads, trained, settings, split),
         is_patient=settings.ending == "patient",
-        logits=logits or trained.model.logits,
     )
     return make_policy(spec, context)
 

@@ -28,10 +28,10 @@ class DecodingState:
         target_capacity: int,
         lazy: bool = False,
         lookaheads: int = 1,
-        logits: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
-        """`lazy`, `lookaheads`: see `Translator.start`. `logits`: of decoder states, if not the model's own."""
-        self.model, self.logits = model, logits or model.logits
+        """`lazy`, `lookaheads`: see `Translator.start`."""
+        self.model = model
+        self.logits: Callable[[Tensor], Tensor] = model.logits  # of decoder states
         self.cache = model.start(rows, source_capacity, target_capacity, lazy, lookaheads)
         device = self.cache.read.device
         self.source = torch.full((rows, source_capacity), PAD, device=device)
@@ -115,13 +115,10 @@ class Lockstep:
         source_capacity: int,
         target_capacity: int,
         lookaheads: int = 1,
-        logits: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
         """`sentences`: indices in the corpus. For the others see `DecodingState`."""
         self.policy, rows = policy, len(sentences)
-        self.state = DecodingState(
-            model, rows, source_capacity, target_capacity, lookaheads=lookaheads, logits=logits
-        )
+        self.state = DecodingState(model, rows, source_capacity, target_capacity, lookaheads=lookaheads)
         device = self.state.last.device
         self.row = torch.arange(rows, device=device)  # index of each row's output
         self.lengths, self.most = torch.ones_like(self.row), torch.ones_like(self.row)

@@ -3,6 +3,7 @@
 Caches have a fixed capacity and are used again by the next sentence: nothing grows in an endless session.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -49,6 +50,7 @@ class TorchBackend(Backend):
 class TorchModel(Model):
     """A live model whose trained model the server can run in batches."""
 
+    find: Callable[[PolicySpec], Policy]
     trained: LoadedRun
 
 

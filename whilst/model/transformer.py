@@ -46,6 +46,7 @@ class Translator(nn.Module):
         self.dropout = nn.Dropout(settings.dropout)
         self.predrawn_dropout = False  # see layers.Dropout
         self.bf16_in_eval = False  # states between layers under autocast; in training they always are
+        self.packed_output: nn.Module | None = None  # the same output layer, faster (server/packed.py)
         self.register_buffer("sinusoids", sinusoids(MAX_POSITIONS + 1, settings.width), persistent=False)
 
     @property
@@ -125,7 +126,10 @@ class Translator(nn.Module):
 
     def logits(self, decoded: Tensor) -> Tensor:
         """(…, width) -> (…, target units); the output layer is the target embedding."""
-        return decoded @ self.target_embedding.weight.T
+        if self.packed_output is None:
+            return decoded @ self.target_embedding.weight.T
+        packed: Tensor = self.packed_output(decoded)
+        return packed
 
     def many_logits(self, decoded: Tensor) -> Tensor:
         """The same for many states at once, through the padded output layer: GPUs prefer aligned rows."""

@@ -3,8 +3,6 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from torch import Tensor
-
 from whilst.core.errors import UserError
 from whilst.core.policy_spec import KINDS, PolicyKind, PolicySpec
 from whilst.model.agent import Agent
@@ -29,7 +27,6 @@ class Context:
     length_ratio: Callable[[], tuple[int, int]]  # J and I of the training data
     reference_reads: Callable[[PolicySpec], Sequence[Sequence[int]]]  # for each sentence
     is_patient: bool  # evaluate.ending = "patient"
-    logits: Callable[[Tensor], Tensor]  # of decoder states
 
 
 Factory = Callable[[PolicySpec, Context], Policy]
@@ -67,4 +64,4 @@ def register(kind: str, factory: Factory, about: PolicyKind | None = None) -> No
 
 def make_policy(spec: PolicySpec, context: Context) -> Policy:
     policy = FACTORIES[spec.kind](spec, context)
-    return Patient(policy, context.logits) if context.is_patient and spec.about.can_end_early else policy
+    return Patient(policy, context.model.logits) if context.is_patient and spec.about.can_end_early else policy

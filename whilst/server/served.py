@@ -97,5 +97,6 @@ def serve_model(model: str, overrides: Sequence[str], how: EngineOptions) -> Ser
         assert isinstance(opened, TorchModel)
         precision, output = pack_weights(opened.trained, how)
         if how.engine == "batch":
-            pool = partial(batch_pool, opened.trained, opened.text, output)
+            opened.trained.model.packed_output = output
+            pool = partial(batch_pool, opened)
     return Served(opened, pool, precision)

@@ -6,16 +6,15 @@ memory depends on silent sessions or on how long a session has been.
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Sequence
-from functools import lru_cache
 
 import torch
 from torch import Tensor, nn
 
 from whilst.core.errors import UserError
 from whilst.core.policy_spec import parse_live
-from whilst.decoding.policies import policy_for
 from whilst.decoding.state import DecodingState
-from whilst.live.session import Operation, TextPipeline
+from whilst.live.session import Operation
+from whilst.live.torch_backend import TorchModel
 from whilst.model.checkpoint import LoadedRun
 from whilst.model.run_folder import BUNDLE
 from whilst.model.transformer import Translator
@@ -29,17 +28,11 @@ class BatchPool(Pool):
 
     @torch.inference_mode()
     def __init__(
-        self,
-        model: Translator,
-        policy: Callable[[str], Policy],
-        slots: int,
-        max_source: int,
-        max_target: int,
-        output: nn.Module | None = None,
+        self, model: Translator, policy: Callable[[str], Policy], slots: int, max_source: int, max_target: int
     ) -> None:
-        """For sentences of at most these lengths; `output`: the output layer, if not the model's own."""
+        """For sentences of at most these lengths."""
         self._find = policy
-        self.state = DecodingState(model, slots, max_source, max_target, lazy=True, logits=output)
+        self.state = DecodingState(model, slots, max_source, max_target, lazy=True)
         self._rows = torch.arange(slots, device=self.state.last.device)
         self._lookahead = torch.zeros_like(self.state.cache.decoded)
         self._ahead: set[int] = set()  # slots with a lookahead computed since their last action
@@ -135,11 +128,8 @@ def pack_weights(trained: LoadedRun, how: EngineOptions) -> tuple[str, nn.Module
     return precision, None
 
 
-def batch_pool(trained: LoadedRun, text: TextPipeline, output: nn.Module | None, slots: int) -> BatchPool:
-    """For sessions of this run."""
-
-    @lru_cache(maxsize=64)
+def batch_pool(opened: TorchModel, slots: int) -> BatchPool:
     def policy(name: str) -> Policy:
-        return policy_for(trained, parse_live(name), trained.recipe.evaluate, logits=output)
+        return opened.find(parse_live(name))
 
-    return BatchPool(trained.model, policy, slots, *text.longest, output)
+    return BatchPool(opened.trained.model, policy, slots, *opened.text.longest)
