@@ -1,5 +1,6 @@
 """Alignments: the links of a file, words against units of every kind, and what of it had been read."""
 
+import itertools
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from whilst.core.settings import Data
 from whilst.data.segment import BPESegmenter, PieceSegmenter, Segmenter, WordSegmenter
 from whilst.data.text import cleaner
 from whilst.data.vocabulary import Language
-from whilst.research.sufficiency import Aligned, Units, encode, last_sources, needs, sufficient
+from whilst.research.sufficiency import Aligned, encode, last_sources, needs, sufficient
 
 LINES = ["low lower lowest", "new newer newest wide", "a slow widow lowers a new sower", "we sow & owe"]
 
@@ -35,9 +36,8 @@ def test_every_word_has_its_own_units(language: Language) -> None:
     lengths = set()
     for line in LINES:
         units = encode(line, str, language)
-        assert units.ids == language.encode(line.split())[0]
-        for number, word in enumerate(line.split(), start=1):
-            own = units.ids[units.ends[number - 1] : units.ends[number]]
+        assert [*itertools.chain(*units)] == language.encode(line.split())[0]
+        for word, own in zip(line.split(), units, strict=True):
             assert language.decode(own) == [word]
             lengths.add(len(own))
     assert (lengths == {1}) == (language.segmenter.kind == "word")
@@ -48,18 +48,19 @@ def test_a_word_divided_by_cleaning_is_still_one_word(language: Language) -> Non
         return " ".join(line.replace("-", " ").split())
 
     units = encode("low-lower - new", clean, language)
-    assert units.ids == language.encode(["low", "lower", "new"])[0]
-    assert language.decode(units.ids[: units.ends[1]]) == ["low", "lower"]
-    assert units.ends[2] == units.ends[1], "nothing is left of it"
-    assert language.decode(units.ids[units.ends[2] :]) == ["new"]
+    assert [*itertools.chain(*units)] == language.encode(["low", "lower", "new"])[0]
+    assert language.decode(units[0]) == ["low", "lower"]
+    assert units[1] == [], "nothing is left of it"
+    assert language.decode(units[2]) == ["new"]
     # The second target word has no units, so nobody can write it.
-    assert needs(units, units, {1: 3, 2: 1, 3: 2}) == [(0, units.ends[3]), (units.ends[2], units.ends[2])]
+    first, both = len(units[0]), len(units[0]) + len(units[2])
+    assert needs(units, units, {1: 3, 2: 1, 3: 2}) == [(0, both), (first, first)]
 
 
 def test_entities_and_case_are_cleaned_as_in_training() -> None:
     language = Language.count("xx", WordSegmenter(), {"we": 1, "&": 1, "owe": 1}, 1)
     units = encode("We &amp; OWE", cleaner(Data(unescape=True, lowercase=True), "xx"), language)
-    assert language.decode(units.ids) == ["we", "&", "owe"]
+    assert [language.decode(own) for own in units] == [["we"], ["&"], ["owe"]]
 
 
 # The figure.
@@ -78,16 +79,15 @@ def aligned(draw: st.DrawFn) -> Case:
     return source, target, draw(st.lists(link, max_size=12)), sorted(reads)
 
 
-def ends(words: list[int]) -> Units:
-    total = [sum(words[:i]) for i in range(len(words) + 1)]
-    return Units(list(range(total[-1])), total)
+def words_of(lengths: list[int]) -> list[list[int]]:
+    return [[7] * length for length in lengths]
 
 
 def needed_by(case: Case, possible: bool) -> list[tuple[int, int]]:
     source, target, links, _ = case
     line = " ".join(f"{left}{kind}{right}" for left, kind, right in links)
     return needs(
-        ends(source), ends(target), last_sources(line, (len(source), len(target)), possible, False, "line")
+        words_of(source), words_of(target), last_sources(line, (len(source), len(target)), possible, False, "line")
     )
 
 
@@ -126,7 +126,7 @@ def test_more_links_need_more_reads(case: Case) -> None:
 
 
 def test_the_units_of_the_last_word_must_all_be_read() -> None:
-    source, target = ends([1, 3]), ends([2, 1])
+    source, target = words_of([1, 3]), words_of([2, 1])
     needed = needs(source, target, {1: 2, 2: 1})
     assert needed == [(0, 4), (2, 1)]
     assert [sufficient(reads, needed) for reads in ([3, 4, 4], [4, 4, 4])] == [1, 2], "the first unit counts"

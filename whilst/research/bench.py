@@ -33,9 +33,8 @@ from whilst.decoding.output import Output
 from whilst.decoding.policies import policy_for
 from whilst.decoding.reference import recomputed_states, translate_recomputed
 from whilst.engine.runtime import PRECISIONS, Engine, EngineSession
-from whilst.evaluation.evaluate import with_precision, with_settings
+from whilst.evaluation.evaluate import loader, with_precision
 from whilst.model.agent import Agent
-from whilst.model.checkpoint import load_run
 from whilst.model.run_folder import model_folder
 from whilst.model.transformer import Translator
 from whilst.policy.fixed import WaitK
@@ -208,7 +207,7 @@ def random_work(recipe: Path | None, sentences: int, length: int, overrides: lis
 
 def work_of_run(run: Path, policy: PolicySpec, sentences: int | None, overrides: list[str], name: str) -> Work:
     """The run's test text under a policy, cut or repeated to `sentences`."""
-    trained = with_settings(load_run(model_folder(run, policy), pick_device(name)), overrides)
+    trained = loader(overrides, name)(model_folder(run, policy))
     settings = with_precision(trained, trained.recipe.evaluate).recipe.evaluate
     split = Dataset.open(Path(trained.recipe.data.dataset)).split(settings.split)
     chosen = policy_for(trained, policy, settings, split)

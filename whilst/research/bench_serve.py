@@ -53,11 +53,6 @@ class Received:
     acknowledged: list[float] = field(default_factory=list)  # time when each was
     error: str = ""
 
-    def delays(self, skipped: int) -> list[float]:
-        """Milliseconds until each word was acknowledged, without the first ones."""
-        both = zip(self.due, self.acknowledged, strict=False)
-        return [1000 * (then - due) for due, then in itertools.islice(both, skipped, None)]
-
 
 def talk(language: Language) -> list[str]:
     """The demo's words with punctuation attached or apart, or the toy language's: what has fewest unknown units."""
@@ -106,11 +101,17 @@ def serving(model: str, sessions: int, options: Sequence[str]) -> Iterator[str]:
         process.wait(60)
 
 
-async def stream(host: str, load: Load, words: Sequence[str], due: list[float]) -> Received:
-    """One client: sends each word when it is due, receives all the while, and finishes."""
+async def stream(host: str, load: Load, words: Sequence[str], began: float, index: int) -> Received:
+    """One client: sends each word when it is due, receives all the while, and finishes.
+
+    The streams are evenly spread in time, each at another place of the text.
+    """
     from websockets.asyncio.client import connect
 
+    count = int((WARM_UP + load.seconds) * load.rate)
+    due = [began + (number + index / load.streams) / load.rate for number in range(count)]
     received = Received(due)
+    own = itertools.islice(itertools.cycle(words), index * (len(words) // load.streams or 1), None)
     url = f"ws://{host}/v1/stream"
     async with connect(url, compression=None, max_queue=None, open_timeout=60) as client:
         await client.send(json.dumps({"type": "start", "latency": load.latency}))
@@ -129,7 +130,7 @@ async def stream(host: str, load: Load, words: Sequence[str], due: list[float]) 
                         return
 
         listening = asyncio.create_task(listen())
-        for number, (moment, word) in enumerate(zip(due, itertools.cycle(words), strict=False), start=1):
+        for number, (moment, word) in enumerate(zip(due, own, strict=False), start=1):
             await asyncio.sleep(max(0.0, moment - time.monotonic()))
             await client.send(json.dumps({"type": "words", "seq": number, "text": word}))
         await client.send(json.dumps({"type": "finish", "seq": len(due) + 1}))
@@ -141,22 +142,17 @@ async def stream(host: str, load: Load, words: Sequence[str], due: list[float]) 
 
 
 async def probe(host: str, load: Load, words: Sequence[str]) -> list[Received]:
-    """All streams: evenly spread in time, each at another place of the text."""
     began = time.monotonic() + 0.5 + load.streams / 200  # after all have connected
-    step = len(words) // load.streams or 1
-    clients = []
-    for index in range(load.streams):
-        count = int((WARM_UP + load.seconds) * load.rate)
-        due = [began + (number + index / load.streams) / load.rate for number in range(count)]
-        clients.append(stream(host, load, [*words[index * step :], *words[: index * step]], due))
-    return await asyncio.gather(*clients)
+    return await asyncio.gather(*(stream(host, load, words, began, index) for index in range(load.streams)))
 
 
 def measure(host: str, load: Load, words: Sequence[str]) -> Figures:
     """One probe. Delays are in ms; `batch` is the mean number of sessions in a call of the model."""
     calls, rows = metric(host, "whilst_steps_total"), metric(host, "whilst_step_rows_total")
     found = asyncio.run(probe(host, load, words))
-    delays = [delay for received in found for delay in received.delays(math.ceil(WARM_UP * load.rate))]
+    skipped = math.ceil(WARM_UP * load.rate)  # words of the warm-up
+    pairs = [list(zip(one.due, one.acknowledged, strict=False))[skipped:] for one in found]
+    delays = [1000 * (acknowledged - due) for own in pairs for due, acknowledged in own]
     if not delays:
         raise UserError(f"no word was acknowledged: {found[0].error or 'the server is too slow'}")
     errors = [received.error for received in found if received.error]

@@ -7,7 +7,7 @@ the same text, so it is of use on other text than the paper's too.
 
 import html
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
@@ -131,23 +131,24 @@ def difference(curve: Curve | None, point: Point | None, system: str) -> tuple[f
     if curve is None or point is None:
         return None, None
     ours = curve.first.bleu if system == FULL else curve.at(point.al)
-    return ours, None if ours is None else ours - point.bleu
+    return ours, minus(ours, point.bleu)
 
 
 def _origin(curve: Curve, folder: Path) -> list[str]:
     records = [record for result in curve.results for record in result.records]
     first, settings = records[0], curve.settings
     recipes = sorted({record.settings.get("file", "") for record in records} - {""})
-    seeds = sorted({"/".join(map(str, seeds_of(record))) for record in records})
-    machines = sorted({f"{one.device}, torch {one.versions.get('torch', '?')}" for one in records})
+    starts, teachers = ([one.settings.get(name, "") for one in records] for name in ("start", "teacher"))
+    seeds = _each("/".join(map(str, seeds_of(one))) for one in records)
     lines = [
         "recipe: " + (", ".join(link(recipe, Path(recipe), folder) for recipe in recipes) or "in the records"),
-        f"started from: {_runs(records, 'start', 'random weights')}; teacher: {_runs(records, 'teacher', 'none')}",
-        f"seeds: {', '.join(seeds)}" + (" (one for each stage)" if any("/" in seed for seed in seeds) else ""),
-        f"machine: {'; '.join(machines)}",
+        f"started from: {_each(f'`{run}`' if run else 'random weights' for run in starts)};"
+        f" teacher: {_each(f'`{run}`' if run else 'none' for run in teachers)}",
+        f"seeds: {seeds}" + (" (one for each stage)" if "/" in seeds else ""),
+        "machine: " + _each((f"{one.device}, torch {one.versions.get('torch', '?')}" for one in records), "; "),
         f"text: {first.pair}, {first.split}, {first.scores.sentences:,} sentences; SHA-256 of the source"
         f" `{first.source_sha256[:12]}`, of the reference `{first.reference_sha256[:12]}`",
-        f"weights: SHA-256 {', '.join(f'`{sha}`' for sha in sorted({one.model_sha256[:12] for one in records}))}",
+        f"weights: SHA-256 {_each(f'`{one.model_sha256[:12]}`' for one in records)}",
         f"BLEU: `{first.scores.signatures.get('bleu', 'no signature')}`",
         f"unknown words: {UNKNOWN[settings['evaluate.unknown']]}",
         f"end mark before the whole source is read: {settings['evaluate.ending']}",
@@ -160,10 +161,8 @@ def _origin(curve: Curve, folder: Path) -> list[str]:
     return [*lines, "records: " + ", ".join(record_link(record, folder) for record in records)]
 
 
-def _runs(records: Sequence[Record], name: str, none: str) -> str:
-    """The run folders that records name as start or teacher."""
-    found = sorted({record.settings.get(name, "") for record in records})
-    return ", ".join(f"`{run}`" if run else none for run in found)
+def _each(values: Iterable[str], separator: str = ", ") -> str:
+    return separator.join(sorted(set(values)))
 
 
 def record_link(record: Record, folder: Path) -> str:
@@ -187,8 +186,8 @@ def summary(ours: Collection) -> str:
                 gains = [difference(curve, point, system)[1] for point in theirs]
                 found = [gain for gain in gains if gain is not None]
                 figures = [fmean(found), min(found), max(found)] if found else [None, None, None]
-                counts = sorted({len(result.records) for result in curve.results})
-                seeds = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else f"{counts[0]}"
+                counts = [len(result.records) for result in curve.results]
+                seeds = " to ".join(map(str, sorted({min(counts), max(counts)})))
                 compared = f"{len(found)} of {len(theirs)}"
                 rows.append([task, curve.name, training_text(curve), compared, *map(signed, figures), seeds])
     texts = "task", "system", "our training text"

@@ -5,12 +5,12 @@ time if the last source word linked to it was read to its last unit when the wor
 reference is decoded by force, and the policy only decides when to WRITE. AL is that of the same reads.
 """
 
+import itertools
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import fmean
-from typing import NamedTuple
 
 from whilst.core.console import console, notes, progress_bar
 from whilst.core.distributed import pick_device, provenance
@@ -79,29 +79,15 @@ class Aligned:
         return cls(sources, targets, found)
 
 
-class Units(NamedTuple):
-    """A sentence's units, and where the words of the aligned text are in them."""
-
-    ids: list[int]
-    ends: list[int]  # units up to the end of each word, after a 0; the same twice for a word that cleaning removed
+def encode(line: str, clean: Callable[[str], str], language: Language) -> list[list[int]]:
+    """The units of each word, cleaned by itself: parts of a word still belong to it, and it may have no units."""
+    return [language.encode(clean(word).split())[0] for word in line.split()]
 
 
-def encode(line: str, clean: Callable[[str], str], language: Language) -> Units:
-    """Encode word by word, each cleaned by itself: parts of a word still belong to it."""
-    ids, ends = [], [0]
-    for word in line.split():
-        ids += language.encode(clean(word).split())[0]
-        ends.append(len(ids))
-    return Units(ids, ends)
-
-
-def needs(source: Units, target: Units, aligned: Mapping[int, int]) -> list[tuple[int, int]]:
+def needs(source: list[list[int]], target: list[list[int]], aligned: Mapping[int, int]) -> list[tuple[int, int]]:
     """For each aligned word with units: its first unit (from 0), and the reads that it needs."""
-    return [
-        (target.ends[word - 1], source.ends[last])
-        for word, last in sorted(aligned.items())
-        if target.ends[word - 1] < target.ends[word]
-    ]
+    reads, written = ([0, *itertools.accumulate(map(len, words))] for words in (source, target))
+    return [(written[word - 1], reads[last]) for word, last in sorted(aligned.items()) if target[word - 1]]
 
 
 def sufficient(reads: Sequence[int], needed: Sequence[tuple[int, int]]) -> int:
@@ -123,9 +109,9 @@ class Encoded:
         sources, targets, wanted = [], [], []
         for source, target, links in zip(text.source, text.target, text.needs, strict=True):
             left, right = encode(source, clean[0], trained.source), encode(target, clean[1], trained.target)
-            if left.ids and right.ids:  # cleaning may remove all words of a side
-                sources.append([*left.ids, EOS])
-                targets.append([*right.ids, EOS])
+            if any(left) and any(right):  # cleaning may remove all words of a side
+                sources.append([*itertools.chain(*left), EOS])
+                targets.append([*itertools.chain(*right), EOS])
                 wanted.append(needs(left, right, links))
         if not any(wanted):
             raise UserError("no word is aligned, so there is nothing to measure")
