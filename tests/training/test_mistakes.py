@@ -178,7 +178,7 @@ def test_bidirectional_encoders_are_refused_where_prefixes_matter(offline: Recip
     trained = load_run(Path(offline.run), CPU)
     with pytest.raises(UserError, match="its encoder is bidirectional, so it needs the whole source"):
         explain(trained, "kan musak", None, 1)
-    with pytest.raises(UserError, match="its encoder needs the whole source"):
+    with pytest.raises(UserError, match="its encoder is bidirectional, so it needs the whole source"):
         serve_model(offline.run, (), EngineOptions())
     asked = dataclasses.replace(offline, evaluate=Evaluate(policies=("full", "wait-3")))
     asked = dataclasses.replace(asked, stages=("translate", "evaluate"))
