@@ -10,9 +10,18 @@ from whilst.core.config import to_table
 from whilst.core.errors import UserError
 from whilst.core.files import sha256_lines
 from whilst.core.settings import Recipe
-from whilst.evaluation.archive import TRACES, pack, rescore_archive
 from whilst.evaluation.metrics import score
-from whilst.evaluation.record import ARCHIVED, Record, read_records, records_in, write_archived, write_up
+from whilst.evaluation.record import (
+    ARCHIVED,
+    TRACES,
+    Record,
+    pack,
+    read_records,
+    records_in,
+    rescore_archive,
+    write_archived,
+    write_up,
+)
 from whilst.evaluation.trace import Sentence
 
 TEXT = ["we see it"], ["wir sehen es"]

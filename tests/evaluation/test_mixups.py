@@ -17,10 +17,9 @@ from whilst.core.policy_spec import PolicySpec, distinct
 from whilst.core.settings import MAX_POSITIONS, Data, Evaluate, Objective, Recipe
 from whilst.data.dataset import Dataset, length_ratio, read_manifest
 from whilst.data.prepare import prepare
-from whilst.evaluation.evaluate import check_evaluation, evaluate_run, find_jobs, loader
+from whilst.evaluation.evaluate import check_evaluation, evaluate_run, find_jobs, loader, translate_text
 from whilst.evaluation.metrics import Scores
 from whilst.evaluation.record import origin, read_records, record_path, rescore
-from whilst.evaluation.translate import translate_text
 from whilst.model.checkpoint import LoadedRun, load_run
 from whilst.model.run_folder import base_objective, length_ratio_of, read_recipe
 from whilst.training.train import TIMES, read_stage_times, train
@@ -136,7 +135,7 @@ def test_all_commands_take_the_agents_word_for_how_to_evaluate(
     def tell(trained: LoadedRun, name: PolicySpec, settings: Evaluate) -> None:
         raise UserError(f"{name} at {settings.threshold} of {trained.path.name}")
 
-    monkeypatch.setattr("whilst.evaluation.translate.policy_for", tell)
+    monkeypatch.setattr("whilst.evaluation.evaluate.policy_for", tell)
     with pytest.raises(UserError, match=r"agent-1 at 0\.9 of search"):
         translate_text(run, None, PolicySpec.parse("agent-1"), False, [], "cpu")
 

@@ -9,9 +9,8 @@ import pytest
 from whilst.core.config import flat, load_sweep, to_table
 from whilst.core.files import sha256
 from whilst.core.settings import NEUTRAL, Recipe, Role, names_with
-from whilst.evaluation.archive import TRACES, rescore_archive
 from whilst.evaluation.curves import used_by
-from whilst.evaluation.record import Record, read_archived
+from whilst.evaluation.record import TRACES, Record, read_archived, rescore_archive
 from whilst.live.loading import BUNDLED
 from whilst.model.run_folder import WEIGHTS, read_recipe
 from whilst.training.stages import stages

@@ -18,11 +18,10 @@ from whilst.data.dataset import Dataset
 from whilst.data.prepare import prepare
 from whilst.engine.export import export
 from whilst.evaluation.curves import over_seeds
-from whilst.evaluation.evaluate import check_evaluation, evaluate_run
+from whilst.evaluation.evaluate import check_evaluation, evaluate_run, translate_text
 from whilst.evaluation.metrics import score
 from whilst.evaluation.record import read_record, rescore
 from whilst.evaluation.trace import read_trace
-from whilst.evaluation.translate import translate_text
 from whilst.live.evaluate_export import evaluate_exported
 from whilst.model.checkpoint import load_run, save_tensors
 from whilst.research.explain import explain

@@ -24,7 +24,7 @@ def translate(
         head -n 3 data/toy-20000-1/test.src | whilst translate runs/toy --show
     """
     from whilst.core.policy_spec import PolicySpec
-    from whilst.evaluation.translate import translate_text
+    from whilst.evaluation.evaluate import translate_text
 
     translate_text(run, file, PolicySpec.parse(policy), show, set_, device)
 
@@ -74,8 +74,7 @@ def score(
         whilst score results/iwslt15.en-vi/traces.tar.xz
         whilst score results/iwslt15.en-vi/traces.tar.xz/multi-path/test.wait-3.jsonl --source s.en --reference r.vi
     """
-    from whilst.evaluation.archive import TRACES, is_archived, rescore_archive
-    from whilst.evaluation.record import rescore
+    from whilst.evaluation.record import TRACES, is_archived, rescore, rescore_archive
     from whilst.evaluation.report import print_archive, print_scores
 
     if not is_archived(trace):
@@ -101,7 +100,7 @@ def archive(
         whilst archive results/iwslt15.en-vi
     """
     from whilst.core.console import notes
-    from whilst.evaluation.archive import pack
+    from whilst.evaluation.record import pack
 
     notes.print(f"{folder}: {pack(folder)} evaluations in records.jsonl and traces.tar.xz")
 

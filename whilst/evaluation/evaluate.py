@@ -1,10 +1,11 @@
-"""Evaluate a trained model on a text: decode, write the trace, score it, write the record."""
+"""Translate text with a trained model; evaluate it: translate, write the trace, score it, write the record."""
 
 import dataclasses
 import functools
 import multiprocessing
 import os
 import signal
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -13,24 +14,28 @@ from pathlib import Path
 from typing import TypeVar
 
 import torch
+from rich.text import Text
 
+from whilst.core.action_rows import action_rows
+from whilst.core.console import console
 from whilst.core.distributed import pick_device, provenance
 from whilst.core.errors import UserError
 from whilst.core.files import sha256
 from whilst.core.policy_spec import PolicySpec, agent_policies, oracle_policies
 from whilst.core.settings import Evaluate, Recipe
 from whilst.data.dataset import Dataset
+from whilst.data.text import cleaner, read_lines, split_lines
 from whilst.data.vocabulary import EOS, WordBuffer
 from whilst.decoding.batched import translate
 from whilst.decoding.output import Output
 from whilst.decoding.policies import policy_for
-from whilst.evaluation.identity import Decoding
 from whilst.evaluation.record import (
     Record,
     header,
     read_record,
     record_path,
     require_replaceable,
+    trace_path,
     write_up,
 )
 from whilst.evaluation.trace import Sentence, read_trace
@@ -76,6 +81,38 @@ def translate_lines(trained: LoadedRun, lines: Sequence[str], policy: Policy, se
     return translate(trained.model, sources, policy, settings.limits, settings.batch)
 
 
+def translate_text(
+    run: Path, file: Path | None, policy: PolicySpec, show: bool, overrides: list[str], device: str
+) -> None:
+    """The `translate` command: print translations of lines, or their READs and WRITEs."""
+    trained = with_precision(with_settings(load_run(model_folder(run, policy), pick_device(device)), overrides))
+    recipe = trained.recipe
+    chosen = policy_for(trained, policy, recipe.evaluate)
+    clean = cleaner(recipe.data, recipe.data.source)
+    raw = read_lines(file) if file else split_lines(sys.stdin.buffer.read(), "standard input")
+    lines = [clean(line) for line in raw]
+    outputs = iter(translate_lines(trained, list(filter(None, lines)), chosen, recipe.evaluate))
+    width = console.width if console.is_terminal else 100
+    for number, line in enumerate(lines):
+        if line:
+            sentence = to_sentence(number, line, "", next(outputs), trained)
+            if show:
+                console.print(actions_of(sentence, width), soft_wrap=True)
+            else:
+                print(sentence.prediction)
+        elif not show:
+            print()  # so that files stay aligned
+
+
+def actions_of(sentence: Sentence, width: int) -> Text:
+    """The READs and WRITEs of a sentence: below each source word, the words written before the next READ."""
+    words = (sentence.source or "").split()
+    columns: list[list[str]] = [[] for _ in words]
+    for word, delay in zip(sentence.words, sentence.delays, strict=True):
+        columns[delay - 1].append(word)
+    return action_rows(words, columns, width)
+
+
 def evaluate(
     trained: LoadedRun, dataset: Dataset, chosen: Policy, folder: Path, with_text: bool
 ) -> Callable[[], Record]:
@@ -110,10 +147,6 @@ def weights(trained: LoadedRun, policy: PolicySpec) -> dict[str, str]:
     return {"model_sha256": trained.checksum, "agent_sha256": agent}
 
 
-def trace_path(folder: Path, policy: PolicySpec, settings: Evaluate) -> Path:
-    return folder / f"{settings.split}.{Decoding.of(policy, settings)}.jsonl.xz"
-
-
 def with_settings(trained: LoadedRun, overrides: list[str]) -> LoadedRun:
     """The run with overrides of settings that can change after training."""
     return dataclasses.replace(trained, recipe=override_after_training(trained.recipe, overrides, trained.path))
@@ -144,8 +177,9 @@ def check_evaluation(recipe: Recipe, dataset: Dataset, device: torch.device) -> 
             raise UserError(NO_AGENT.format(policy.name, recipe.run))
 
 
-def with_precision(trained: LoadedRun, settings: Evaluate) -> LoadedRun:
-    """Convert model and agent to half precision if the settings say so."""
+def with_precision(trained: LoadedRun) -> LoadedRun:
+    """Convert model and agent to half precision if the settings of the run say so."""
+    settings = trained.recipe.evaluate
     check_precision(settings, trained.model.target_embedding.weight.device)
     if settings.precision == "half":
         for part in filter(None, (trained.model, trained.agent)):
@@ -211,7 +245,7 @@ def evaluate_run(
     dataset.require_languages("data.dataset", run, recipe.data)
     chosen = []  # all of them first, so that an error in the last costs no time
     for job in jobs:
-        trained = with_precision(job.trained, job.settings)
+        trained = with_precision(job.trained)
         split = dataset.split(job.settings.split)
         if job.policy.kind == "oracle":
             dataset.require_units("data.dataset", trained.path)  # the search runs on the dataset's own units
@@ -254,11 +288,11 @@ def _find_record(job: Job, dataset: Dataset, folder: Path, with_text: bool) -> R
     """The record of the same weights on the same text with the same settings, if its trace is complete."""
     trained, policy = job.trained, job.policy
     trace = trace_path(folder, policy, job.settings)
-    if (policy.kind == "agent" and trained.agent is None) or not (trace.is_file() and record_path(trace).is_file()):
+    if policy.kind == "agent" and trained.agent is None:
         return None
     try:
         record, sentences = read_record(record_path(trace)), read_trace(trace)
-    except UserError:  # damaged, or of another version
+    except UserError:  # absent, damaged, or of another version
         return None
     text = dataset.text(job.settings.split)
     about = header(trained.recipe, policy, dataset, text, trained.path) | weights(trained, policy)

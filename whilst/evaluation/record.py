@@ -1,13 +1,18 @@
 """The record of an evaluation, `NAME.json` beside the trace `NAME.jsonl.xz`, and scoring a trace again.
 
-`records.jsonl` in a folder has the records of many evaluations, whose traces are archived (archive.py).
-
 A record says what was measured, on which text (by checksum) and how to repeat it. Scoring again needs no model:
 latency comes from the trace alone, quality from the trace and the reference text.
+
+An archive has the records of many evaluations, `records.jsonl`, and their traces in one compressed file,
+`traces.tar.xz`: together they compress to a third. A member has the name of its record, such as
+multi-path/test.wait-3.jsonl. It has no elapsed times, since nothing is scored from them.
 """
 
+import io
 import json
-from collections.abc import Iterable, Mapping
+import lzma
+import tarfile
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -15,19 +20,22 @@ from typing import Any, Literal
 
 from whilst.core.config import build, flat, from_row, to_table, values_with
 from whilst.core.errors import UserError
-from whilst.core.files import read_json, sha256_lines, write_json, write_lines
+from whilst.core.files import read_json, sha256_lines, write_json, write_lines, writing
 from whilst.core.policy_spec import PolicySpec
 from whilst.core.settings import NEUTRAL, Data, Evaluate, Recipe, Role, names_with
 from whilst.data.dataset import Dataset
-from whilst.data.text import cleaner, read_lines
+from whilst.data.text import cleaner, read_lines, split_lines
 from whilst.evaluation.identity import Decoding, System, pair_name
 from whilst.evaluation.metrics import Scores, score
-from whilst.evaluation.trace import Sentence, find_problem, read_trace, write_trace
+from whilst.evaluation.trace import Sentence, find_problem, parse_trace, read_trace, to_line, write_trace
 from whilst.model.run_folder import AGENT, base_objective
 
 FORMAT = 1
 ARCHIVED = "records.jsonl"
+TRACES = "traces.tar.xz"
 _SUFFIXES = (".jsonl", ".jsonl.gz", ".jsonl.xz")
+# A window of 64 MiB holds the traces of neighbours; lc and pb suit text.
+_FILTERS = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "lc": 4, "lp": 0, "pb": 0}]
 _NEUTRAL, _ORIGIN = names_with(NEUTRAL), names_with(Role.ORIGIN)
 
 
@@ -112,6 +120,11 @@ def origin(run: Path, recipe: Recipe) -> dict[str, str]:
     summary = summary if isinstance(summary, dict) else {}
     found = {"dataset_sha256": str(summary.get("dataset_sha256", "")), "began_with": base_objective(recipe, run)}
     return {name: value for name, value in found.items() if value}
+
+
+def trace_path(folder: Path, policy: PolicySpec, settings: Evaluate, engine: str = "") -> Path:
+    """Of an evaluation; `engine` as in `header`."""
+    return folder / f"{settings.split}.{Decoding.of(policy, settings, engine)}{_SUFFIXES[-1]}"
 
 
 def record_path(trace: Path) -> Path:
@@ -334,3 +347,75 @@ def _join(
             raise UserError(f"{file}:{sentence.index + 1}: {problem}; give the file that was evaluated")
         joined.append(with_text)
     return joined
+
+
+def is_archived(trace: Path) -> bool:
+    """Whether a path is an archive or a member, such as results/X/traces.tar.xz/multi-path/test.wait-3.jsonl."""
+    return TRACES in trace.parts
+
+
+def rescore_archive(trace: Path, source: Path | None, reference: Path | None) -> Iterator[tuple[str, Rescored]]:
+    """Score all traces of an archive again, or the one member that the path names."""
+    place = trace.parts.index(TRACES) + 1
+    archive, member = Path(*trace.parts[:place]), "/".join(trace.parts[place:])
+    records = read_archived(archive.parent)
+    names = {f"{name}{_SUFFIXES[0]}": name for name in records}
+    if member and member not in names:
+        raise UserError(f"{trace}: no such trace in the archive; {archive.with_name(ARCHIVED)} names them")
+    for name, text in _members(archive, [member] if member else names):
+        record = archive.parent / f"{names[name]}.json"
+        where = f"{archive}/{name}"
+        sentences = parse_trace(split_lines(text, where), where)
+        yield names[name], rescore_sentences(sentences, records[names[name]], record, source, reference)
+
+
+def pack(folder: Path) -> int:
+    """Move the records and traces under a folder into its archive, by rising AL; returns how many it has then."""
+    records, texts = read_archived(folder), dict[str, bytes]()
+    if records:
+        texts = dict(_members(folder / TRACES))
+    loose = []
+    for path, record in records_in(folder).items():
+        name = path.relative_to(folder).with_suffix("").as_posix()
+        if (trace := trace_of(path)) is not None:
+            sentences = [replace(sentence, elapsed=()) for sentence in read_trace(trace)]
+            texts[name + _SUFFIXES[0]] = "".join(f"{to_line(one, True)}\n" for one in sentences).encode()
+            records[name] = record
+            loose += [path, trace]
+    if not records:
+        raise UserError(f"{folder}: no evaluation in this folder; run `whilst evaluate` first")
+    _write(folder / TRACES, texts, records)
+    write_archived(folder, records)
+    for path in loose:
+        path.unlink()
+    return len(records)
+
+
+def _members(archive: Path, names: Collection[str] = ()) -> Iterator[tuple[str, bytes]]:
+    """The files of an archive in its order; of these names, if any are given."""
+    try:
+        with tarfile.open(archive, "r|xz") as tar:
+            for info in tar:
+                file = tar.extractfile(info)
+                if file is not None and (not names or info.name in names):
+                    yield info.name, file.read()
+    except (tarfile.TarError, lzma.LZMAError, EOFError) as error:
+        raise UserError(f"{archive}: cannot be read ({error})") from None
+
+
+def _write(archive: Path, texts: Mapping[str, bytes], records: Mapping[str, Record]) -> None:
+    """Neighbours by AL have much in common, so they compress well. The bytes are reproducible."""
+
+    def order(name: str) -> tuple[float, str]:
+        record = records.get(name.removesuffix(_SUFFIXES[0]))
+        return (record.scores.al if record else 0.0), name
+
+    with (
+        writing(archive) as temporary,
+        lzma.open(temporary, "wb", filters=_FILTERS) as file,
+        tarfile.open(fileobj=file, mode="w|", format=tarfile.USTAR_FORMAT) as tar,
+    ):
+        for name in sorted(texts, key=order):
+            info = tarfile.TarInfo(name)
+            info.size = len(texts[name])
+            tar.addfile(info, io.BytesIO(texts[name]))

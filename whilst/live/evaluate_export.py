@@ -11,8 +11,7 @@ from whilst.data.dataset import Dataset
 from whilst.data.sentences import never_ends
 from whilst.data.vocabulary import EOS
 from whilst.engine.runtime import Exported, load_exported
-from whilst.evaluation.identity import Decoding
-from whilst.evaluation.record import Record, header, require_replaceable, write_up
+from whilst.evaluation.record import Record, header, require_replaceable, trace_path, write_up
 from whilst.evaluation.trace import Sentence
 from whilst.live.loading import Model, ModelOptions, open_exported
 from whilst.live.session import Backend, Operation, Request, Session, TextPipeline, Word
@@ -81,9 +80,8 @@ def evaluate_exported(
         opened = open_exported(
             exported, ModelOptions(str(folder), policy.name, "onnx", precision, tuple(sets), device)
         )
-        name = Decoding.of(opened.policy, opened.recipe.evaluate, exported.precision)
-        trace = (out or folder / "evaluations") / f"{recipe.evaluate.split}.{name}.jsonl.xz"
-        jobs.append((opened, trace))
+        place = out or folder / "evaluations"
+        jobs.append((opened, trace_path(place, opened.policy, opened.recipe.evaluate, exported.precision)))
     wanted = ((trace, opened.policy, opened.recipe) for opened, trace in jobs)
     require_replaceable(wanted, dataset, recipe.evaluate.split, is_own_folder=out is None)
     return [evaluate_one(opened, exported, dataset, trace, with_text) for opened, trace in jobs]

@@ -208,7 +208,7 @@ def random_work(recipe: Path | None, sentences: int, length: int, overrides: lis
 def work_of_run(run: Path, policy: PolicySpec, sentences: int | None, overrides: list[str], name: str) -> Work:
     """The run's test text under a policy, cut or repeated to `sentences`."""
     trained = loader(overrides, name)(model_folder(run, policy))
-    settings = with_precision(trained, trained.recipe.evaluate).recipe.evaluate
+    settings = with_precision(trained).recipe.evaluate
     split = Dataset.open(Path(trained.recipe.data.dataset)).split(settings.split)
     chosen = policy_for(trained, policy, settings, split)
     if policy.about.needs_reference:

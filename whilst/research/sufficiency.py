@@ -191,7 +191,7 @@ def jobs_of(
         each = ", ".join(f"{run} translates {pair}" for pair, run in languages.items())
         raise UserError(f"these runs do not compare: {each}")
     for _, job in found:
-        with_precision(job.trained, job.settings)
+        with_precision(job.trained)
     return found
 
 
