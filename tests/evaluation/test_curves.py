@@ -7,6 +7,7 @@ import pytest
 from tests.helpers.evaluations import make
 from whilst.evaluation.curves import Point, Result, interpolate, over_seeds
 from whilst.evaluation.record import Record
+from whilst.evaluation.tables import NONE
 
 
 def changed(record: Record, section: str, name: str, value: object) -> Record:
@@ -19,12 +20,11 @@ def test_mean_and_deviation_over_seeds() -> None:
     records = [make("bs-simt", "agent-1", al, bleu, seed=seed) for seed, (al, bleu) in enumerate(points)]
     (result,) = over_seeds(records)
     assert result.records == tuple(records)
-    assert (result.al, result.bleu, result.scores["sentences"]) == (3, 23, 100)
-    assert result.deviations["bleu"] == pytest.approx(3)
-    assert result.deviations["al"] == pytest.approx(7**0.5)
-    alone = Result((records[0],))
-    assert alone.scores == records[0].scores.to_table()
-    assert set(alone.deviations.values()) == {None}
+    assert (result.al, result.bleu, result.mean("sentences")) == (3, 23, 100)
+    assert (result.shown("bleu"), result.shown("al", 4)) == ("23.00 ± 3.00", f"3.0000 ± {7**0.5:.4f}")
+    alone, table = Result((records[0],)), records[0].scores.to_table()
+    assert {name: alone.mean(name) for name in table} == table
+    assert alone.shown("bleu") == "20.00"
 
 
 def test_only_seeds_and_folders_may_differ() -> None:
@@ -75,7 +75,7 @@ def test_the_same_seed_twice_is_no_second_seed() -> None:
 def test_what_one_seed_lacks_has_no_mean() -> None:
     (result,) = over_seeds([make("a", "wait-1", 3, 20, seed=1), make("a", "wait-1", 3, None, seed=2)])
     assert result.bleu is None
-    assert result.deviations["bleu"] is None
+    assert result.shown("bleu") == NONE
 
 
 @pytest.mark.parametrize(

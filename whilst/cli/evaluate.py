@@ -74,10 +74,10 @@ def score(
         whilst score results/iwslt15.en-vi/traces.tar.xz
         whilst score results/iwslt15.en-vi/traces.tar.xz/multi-path/test.wait-3.jsonl --source s.en --reference r.vi
     """
-    from whilst.evaluation.record import TRACES, is_archived, rescore, rescore_archive
+    from whilst.evaluation.record import TRACES, rescore, rescore_archive
     from whilst.evaluation.report import print_archive, print_scores
 
-    if not is_archived(trace):
+    if TRACES not in trace.parts:
         print_scores(rescore(trace, source, reference))
     elif trace.name == TRACES:
         print_archive(rescore_archive(trace, source, reference))

@@ -11,7 +11,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from whilst.core.policy_spec import AGENT_TRANSLATION
-from whilst.core.settings import Recipe, Role, names_with
+from whilst.core.settings import Role, names_with
 from whilst.evaluation.identity import System, point_label, shown_label
 from whilst.evaluation.record import Record
 from whilst.evaluation.tables import NONE, figure
@@ -101,9 +101,11 @@ class Result:
     @cached_property
     def settings(self) -> dict[str, Any]:
         """The settings that decide this result, flat, without seeds and without what tells points apart."""
-        found = {name: value for name, value in used_settings(self.first).items() if name not in SEEDS}
-        if self.system.name in ("wait-k", "mma"):  # each point is a model
-            found = {name: value for name, value in found.items() if name not in POINTS}
+        dropped = (
+            SEEDS | POINTS if self.system.name in ("wait-k", "mma") else SEEDS
+        )  # of these each point is a model
+        used = used_by(self.first, self.first.deciding)
+        found = {name: value for name, value in used.items() if name not in dropped}
         if self.system.name == "translation-based":
             found.pop("evaluate.threshold", None)  # the point, since it has no intervals
         if self.agreement:
@@ -187,54 +189,42 @@ class Result:
         return f"{self.pair} {self.kind} {self.name} {json.dumps(self.settings, sort_keys=True)}"
 
     @property
-    def scores(self) -> dict[str, float | None]:
-        """Means over the seeds."""
-        return {name: fmean(values) if values else None for name, values in self._values.items()}
-
-    @property
-    def deviations(self) -> dict[str, float | None]:
-        """Standard deviations of a sample (n - 1); None for a single seed."""
-        return {name: stdev(values) if len(values) > 1 else None for name, values in self._values.items()}
-
-    @property
     def al(self) -> float:
         return fmean(record.scores.al for record in self.records)
 
     @property
     def bleu(self) -> float | None:
-        return self.scores["bleu"]
+        return self.mean("bleu")
+
+    def mean(self, score: str) -> float | None:
+        """Over the seeds; None if one of them lacks the score."""
+        values = self._values(score)
+        return fmean(values) if values else None
 
     def shown(self, score: str, digits: int = 2) -> str:
-        """A score, or its mean ± deviation over the seeds."""
-        deviation = self.deviations[score]
-        return figure(self.scores[score], digits) + ("" if deviation is None else f" ± {deviation:.{digits}f}")
+        """A score, or its mean ± standard deviation of a sample (n - 1) over the seeds."""
+        values = self._values(score)
+        return figure(self.mean(score), digits) + (f" ± {stdev(values):.{digits}f}" if len(values) > 1 else "")
 
-    @cached_property
-    def _values(self) -> dict[str, list[float]]:
-        """Every score of every seed; no values for a score that a seed lacks."""
-        tables = [record.scores.to_table() for record in self.records]
-        known = {name: [table[name] for table in tables] for name in tables[0]}
-        return {name: [v for v in values if v is not None and None not in values] for name, values in known.items()}
-
-
-def used_settings(record: Record) -> dict[str, Any]:
-    """The settings that decide a result, flat."""
-    if record.recipe is None:
-        return record.deciding
-    return used_by(record.system, record.decoding.policy.kind, record.recipe, record.deciding)
+    def _values(self, score: str) -> list[float]:
+        """Of every seed; none if one of them lacks the score."""
+        values = [record.scores.to_table()[score] for record in self.records]
+        return [value for value in values if value is not None and None not in values]
 
 
 def seeds_of(record: Record) -> tuple[Any, ...]:
-    settings = used_settings(record)
+    settings = used_by(record, record.deciding)
     return tuple(settings[name] for name in sorted(settings.keys() & SEEDS))
 
 
-def used_by(system: System, kind: str, recipe: Recipe, settings: dict[str, Any]) -> dict[str, Any]:
-    """Of flat settings those that this system uses: none of later stages, nor the tables that a stage copies."""
-    translation_based, dropped = system.name == "translation-based", []
-    if recipe.objective.name == "search":
+def used_by(record: Record, settings: dict[str, Any]) -> dict[str, Any]:
+    """Of flat settings those that its system uses: none of later stages, nor the tables that a stage copies."""
+    if record.recipe is None:
+        return settings
+    kind, translation_based, dropped = record.decoding.policy.kind, record.system.name == "translation-based", []
+    if record.recipe.objective.name == "search":
         dropped += ["train.", "objective."]  # copies of search.train and search.objective
-    elif translation_based and recipe.agent.bounded:
+    elif translation_based and record.recipe.agent.bounded:
         dropped += [name for name in settings if name.startswith("search.") and name not in BOUNDS]
     elif translation_based or kind not in ("agent", "oracle"):
         dropped += ["search."]
@@ -314,9 +304,6 @@ class Curve:
 
     def at(self, al: float | None) -> float | None:
         return interpolate(self.points, al)
-
-    def result(self, label: str) -> Result | None:
-        return next((one for one in self.results if one.label == label), None)
 
     def closest(self, curves: Iterable["Curve"]) -> "Curve | None":
         """Of curves on the same text, the one whose settings differ least."""

@@ -235,8 +235,7 @@ def require_replaceable(
 
 def records_in(folder: Path) -> dict[Path, Record]:
     """The records under a folder that have a trace, by their paths; of archived ones the path that they had."""
-    traces = sorted(path for suffix in _SUFFIXES for path in folder.rglob(f"*{suffix}") if path.name != ARCHIVED)
-    found = {path: read_record(path) for path in map(record_path, traces) if path.is_file()}
+    found = {path: read_record(path) for path in folder.rglob("*.json") if trace_of(path)}
     for file in folder.rglob(ARCHIVED):
         for name, record in read_archived(file.parent).items():
             found.setdefault(file.parent / f"{name}.json", record)
@@ -349,13 +348,11 @@ def _join(
     return joined
 
 
-def is_archived(trace: Path) -> bool:
-    """Whether a path is an archive or a member, such as results/X/traces.tar.xz/multi-path/test.wait-3.jsonl."""
-    return TRACES in trace.parts
-
-
 def rescore_archive(trace: Path, source: Path | None, reference: Path | None) -> Iterator[tuple[str, Rescored]]:
-    """Score all traces of an archive again, or the one member that the path names."""
+    """Score all traces of an archive again, or the one member that the path names.
+
+    Such as results/X/traces.tar.xz/multi-path/test.wait-3.jsonl.
+    """
     place = trace.parts.index(TRACES) + 1
     archive, member = Path(*trace.parts[:place]), "/".join(trace.parts[place:])
     records = read_archived(archive.parent)

@@ -285,7 +285,8 @@ def gaps(curves: Sequence[Curve]) -> list[Row]:
         if oracles is None:
             continue
         for agent in curve.results:
-            oracle, level = oracles.result(agent.label), oracles.at(agent.al)
+            oracle = next((one for one in oracles.results if one.label == agent.label), None)
+            level = oracles.at(agent.al)
             point = (oracle.al, oracle.bleu) if oracle else (None, None)
             gap = minus(point[1] if level is None else level, agent.bleu)
             names = "agent AL", "agent BLEU", "oracle AL", "oracle BLEU", "gap"
