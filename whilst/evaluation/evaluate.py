@@ -85,7 +85,7 @@ def translate_text(
     run: Path, file: Path | None, policy: PolicySpec, show: bool, overrides: list[str], device: str
 ) -> None:
     """The `translate` command: print translations of lines, or their READs and WRITEs."""
-    trained = with_precision(with_settings(load_run(model_folder(run, policy), pick_device(device)), overrides))
+    trained = with_precision(loader(overrides, device)(model_folder(run, policy)))
     recipe = trained.recipe
     chosen = policy_for(trained, policy, recipe.evaluate)
     clean = cleaner(recipe.data, recipe.data.source)
@@ -147,11 +147,6 @@ def weights(trained: LoadedRun, policy: PolicySpec) -> dict[str, str]:
     return {"model_sha256": trained.checksum, "agent_sha256": agent}
 
 
-def with_settings(trained: LoadedRun, overrides: list[str]) -> LoadedRun:
-    """The run with overrides of settings that can change after training."""
-    return dataclasses.replace(trained, recipe=override_after_training(trained.recipe, overrides, trained.path))
-
-
 def check_precision(settings: Evaluate, device: torch.device) -> None:
     if settings.precision == "half" and device.type != "cuda":
         raise UserError('evaluate.precision: "half" is for GPUs, it is slower on a CPU; write "single"')
@@ -192,9 +187,8 @@ def loader(overrides: list[str], device: str, settings: Evaluate | None = None) 
 
     def load(folder: Path) -> LoadedRun:
         trained = load_run(folder, pick_device(device))
-        if settings is not None:
-            trained = dataclasses.replace(trained, recipe=dataclasses.replace(trained.recipe, evaluate=settings))
-        return with_settings(trained, overrides)
+        recipe = dataclasses.replace(trained.recipe, evaluate=settings or trained.recipe.evaluate)
+        return dataclasses.replace(trained, recipe=override_after_training(recipe, overrides, folder))
 
     return functools.cache(load)
 
