@@ -19,12 +19,8 @@ SEARCH_TOKENS = 8192  # of a batch
 
 def policy_for(trained: LoadedRun, spec: PolicySpec, settings: Evaluate, split: Split | None = None) -> Policy:
     """`split`: the pairs that an oracle is searched for on."""
-    reads = values_with(trained.recipe.search, Role.READS)
-    if (
-        spec.kind == "agent"
-        and trained.agent_search is not None
-        and reads != values_with(trained.agent_search, Role.READS)
-    ):
+    learnt, search = trained.agent_search, trained.recipe.search
+    if learnt and spec.kind == "agent" and values_with(learnt, Role.READS) != values_with(search, Role.READS):
         raise UserError(f"--set search.…: the agent of {trained.path} has learnt by other settings; leave them")
     context = Context(
         trained.model,

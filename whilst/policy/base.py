@@ -29,11 +29,6 @@ class View:
     stopped: Tensor | None = None  # (rows) whether all monotone heads have stopped for the next token
     rows: Tensor | None = None  # (rows) indices into `source` and `encoded`, if not all rows
 
-    def alone(self) -> "Futures":
-        """As the only future."""
-        ahead = None if self.lookahead is None else self.lookahead[:, None]
-        return Futures(self, self.read[:, None], ahead)
-
 
 @dataclass(frozen=True)
 class Futures:

@@ -88,7 +88,8 @@ class AgentDecider(Decider):
 
     def write(self, view: View) -> Tensor:
         acted = (view.written > self.written) | (view.read > self.read)
-        seen = self._observe(view.alone())
+        ahead = None if view.lookahead is None else view.lookahead[:, None]
+        seen = self._observe(Futures(view, view.read[:, None], ahead))
         odds, state = self.policy.agent(self.policy.model, seen, self.interval, self._agent_state())
         self.decision = torch.where(acted, odds[:, 0] >= self.policy.bound, self.decision)
         self.state = tuple(
