@@ -146,7 +146,7 @@ def test_every_setting_has_a_description() -> None:
     [
         ("whilst/policy/fixed.py", "view.read >= fixed_reads(view.written, self.k)"),
         ("whilst/policy/learnt.py", "odds[:, 0] >= self.policy.bound"),
-        ("whilst/decoding/lockstep.py", "def step"),
+        ("whilst/decoding/state.py", "def step"),
     ],
 )
 def test_readme_points_to_the_code_that_decides(path: str, code: str) -> None:
