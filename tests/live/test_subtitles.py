@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from whilst.core.errors import UserError
-from whilst.live.session import SentenceEnd, Word
-from whilst.live.subtitles import (
+from whilst.live.output import (
     LINE_WIDTH,
     LINGER,
     MAX_LINES,
@@ -23,6 +22,7 @@ from whilst.live.subtitles import (
     SubtitleFile,
     format_time,
 )
+from whilst.live.session import SentenceEnd, Word
 
 # A word and the milliseconds since the last one; an empty word ends a sentence.
 spoken = st.lists(

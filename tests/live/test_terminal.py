@@ -22,6 +22,7 @@ from whilst.core.errors import UserError
 from whilst.core.policy_spec import PolicySpec, for_latency
 from whilst.core.settings import DEFAULT_MODEL, Data, Recipe, Search
 from whilst.core.settings import Agent as AgentSettings
+from whilst.core.signals import STOP_SIGNALS, handle_signals
 from whilst.data.dataset import Dataset
 from whilst.data.vocabulary import EOS
 from whilst.decoding.batched import translate_batch
@@ -145,10 +146,11 @@ def test_words_before_invalid_input_are_translated(run: Path) -> None:
 
 
 @pytest.mark.parametrize(("partial", "text"), [(True, b"kan\nkan musak ros"), (False, b"kan musak ros")])
-def test_an_interrupt_translates_the_words_so_far(run: Path, partial: bool, text: bytes) -> None:
+def test_an_interrupt_translates_the_words_so_far(
+    run: Path, partial: bool, text: bytes, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Also the last hypothesis, and a word that no space follows."""
     opened = open_model(ModelOptions(str(run), "full", "torch"), print)
-    out = io.StringIO()
 
     class Interrupted(io.BytesIO):
         def read1(self, size: int | None = -1) -> bytes:
@@ -158,10 +160,10 @@ def test_an_interrupt_translates_the_words_so_far(run: Path, partial: bool, text
 
     parser = HypothesisParser() if partial else PlainTextParser()
     session = Session(opened.backend(), opened.text)
-    live = LiveTranslation(session, parser, [PlainOutput(out)], lambda: 0.0, words_per_second=1000.0)
+    live = LiveTranslation(session, parser, [PlainOutput()], lambda: 0.0, words_per_second=1000.0)
     with pytest.raises(KeyboardInterrupt):
         live.run(read_chunks(Interrupted(text)))
-    assert out.getvalue().splitlines() == expected(run, ["kan musak ros"], "full")
+    assert capsys.readouterr().out.splitlines() == expected(run, ["kan musak ros"], "full")
 
 
 def test_closed_standard_input_is_an_error(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,7 +182,7 @@ def test_words_are_read_at_the_given_rate(run: Path, lines: list[str], monkeypat
 
     monkeypatch.setattr("whilst.live.terminal.time.sleep", sleep)
     opened = open_model(ModelOptions(str(run), "low", "torch"), print)
-    output = PlainOutput(io.StringIO())
+    output = PlainOutput()
     arrivals: list[float] = []
     monkeypatch.setattr(output, "source_word", lambda _, arrived: arrivals.append(arrived))
     session = Session(opened.backend(), opened.text)
@@ -296,14 +298,14 @@ def test_a_closed_output_ends_the_command() -> None:
 
 def test_an_interrupt_is_deferred_until_the_next_wait() -> None:
     interrupt = DeferredInterrupt()
-    with interrupt.installed():
+    with handle_signals(STOP_SIGNALS, interrupt.handle):
         os.kill(os.getpid(), signal.SIGINT)
         with pytest.raises(KeyboardInterrupt), interrupt.waiting():
             pytest.fail("it does not wait")
         with pytest.raises(KeyboardInterrupt):  # a second signal: at once
             os.kill(os.getpid(), signal.SIGINT)
     interrupt = DeferredInterrupt()
-    with interrupt.installed(), pytest.raises(KeyboardInterrupt), interrupt.waiting():
+    with handle_signals(STOP_SIGNALS, interrupt.handle), pytest.raises(KeyboardInterrupt), interrupt.waiting():
         os.kill(os.getpid(), signal.SIGINT)
 
 

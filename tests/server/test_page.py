@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from tests.live.test_subtitles import spoken
 from whilst.data import toy
 from whilst.evaluation.metrics import average_lagging
+from whilst.live.output import SubtitleFile
 from whilst.live.session import SentenceEnd, Word
-from whilst.live.subtitles import SubtitleFile
 
 PAGE = Path(__file__).parents[2] / "whilst" / "server" / "page"
 TESTS = Path(__file__).parent / "page"

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from whilst.core.errors import UserError
 from whilst.evaluation.metrics import average_lagging
-from whilst.live.session import Event, SentenceEnd, Word
-from whilst.live.summary import Summary
+from whilst.live.session import Event, SentenceEnd, Summary, Word
 from whilst.server.protocol import (
     ERRORS,
     LETTERS,

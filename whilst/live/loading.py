@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from whilst.core.errors import UserError
 from whilst.core.policy_spec import LATENCIES, PolicySpec, for_latency
@@ -61,8 +61,11 @@ class Model:
     agents: Sequence[PolicySpec]
     engine: str  # for users
     note: str  # on the choice of the policy, mostly empty
-    find: Callable[[PolicySpec], object]  # its policy or rule; a UserError if it has no such policy
-    make_backend: Callable[[PolicySpec, TextPipeline], Backend]  # of a new session
+    find: Callable[[PolicySpec], Any]  # its policy or rule; a UserError if it has no such policy
+    make_backend: Callable[[Any, TextPipeline], Backend]  # of a new session under what `find` found
+
+    def __post_init__(self) -> None:
+        self.find(self.policy)  # raises errors now, not in the first session
 
     @property
     def languages(self) -> tuple[str, str]:
@@ -84,7 +87,8 @@ class Model:
 
     def backend(self, latency: str | None = None) -> Backend:
         """Of a new session, under the wanted policy or that of another latency."""
-        return self.make_backend(self.policy if latency is None else self.policy_of(latency), self.text)
+        policy = self.policy if latency is None else self.policy_of(latency)
+        return self.make_backend(self.find(policy), self.text)
 
     def session(self, latency: str | None = None) -> Session:
         """A live translation under low, medium, high or a policy; by default the one that the model was opened for.
@@ -164,9 +168,8 @@ def open_exported(exported: Exported, options: ModelOptions) -> Model:
     def find(spec: PolicySpec) -> Rule:
         return make_rule(spec, exported.agents, recipe.evaluate, exported.length_ratio)
 
-    def make(spec: PolicySpec, _: TextPipeline) -> Backend:
-        return EngineBackend(exported.engine, find(spec))
+    def make(rule: Rule, _: TextPipeline) -> Backend:
+        return EngineBackend(exported.engine, rule)
 
-    find(policy)  # raises errors now, not in the first session
     engine = f"ONNX {exported.precision}"
     return Model(text, recipe, policy, exported.agents, engine, note, find, make)

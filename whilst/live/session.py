@@ -18,6 +18,7 @@ from whilst.data.adapting import Truecaser, character_normaliser, lacks_case, tr
 from whilst.data.sentences import ends_sentence, is_clause_end
 from whilst.data.text import cleaner
 from whilst.data.vocabulary import EOS, Language, WordBuffer
+from whilst.evaluation.metrics import average_lagging
 
 MAX_UNITS = 128  # source units of a sentence with its end mark; longer sentences are rare in training
 COMMA_SHARE = 0.75  # from this share of the length limit on, a comma ends the sentence too
@@ -268,3 +269,35 @@ class Session:
 
     def run(self, request: Request) -> int:
         return self.backend.run(request)
+
+
+class Summary:
+    """Counts and average lagging of a session.
+
+    Lagging is in source words, with the length of the translation; its mean is over sentences.
+    """
+
+    def __init__(self) -> None:
+        self.words = self.sentences = 0
+        self._delays: list[int] = []  # of the current sentence
+        self.lag_count = 0  # sentences that have a lag
+        self._lag_sum = 0.0
+
+    def add(self, event: Event) -> float | None:
+        """The average lagging of the sentence that the event ends, unless it has no words."""
+        if isinstance(event, Word):
+            self.words += 1
+            self._delays.append(event.delay)
+            return None
+        self.sentences += 1
+        delays, self._delays = self._delays, []
+        if not delays or not event.length:
+            return None
+        lag = average_lagging(delays, event.length, len(delays))
+        self._lag_sum += lag
+        self.lag_count += 1
+        return lag
+
+    @property
+    def mean_lag(self) -> float | None:
+        return self._lag_sum / self.lag_count if self.lag_count else None

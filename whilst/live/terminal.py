@@ -18,9 +18,8 @@ from whilst.core.signals import STOP_SIGNALS, handle_signals
 from whilst.data.sentences import never_ends
 from whilst.live.input import BREAK, DEFAULT_AGREEMENT, HypothesisParser, PlainTextParser, Reader, read_chunks
 from whilst.live.loading import ModelOptions, open_model
-from whilst.live.output import Output, choose_output, note
+from whilst.live.output import Output, SubtitleFile, choose_output, note
 from whilst.live.session import Event, Session, Word
-from whilst.live.subtitles import SubtitleFile
 
 TALK = Path(__file__).with_name("talk.txt")
 DEMO_LATENCY = "agent-3"  # shows more of the waiting than medium, at equal quality on this talk
@@ -64,13 +63,10 @@ class DeferredInterrupt:
         self._waiting = False
         self._pending = False
 
-    def _handle(self, number: int, frame: FrameType | None) -> None:
+    def handle(self, number: int, frame: FrameType | None) -> None:
         again, self._pending = self._pending, True
         if self._waiting or again:
             signal.default_int_handler(number, frame)
-
-    def installed(self) -> contextlib.AbstractContextManager[None]:
-        return handle_signals(STOP_SIGNALS, self._handle)
 
     @contextlib.contextmanager
     def waiting(self) -> Iterator[None]:
@@ -119,7 +115,7 @@ class LiveTranslation:
 
     def run(self, chunks: Iterator[bytes]) -> None:
         """Until the input ends. After an interrupt or invalid input, the words read so far are translated first."""
-        with self.interrupt.installed(), contextlib.ExitStack() as stack:
+        with handle_signals(STOP_SIGNALS, self.interrupt.handle), contextlib.ExitStack() as stack:
             for output in self.outputs:
                 stack.callback(output.close)  # each, even if closing another one fails
             try:
@@ -175,8 +171,5 @@ def run_live(wanted: ModelOptions, options: LiveOptions, stream: BinaryIO | None
 def demo(words_per_second: float = 3.0) -> None:
     """The command `whilst demo`: a short talk at speaking rate, translated by the model of the package."""
     with TALK.open("rb") as talk:
-        run_live(
-            ModelOptions(DEFAULT_MODEL, DEMO_LATENCY),
-            LiveOptions(show=True, words_per_second=words_per_second),
-            talk,
-        )
+        options = LiveOptions(show=True, words_per_second=words_per_second)
+        run_live(ModelOptions(DEFAULT_MODEL, DEMO_LATENCY), options, talk)

@@ -5,7 +5,7 @@ Caches have a fixed capacity and are used again by the next sentence: nothing gr
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 
 import torch
@@ -61,14 +61,10 @@ def open_run(options: ModelOptions, folder: Path, policy: PolicySpec, note: str)
     trained = load_run(folder, pick_device(options.device))
     trained.require_causal_encoder()
     trained = replace(trained, recipe=override_after_training(trained.recipe, list(options.overrides), folder))
+    find = lru_cache(maxsize=64)(partial(policy_for, trained, settings=trained.recipe.evaluate))
+
+    def make(rule: Policy, text: TextPipeline) -> Backend:
+        return TorchBackend(trained.model, rule, *text.longest)
+
     text = TextPipeline.of(trained.recipe, trained.source, trained.target)
-
-    @lru_cache(maxsize=64)
-    def find(spec: PolicySpec) -> Policy:
-        return policy_for(trained, spec, trained.recipe.evaluate)
-
-    def make(spec: PolicySpec, text: TextPipeline) -> Backend:
-        return TorchBackend(trained.model, find(spec), *text.longest)
-
-    find(policy)  # raises errors now, not in the first session
     return TorchModel(text, trained.recipe, policy, trained.agents, "PyTorch", note, find, make, trained)

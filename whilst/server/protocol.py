@@ -7,8 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from whilst.core.errors import UserError
-from whilst.live.session import Event, SentenceEnd, Word
-from whilst.live.summary import Summary
+from whilst.live.session import Event, SentenceEnd, Summary, Word
 
 Message = dict[str, Any]
 

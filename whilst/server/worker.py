@@ -14,8 +14,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from queue import Empty, SimpleQueue
 
-from whilst.live.session import Event, Operation, Request, SessionState, TextPipeline
-from whilst.live.summary import Summary
+from whilst.live.session import Event, Operation, Request, SessionState, Summary, TextPipeline
 from whilst.server.metrics import Metrics
 from whilst.server.protocol import Finish, Message, SessionError, Words, commit_message, final_message
 from whilst.server.served import Pool
