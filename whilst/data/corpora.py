@@ -32,9 +32,8 @@ def locate(settings: Data) -> Files:
             if not given[split]:
                 raise UserError(f"data.{split}: name two aligned files or one TSV, or set data.corpus")
         return {split: tuple(folder_of(settings) / file for file in files) for split, files in given.items()}
-    for split, files in given.items():
-        if files:
-            raise UserError(f"data.{split}: data.corpus={settings.corpus} names its files itself; remove one")
+    if named := [split for split, files in given.items() if files]:
+        raise UserError(f"data.{named[0]}: data.corpus={settings.corpus} names its files itself; remove one")
     languages, find = CORPORA[settings.corpus]
     if {settings.source, settings.target} != set(languages):
         raise UserError(

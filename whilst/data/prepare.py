@@ -96,21 +96,19 @@ def _checksums(files: Files) -> dict[str, Any]:
 
 def _build(folder: Path, files: Files, settings: Data, inputs: dict[str, Any]) -> dict[str, Any]:
     splits = {split: _read(split, files[split], settings) for split in SPLITS if files[split]}
-    source, target = _languages(splits["train"], settings)
-    manifest: dict[str, Any] = {
+    languages = _languages(splits["train"], settings)
+    for side, language in languages.items():
+        language.save(folder, side)
+    manifest = {
         "format": FORMAT,
         "whilst": __version__,
         "source": settings.source,
         "target": settings.target,
-        "vocabulary": {"source": len(source), "target": len(target)},
-        "splits": {},
+        "vocabulary": {side: len(language) for side, language in languages.items()},
+        "splits": {split: _write(folder, split, lines, languages, settings) for split, lines in splits.items()},
         "inputs": inputs,
         "settings": _content(settings),
     }
-    for split, cleaned in splits.items():
-        manifest["splits"][split] = _write(folder, split, cleaned, source, target, settings)
-    source.save(folder, "source")
-    target.save(folder, "target")
     write_json(folder / MANIFEST, manifest)
     return manifest
 
@@ -149,15 +147,12 @@ def _read(split: str, paths: tuple[Path, ...], settings: Data) -> Cleaned:
 def _skip_reason(source: str, target: str, max_ratio: float) -> str:
     if not source or not target:
         return "empty"
-    if max_ratio:
-        left, right = source.count(" ") + 1, target.count(" ") + 1
-        if max(left, right) > max_ratio * min(left, right):
-            return "ratio"
-    return ""
+    left, right = source.count(" ") + 1, target.count(" ") + 1
+    return "ratio" if max_ratio and max(left, right) > max_ratio * min(left, right) else ""
 
 
-def _languages(train: Cleaned, settings: Data) -> tuple[Language, Language]:
-    """Learn the segmentation and count the units, on all pairs that are not skipped as empty or uneven."""
+def _languages(train: Cleaned, settings: Data) -> dict[str, Language]:
+    """Learnt by side: segmentation and units, on all pairs that are not skipped as empty or uneven."""
     learn = functools.partial(SEGMENTERS[settings.units].learn, size=settings.size)
     shared = learn(train.source + train.target) if settings.joint else None
 
@@ -165,17 +160,18 @@ def _languages(train: Cleaned, settings: Data) -> tuple[Language, Language]:
         words = Counter(word for line in lines for word in line.split(" "))
         return Language.count(name, shared or learn(lines), words, settings.minimum_frequency)
 
-    return count(settings.source, train.source), count(settings.target, train.target)
+    return {"source": count(settings.source, train.source), "target": count(settings.target, train.target)}
 
 
 def _write(
-    folder: Path, split: str, cleaned: Cleaned, source: Language, target: Language, settings: Data
+    folder: Path, split: str, cleaned: Cleaned, languages: dict[str, Language], settings: Data
 ) -> dict[str, Any]:
     """Encode a split, write its arrays (and text), and return its entry of the manifest."""
     pairs, long = [], 0
     lines = zip(cleaned.source, cleaned.target, strict=True)
-    for left, right in progress_bar(lines, f"encode {split}", "pair", len(cleaned.source)):
-        pair = [*source.encode(left.split(" "))[0], EOS], [*target.encode(right.split(" "))[0], EOS]
+    for texts in progress_bar(lines, f"encode {split}", "pair", len(cleaned.source)):
+        both = zip(languages.values(), texts, strict=True)
+        pair = [[*language.encode(text.split(" "))[0], EOS] for language, text in both]
         if max(map(len, pair)) > settings.max_length + 1:
             long += 1
             if split == "train":
@@ -188,7 +184,7 @@ def _write(
         entry["skipped"] = {"empty": cleaned.skipped["empty"], "too_long": long, "ratio": cleaned.skipped["ratio"]}
     else:
         entry["too_long_kept"] = long
-    for side, language, sentences in zip(SIDES, (source, target), zip(*pairs, strict=True), strict=True):
+    for (side, language), sentences in zip(languages.items(), zip(*pairs, strict=True), strict=True):
         dtype = np.uint16 if len(language) <= 1 << 16 else np.int32
         sequences = TokenSequences.from_lists(sentences, dtype)
         sequences.save(folder, f"{split}.{side}")
