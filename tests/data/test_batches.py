@@ -31,9 +31,8 @@ from whilst.data.batches import (
 )
 from whilst.data.dataset import Split, TokenSequences
 from whilst.data.vocabulary import BOS, EOS, PAD
-from whilst.model.forward import decode_batch
-from whilst.model.reads import wait_k
-from whilst.model.transformer import Translator
+from whilst.model.transformer import Translator, decode_batch
+from whilst.training.sampling import wait_k
 
 MakeSplit = Callable[..., Split]
 LAYOUTS = pytest.mark.parametrize("layout", ["padded", "packed"])

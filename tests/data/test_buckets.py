@@ -24,9 +24,8 @@ from whilst.data.batches import (
     pad_batch,
 )
 from whilst.data.dataset import Dataset, Split
-from whilst.model.forward import decode_batch
 from whilst.model.monotonic_attention import MonotonicPass
-from whilst.model.transformer import Translator
+from whilst.model.transformer import Translator, decode_batch
 from whilst.training import loop as loops
 from whilst.training.losses import cross_entropy, latency_cost
 from whilst.training.sampling import rule_reads

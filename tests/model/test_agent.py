@@ -13,10 +13,8 @@ from whilst.core.settings import Search
 from whilst.data.batches import Batch, pad_batch
 from whilst.data.dataset import Split
 from whilst.data.vocabulary import BOS, PAD
-from whilst.model.agent import Agent, Observation, Targets, loss
+from whilst.model.agent import Action, Agent, Observation, Targets, loss, observe
 from whilst.model.agent import targets as targets_of
-from whilst.model.observations import observe
-from whilst.model.reads import Action
 from whilst.model.transformer import Translator
 from whilst.search.binary_search import PathDecoder, search
 

@@ -27,7 +27,7 @@ from whilst.model.attention import (
     span_mask,
     use_small_tiles,
 )
-from whilst.model.reads import wait_k
+from whilst.training.sampling import wait_k
 
 SIZE = 2 * BLOCK
 MakeSplit = Callable[..., Split]

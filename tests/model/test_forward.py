@@ -9,7 +9,7 @@ from torch.nn.attention.flex_attention import BlockMask
 
 from whilst.data.batches import BLOCK, pack_batch, pad_batch
 from whilst.data.dataset import Split
-from whilst.model.forward import causal_mask, cross_mask, encoder_mask
+from whilst.model.attention import causal_mask, cross_mask, encoder_mask
 
 
 def test_the_layout_chooses_the_kind_of_mask(split: Split) -> None:

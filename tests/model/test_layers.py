@@ -14,9 +14,8 @@ from whilst.core.settings import Model
 from whilst.data.batches import pad_batch
 from whilst.data.dataset import Split
 from whilst.data.vocabulary import PAD
-from whilst.model.forward import decode_batch
 from whilst.model.layers import RANGE, Dropout
-from whilst.model.transformer import Translator
+from whilst.model.transformer import Translator, decode_batch
 from whilst.training.losses import cross_entropy
 
 Make = Callable[..., Translator]

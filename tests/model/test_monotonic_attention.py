@@ -26,12 +26,10 @@ from whilst.decoding.reference import translate_recomputed
 from whilst.evaluation.curves import Result
 from whilst.evaluation.evaluate import evaluate_run
 from whilst.evaluation.metrics import differentiable_average_lagging
-from whilst.model.attention import dense_mask
+from whilst.model.attention import cross_mask, dense_mask
 from whilst.model.checkpoint import load_run
-from whilst.model.forward import cross_mask, decode_batch
-from whilst.model.monotonic_alignment import expected_alignment, infinite_lookback
-from whilst.model.monotonic_attention import MonotonicPass
-from whilst.model.transformer import Translator
+from whilst.model.monotonic_attention import MonotonicPass, expected_alignment, infinite_lookback
+from whilst.model.transformer import Translator, decode_batch
 from whilst.training.losses import cross_entropy, latency_cost
 from whilst.training.sampling import rule_reads
 from whilst.training.train import train

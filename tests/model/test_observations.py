@@ -17,14 +17,13 @@ from whilst.core.settings import Data, Search
 from whilst.data.batches import BLOCK, Batch, pack_batch, pad_batch
 from whilst.data.dataset import Dataset, Split
 from whilst.data.vocabulary import PAD
-from whilst.model.agent import Agent
-from whilst.model.observations import PathStates, lookahead_mask, next_targets, observe
-from whilst.model.reads import wait_k
+from whilst.model.agent import Agent, PathStates, lookahead_mask, next_targets, observe
 from whilst.model.transformer import Translator
 from whilst.search.binary_search import search
 from whilst.search.labels import Labels
 from whilst.training import captured, tasks
 from whilst.training.captured import Packing
+from whilst.training.sampling import wait_k
 
 MakeSplit = Callable[..., Split]
 FOUR = Search(intervals=((1, 4),), slope="one")

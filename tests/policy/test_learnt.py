@@ -17,8 +17,7 @@ from whilst.data.dataset import Split
 from whilst.decoding.batched import Decoding, translate, translate_batch
 from whilst.decoding.output import Output
 from whilst.decoding.reference import translate_recomputed
-from whilst.model.agent import Agent, targets
-from whilst.model.observations import observe
+from whilst.model.agent import Agent, observe, targets
 from whilst.model.transformer import Translator
 from whilst.policy import Policy
 from whilst.policy.fixed import Oracle

@@ -10,8 +10,7 @@ from torch.fx import GraphModule
 from whilst.core.settings import Model, Search
 from whilst.data.batches import pad_batch
 from whilst.data.dataset import Split
-from whilst.model.forward import decode_batch
-from whilst.model.transformer import Translator
+from whilst.model.transformer import Translator, decode_batch
 from whilst.search.binary_search import search
 
 Graphs = list[GraphModule]

@@ -17,8 +17,7 @@ from whilst.core.settings import Model, Objective
 from whilst.data.batches import BLOCK, Batch, pack_batch, pad_batch
 from whilst.data.dataset import Split
 from whilst.data.vocabulary import PAD
-from whilst.model.forward import decode_batch
-from whilst.model.transformer import Translator
+from whilst.model.transformer import Translator, decode_batch
 from whilst.training.losses import cross_entropy, divergence, r_drop
 from whilst.training.sampling import rule_reads
 

@@ -12,9 +12,8 @@ from whilst.core.errors import UserError
 from whilst.core.settings import Data, Model, Objective, Recipe
 from whilst.data.batches import pad_batch
 from whilst.data.dataset import Dataset, Split
-from whilst.model.forward import decode_batch
 from whilst.model.monotonic_attention import weights_from_soft_attention
-from whilst.model.transformer import Translator
+from whilst.model.transformer import Translator, decode_batch
 from whilst.training.stages import make_task
 from whilst.training.tasks import TranslatorTask
 from whilst.training.train import train

@@ -18,8 +18,7 @@ from whilst.core.settings import Data, Objective, Recipe
 from whilst.data.dataset import Dataset
 from whilst.data.vocabulary import PAD
 from whilst.model.checkpoint import load_run
-from whilst.model.forward import decode_batch
-from whilst.model.transformer import Translator
+from whilst.model.transformer import Translator, decode_batch
 from whilst.training.loop import Loop
 from whilst.training.losses import cross_entropy
 from whilst.training.stages import make_task

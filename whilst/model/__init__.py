@@ -1,4 +1,4 @@
 """The Transformer whose decoder sees the source through `reads`, its caches, monotonic attention, the agent.
 
-Knows no policy. Others use `transformer.Translator`, `agent.Agent`, `checkpoint.load_run` and `reads`.
+Knows no policy. Others use `transformer.Translator`, `agent.Agent` and `checkpoint.load_run`.
 """

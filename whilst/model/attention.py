@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
-from whilst.data.batches import BLOCK, Tokens
+from whilst.data.batches import BLOCK, Batch, Tokens
 
 
 def sees(query_segment: Tensor, query_limit: Tensor, key_segment: Tensor, key_position: Tensor) -> Tensor:
@@ -81,6 +81,29 @@ def span_mask(first: Tensor, end: Tensor, keys: int, itself: bool = False) -> Bl
         seq_lengths=(len(first), keys),
         compute_q_blocks=torch.is_grad_enabled(),
     )
+
+
+def attention_mask(batch: Batch, queries: Tokens, limit: Tensor, keys: Tokens) -> Mask:
+    """The rule of visibility (`sees`) in the layout of the batch."""
+    return (block_mask if batch.packed else dense_mask)(queries, limit, keys)
+
+
+def encoder_mask(batch: Batch, bidirectional: bool) -> Mask:
+    """Self-attention of the source."""
+    source = batch.source_at
+    limit = torch.full_like(source.position, 1 << 30) if bidirectional else source.position + 1
+    return attention_mask(batch, source, limit, source)
+
+
+def causal_mask(batch: Batch) -> Mask:
+    """Self-attention of the target."""
+    target = batch.target_at
+    return attention_mask(batch, target, target.position + 1, target)
+
+
+def cross_mask(batch: Batch, path: Tensor) -> Mask:
+    """Attention of the target to the source under these reads."""
+    return attention_mask(batch, batch.target_at, path, batch.source_at)
 
 
 class FlexTiles:

@@ -13,8 +13,9 @@ from torch import Tensor, nn
 
 from whilst.core.errors import UserError
 from whilst.core.settings import MAX_POSITIONS, Model
+from whilst.data.batches import Batch
 from whilst.data.vocabulary import EOS, PAD
-from whilst.model.attention import Mask
+from whilst.model.attention import Mask, causal_mask, cross_mask, encoder_mask
 from whilst.model.cache import Cache, KeysValues, LayerCache, lazy_zeros, row_numbers, select_rows
 from whilst.model.layers import DecoderLayer, EncoderLayer, Sublayer
 from whilst.model.monotonic_attention import HeadPositions, MonotonicPass
@@ -282,3 +283,15 @@ def additive(mask: Tensor, states: Tensor) -> Tensor:
     width = mask.shape[-1]
     wide = states.new_zeros(*mask.shape[:-1], -(-width // 8) * 8)
     return wide[..., :width].masked_fill_(~mask, -torch.inf)
+
+
+def encode_batch(model: Translator, batch: Batch) -> Tensor:
+    """(rows, source, width) encoder states of a whole batch, in its own layout."""
+    return model.encode(batch.source, batch.source_at.position, encoder_mask(batch, model.bidirectional))
+
+
+def decode_batch(model: Translator, batch: Batch, path: Tensor, monotonic: MonotonicPass | None = None) -> Tensor:
+    """(rows, target, width) decoder states of a whole batch under these reads."""
+    source = encode_batch(model, batch)
+    positions = batch.target_at.position
+    return model.decode(batch.target, positions, source, causal_mask(batch), cross_mask(batch, path), monotonic)

@@ -23,9 +23,8 @@ from torch import Tensor
 
 from whilst.core.settings import Search
 from whilst.data.batches import Batch
-from whilst.model.attention import Mask
-from whilst.model.forward import causal_mask, cross_mask, encode_batch
-from whilst.model.transformer import Translator
+from whilst.model.attention import Mask, causal_mask, cross_mask
+from whilst.model.transformer import Translator, encode_batch
 
 
 @dataclass(frozen=True)

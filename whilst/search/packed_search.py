@@ -17,7 +17,7 @@ from whilst.core.settings import Search
 from whilst.data.batches import Batch, Ints, Tokens
 from whilst.data.dataset import Split
 from whilst.data.vocabulary import PAD
-from whilst.model.forward import attention_mask
+from whilst.model.attention import attention_mask
 from whilst.model.transformer import Translator
 from whilst.search.binary_search import Interval, PathDecoder, PredictionTable, probability_and_argmax
 

@@ -15,8 +15,8 @@ from whilst.core.settings import Search
 from whilst.data.batches import Batch
 from whilst.data.dataset import Split
 from whilst.data.vocabulary import BOS, PAD
+from whilst.model.agent import PathStates
 from whilst.model.attention import use_small_tiles
-from whilst.model.observations import PathStates
 from whilst.model.transformer import Translator
 from whilst.search.binary_search import Interval, covering_interval, search_interval
 from whilst.search.labels import PackedSearch, packed_sizes

@@ -1,4 +1,8 @@
-"""The reads under which a batch is trained: fixed by a rule, drawn at random, or found by search."""
+"""The reads under which a batch is trained: fixed by a rule, drawn at random, or found by search.
+
+Reads g say how many source tokens are visible when each target token is written: an integer tensor with one entry
+for each target token. They do not decrease along a sentence and lie in [1, J], where J counts eos.
+"""
 
 from collections.abc import Callable
 
@@ -7,9 +11,18 @@ from torch import Tensor
 
 from whilst.core.settings import Objective, Recipe, Search
 from whilst.data.batches import Batch
-from whilst.model import reads
 from whilst.model.transformer import Translator
 from whilst.search.binary_search import search
+
+
+def wait_k(k: int | Tensor, positions: Tensor, source_lengths: Tensor) -> Tensor:
+    """g_i = min(k + i - 1, J) with i counted from 1; `positions` count from 0."""
+    return torch.minimum(positions + k, source_lengths)
+
+
+def draw_k(longest: Tensor, random: Tensor) -> Tensor:
+    """k uniform in [1, longest], from `random` uniform in [0, 1)."""
+    return (random * longest).long().clamp(max=longest - 1) + 1
 
 
 def multi_path(objective: Objective, batch: Batch, random: torch.Generator) -> Tensor:
@@ -26,16 +39,16 @@ def multi_path(objective: Objective, batch: Batch, random: torch.Generator) -> T
             return torch.rand((), generator=random).to(lengths.device)
         return of_tokens(torch.rand(batch.sentences + 1, generator=random), batch)
 
-    k = reads.draw_k(most.max() if objective.draw == "batch" else most, draw())
+    k = draw_k(most.max() if objective.draw == "batch" else most, draw())
     if objective.whole:
         k = torch.where(draw() < objective.whole, lengths, k)
-    return reads.wait_k(k, batch.target_at.position, lengths)
+    return wait_k(k, batch.target_at.position, lengths)
 
 
 def rule_reads(objective: Objective, batch: Batch, random: torch.Generator) -> Tensor:
     """(rows, target) the reads of an objective that does not search."""
     if objective.name == "wait-k":
-        return reads.wait_k(objective.k, batch.target_at.position, batch.source_lengths)
+        return wait_k(objective.k, batch.target_at.position, batch.source_lengths)
     if objective.name == "multi-path":
         return multi_path(objective, batch, random)
     return batch.source_lengths  # full; monotonic heads (mma) choose from the whole source

@@ -20,14 +20,11 @@ from whilst.core.settings import Recipe, Role, Search
 from whilst.data.batches import Batch, Layout, batches_by_length
 from whilst.data.dataset import Dataset, Split
 from whilst.model import agent as agents
-from whilst.model.agent import Agent
+from whilst.model.agent import Action, Agent, PathStates, observe
 from whilst.model.checkpoint import load_tensors, save_tensors
-from whilst.model.forward import decode_batch
 from whilst.model.monotonic_attention import MonotonicPass, use_triton_kernels
-from whilst.model.observations import PathStates, observe
-from whilst.model.reads import Action
 from whilst.model.run_folder import WEIGHTS
-from whilst.model.transformer import Translator
+from whilst.model.transformer import Translator, decode_batch
 from whilst.search.labels import (
     Labels,
     bounded_agreement,

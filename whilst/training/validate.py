@@ -10,9 +10,8 @@ from whilst.data.batches import batches_by_length
 from whilst.data.dataset import Dataset
 from whilst.decoding.batched import translate
 from whilst.evaluation.metrics import paper_bleu
-from whilst.model.forward import decode_batch
 from whilst.model.monotonic_attention import MonotonicPass
-from whilst.model.transformer import Translator
+from whilst.model.transformer import Translator, decode_batch
 from whilst.policy import Policy
 from whilst.policy.fixed import Full, WaitK
 from whilst.policy.learnt import Monotonic

@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whilst.model import reads
+from whilst.training.sampling import draw_k, wait_k
 
 lengths = st.integers(1, 30)
 
@@ -20,7 +20,7 @@ def wait_k_loop(k: int, source: int, target: int) -> list[int]:
 
 @given(lengths, lengths, lengths)
 def test_wait_k_matches_a_loop(k: int, source: int, target: int) -> None:
-    found = reads.wait_k(k, torch.arange(target), torch.full((target,), source)).tolist()
+    found = wait_k(k, torch.arange(target), torch.full((target,), source)).tolist()
     assert found == wait_k_loop(k, source, target)
     assert found == sorted(found)
     assert all(1 <= g <= source for g in found)
@@ -31,14 +31,14 @@ def test_wait_k_matches_a_loop(k: int, source: int, target: int) -> None:
 @given(st.lists(st.tuples(lengths, lengths), min_size=1, max_size=5), st.integers(1, 12))
 def test_wait_k_takes_a_k_and_a_length_for_each_sentence(rows: list[tuple[int, int]], target: int) -> None:
     k, source = torch.tensor(rows).T[..., None]
-    found = reads.wait_k(k, torch.arange(target)[None], source)
+    found = wait_k(k, torch.arange(target)[None], source)
     assert found.tolist() == [wait_k_loop(k, source, target) for k, source in rows]
 
 
 @given(lengths)
 def test_draw_k_is_uniform(longest: int) -> None:
     random = torch.arange(longest * 8) / (longest * 8)  # an even grid of [0, 1)
-    k = reads.draw_k(torch.tensor(longest), random + 1e-6)
+    k = draw_k(torch.tensor(longest), random + 1e-6)
     assert torch.bincount(k, minlength=longest + 1).tolist() == [0] + [8] * longest
 
 
@@ -46,5 +46,5 @@ def test_draw_k_is_uniform(longest: int) -> None:
 def test_draw_k_stays_in_bounds(rows: list[int]) -> None:
     longest = torch.tensor(rows)
     below_one = torch.nextafter(torch.tensor(1.0), torch.tensor(0.0))
-    assert reads.draw_k(longest, torch.zeros(len(rows))).tolist() == [1] * len(rows)
-    assert reads.draw_k(longest, below_one.expand(len(rows))).tolist() == rows
+    assert draw_k(longest, torch.zeros(len(rows))).tolist() == [1] * len(rows)
+    assert draw_k(longest, below_one.expand(len(rows))).tolist() == rows

@@ -1,4 +1,4 @@
-"""`monotonic_alignment.expected_attention` as Triton kernels: one forward, one backward, a program for each head.
+"""`monotonic_attention.expected_attention` as Triton kernels: one forward, one backward, a program for each head.
 
 PyTorch alone launches kernels for every diagonal of the grid. All cumulative sums are scans along the source in 32
 bits, without division: scales are probabilities and exponentials of negative numbers. Triton only comes with
@@ -15,7 +15,7 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from whilst.model import monotonic_alignment
+from whilst.model import monotonic_attention
 
 SIZES = ["heads", "target", "source"]  # not specialised: compiling for each would take longer than it saves
 INVISIBLE = tl.constexpr(-1e30)  # energy of hidden tokens, finite so that differences are numbers
@@ -144,7 +144,7 @@ def agree(device: torch.device) -> bool:
     visible = (torch.arange(11) < torch.tensor([11, 6, 1])[:, None])[:, None, None].expand(3, 1, 5, 11).to(device)
     factors = [torch.randn(*size, generator=random).to(device) for size in (shape, shape[:-1])]
     found = []
-    for one in (expected_attention, monotonic_alignment.expected_attention):
+    for one in (expected_attention, monotonic_attention.expected_attention):
         results = one(energies[0], energies[1], visible)
         loss = sum((result * factor).sum() for result, factor in zip(results, factors, strict=True))
         assert isinstance(loss, Tensor)

@@ -12,16 +12,16 @@ from whilst.model.transformer import Translator
 
 CHECK = """
 import torch
-from whilst.model import monotonic_alignment, monotonic_alignment_triton
+from whilst.model import monotonic_attention, monotonic_triton
 
-assert monotonic_alignment_triton.agree(torch.device("cpu"))
+assert monotonic_triton.agree(torch.device("cpu"))
 torch.manual_seed(0)
 limits = torch.tensor([[9] * 4, [2, 2, 5, 7]])  # whole sentences, and growing reads
 visible = (torch.arange(9) < limits[..., None])[:, None]
 for scale, kind, error in ((1.0, torch.float32, 1e-5), (30.0, torch.float32, 1e-4), (2000.0, torch.bfloat16, 1e-2)):
     drawn = [(scale * torch.randn(2, 2, 4, 9)).to(kind) for _ in range(2)]
     found = []
-    for module, type in ((monotonic_alignment_triton, kind), (monotonic_alignment, torch.float64)):
+    for module, type in ((monotonic_triton, kind), (monotonic_attention, torch.float64)):
         energies = [one.to(type).requires_grad_() for one in drawn]
         weights, delays = module.expected_attention(*energies, visible)
         loss = (weights.double() * torch.linspace(-1, 1, 9)).sum() + (delays.double() * torch.arange(4)).sum()
