@@ -29,8 +29,7 @@ from whilst.model.transformer import Translator, decode_batch
 from whilst.training import loop as loops
 from whilst.training.losses import cross_entropy, latency_cost
 from whilst.training.sampling import rule_reads
-from whilst.training.stages import make_task
-from whilst.training.tasks import Task
+from whilst.training.tasks import Task, make_task
 from whilst.training.train import train
 
 

@@ -22,8 +22,8 @@ from whilst.evaluation.metrics import Scores
 from whilst.evaluation.record import origin, read_records, record_path, rescore
 from whilst.model.checkpoint import LoadedRun, load_run
 from whilst.model.run_folder import base_objective, length_ratio_of, read_recipe
+from whilst.training.tasks import Validation
 from whilst.training.train import TIMES, read_stage_times, train
-from whilst.training.validate import Validation
 
 SHORT = Evaluate(policies=("wait-1",), max_ratio=0.2, max_extra=2)
 

@@ -13,7 +13,7 @@ from whilst.evaluation.curves import used_by
 from whilst.evaluation.record import TRACES, Record, read_archived, rescore_archive
 from whilst.live.loading import BUNDLED
 from whilst.model.run_folder import WEIGHTS, read_recipe
-from whilst.training.stages import stages
+from whilst.training.train import stages
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "results"

@@ -9,7 +9,7 @@ from whilst.core.config import load_recipe, override, to_table
 from whilst.evaluation.metrics import Scores
 from whilst.evaluation.record import Record, record_path, write_record
 from whilst.research.paper import write_paper
-from whilst.training.stages import stages
+from whilst.training.train import stages
 
 ROOT = Path(__file__).parents[2]
 RECIPES = ROOT / "recipes"

@@ -29,9 +29,8 @@ from whilst.policy.fixed import Full
 from whilst.research.explain import explain
 from whilst.search.binary_search import Interval, search
 from whilst.search.labels import agreement_reads, bounded_agreement, find_agreement_labels
-from whilst.training.stages import in_order, make_task, stages
-from whilst.training.tasks import AgentTask
-from whilst.training.train import train, train_all
+from whilst.training.tasks import AgentTask, make_task
+from whilst.training.train import in_order, stages, train, train_all
 
 LIMITS = Limits(1.5, 4)
 

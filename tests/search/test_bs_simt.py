@@ -18,8 +18,7 @@ from whilst.evaluation.curves import Point, interpolate
 from whilst.evaluation.evaluate import evaluate_run
 from whilst.evaluation.record import Record, read_record
 from whilst.model.checkpoint import load_run
-from whilst.training.stages import stages
-from whilst.training.train import read_stage_times, train
+from whilst.training.train import read_stage_times, stages, train
 
 PAIRS = {"train": 6000, "valid": 200, "test": 200}
 

@@ -18,8 +18,7 @@ from whilst.evaluation.record import Record, read_records
 from whilst.model.checkpoint import load_run
 from whilst.model.run_folder import read_recipe
 from whilst.research.paper import write_paper
-from whilst.training.stages import in_order, stages
-from whilst.training.train import train_all
+from whilst.training.train import in_order, stages, train_all
 
 ROOT = Path(__file__).parents[2]
 RECIPES = ROOT / "recipes"

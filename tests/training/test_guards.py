@@ -16,9 +16,8 @@ from whilst.data.prepare import prepare
 from whilst.evaluation.record import read_record
 from whilst.model.checkpoint import load_run
 from whilst.training.loop import Loop
-from whilst.training.stages import in_order, make_task, stages
-from whilst.training.train import train
-from whilst.training.validate import Validation
+from whilst.training.tasks import Validation, make_task
+from whilst.training.train import in_order, stages, train
 
 
 @pytest.fixture(scope="module")

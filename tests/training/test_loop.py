@@ -9,7 +9,7 @@ from tests.helpers.runs import CPU, Replayed, changed, short_recipe
 from whilst.core.settings import Data
 from whilst.data.dataset import Dataset
 from whilst.training import loop as loops
-from whilst.training.stages import make_task
+from whilst.training.tasks import make_task
 
 
 def test_a_captured_update_equals_a_plain_one(

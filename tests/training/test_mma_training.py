@@ -14,8 +14,7 @@ from whilst.data.batches import pad_batch
 from whilst.data.dataset import Dataset, Split
 from whilst.model.monotonic_attention import weights_from_soft_attention
 from whilst.model.transformer import Translator, decode_batch
-from whilst.training.stages import make_task
-from whilst.training.tasks import TranslatorTask
+from whilst.training.tasks import TranslatorTask, make_task
 from whilst.training.train import train
 
 

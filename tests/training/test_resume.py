@@ -29,8 +29,8 @@ from whilst.core.errors import UserError
 from whilst.core.settings import Data, Recipe
 from whilst.data.dataset import Dataset
 from whilst.model.transformer import Translator
+from whilst.training.tasks import Validation, validate
 from whilst.training.train import train
-from whilst.training.validate import Validation, validate
 
 
 @pytest.fixture

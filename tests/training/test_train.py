@@ -21,9 +21,8 @@ from whilst.model.checkpoint import load_run
 from whilst.model.transformer import Translator, decode_batch
 from whilst.training.loop import Loop
 from whilst.training.losses import cross_entropy
-from whilst.training.stages import make_task
+from whilst.training.tasks import Validation, make_task, validate
 from whilst.training.train import train
-from whilst.training.validate import Validation, validate
 
 
 @pytest.fixture

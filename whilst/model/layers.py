@@ -116,24 +116,12 @@ class DecoderLayer(nn.Module):
         source: Tensor | KeysValues,
         mask: Mask,
         cross_mask: Mask,
-        delays: MonotonicPass | None = None,
-        random: Tensor | None = None,
-    ) -> Tensor:
-        """`source`: encoder states, or their keys and values."""
-        source = self.cross.keys_values(source) if isinstance(source, Tensor) else source
-        return self.step(states, source, mask, cross_mask, heads=delays, random=random)
-
-    def step(
-        self,
-        states: Tensor,
-        source: KeysValues,
-        mask: Mask,
-        cross_mask: Mask,
-        cache: LayerCache | None = None,
         heads: MonotonicPass | HeadPositions | None = None,
         random: Tensor | None = None,
+        cache: LayerCache | None = None,
     ) -> Tensor:
-        """The layer with the source's keys and values; `heads`: see `MonotonicHeads`, which alone uses it."""
+        """`source`: encoder states, or their keys and values. `heads`: for `MonotonicHeads` alone."""
+        source = self.cross.keys_values(source) if isinstance(source, Tensor) else source
         back, across, inner, out = split_random(random, self.dropout_sizes)
         states = self_attend(self.attention, self.attention_sublayer, states, mask, cache, back)
         around = self.cross_sublayer

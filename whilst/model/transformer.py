@@ -253,8 +253,7 @@ class Translator(nn.Module):
         for number, (layer, encoded, heads) in enumerate(zip(self.decoder, cache.source, stops, strict=True)):
             source = select_rows(encoded, cache.rows, cache.read_end)
             layer_cache = LayerCache(keys[number], values[number], columns, index, end, cache.rows)
-            assert isinstance(layer, DecoderLayer)
-            states = layer.step(states, source, mask, cross, layer_cache, heads)
+            states = layer(states, source, mask, cross, heads, None, layer_cache)
         decoded: Tensor = self.decoder_norm(states)
         return decoded
 

@@ -39,8 +39,8 @@ from whilst.model.run_folder import model_folder
 from whilst.model.transformer import Translator
 from whilst.policy.fixed import WaitK
 from whilst.training.loop import Loop
-from whilst.training.stages import make_task, stages
-from whilst.training.tasks import AgentTask, Task
+from whilst.training.tasks import AgentTask, Task, make_task
+from whilst.training.train import stages
 
 PAPER_UNITS = 17_192, 7_710  # of IWSLT15 en-vi
 ALONE = 20  # sentences that are decoded one by one

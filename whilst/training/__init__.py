@@ -1,4 +1,4 @@
-"""From a recipe to weights: `train.train` -> `stages.make_task` -> `loop.Loop.run` -> `Loop.update` -> `Task.loss`.
+"""From a recipe to weights: `train.train` -> `tasks.make_task` -> `loop.Loop.run` -> `Loop.update` -> `Task.loss`.
 
 Knows nothing of live translation. Others use `train.train_all`.
 """

@@ -23,8 +23,7 @@ from whilst.core.signals import handle_signals
 from whilst.data.batches import Batch, Batches, Ints, prefetch
 from whilst.training import optim
 from whilst.training.run_state import Position, RunState
-from whilst.training.tasks import Task
-from whilst.training.validate import Validation
+from whilst.training.tasks import Task, Validation
 
 MicroBatches = list[tuple[int, Batch]]  # with their index in the update
 

@@ -16,7 +16,7 @@ from whilst.data.dataset import Dataset
 from whilst.model.checkpoint import load_state, save_state, save_tensors
 from whilst.model.run_folder import WEIGHTS
 from whilst.training import optim
-from whilst.training.validate import Validation
+from whilst.training.tasks import Validation
 
 Position = tuple[int, int]  # epoch and micro-batch
 

@@ -8,23 +8,29 @@ import copy
 import functools
 import hashlib
 import json
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
 from whilst.core.config import values_with
+from whilst.core.errors import UserError
 from whilst.core.files import sha256, sha256_lines
 from whilst.core.settings import Recipe, Role, Search
 from whilst.data.batches import Batch, Layout, batches_by_length
 from whilst.data.dataset import Dataset, Split
+from whilst.decoding.batched import translate
+from whilst.evaluation.metrics import paper_bleu
 from whilst.model import agent as agents
 from whilst.model.agent import Action, Agent, PathStates, observe
-from whilst.model.checkpoint import load_tensors, save_tensors
-from whilst.model.monotonic_attention import MonotonicPass, use_triton_kernels
+from whilst.model.checkpoint import load_tensors, load_translator, load_weights, save_tensors
+from whilst.model.monotonic_attention import MonotonicPass, use_triton_kernels, weights_from_soft_attention
 from whilst.model.run_folder import WEIGHTS
 from whilst.model.transformer import Translator, decode_batch
+from whilst.policy.fixed import Full, WaitK
+from whilst.policy.learnt import Monotonic
 from whilst.search.labels import (
     Labels,
     bounded_agreement,
@@ -42,10 +48,26 @@ from whilst.training.captured import (
     captured_label_search,
     compile_translator,
 )
+from whilst.training.distil import cached_translations, with_teacher
 from whilst.training.sampling import Searcher, draw_intervals, draw_reads, search_sentences
-from whilst.training.validate import Validation, validate
 
 LABEL_CACHE_VERSION = 2  # bump when search finds other reads than before
+
+
+@dataclass(frozen=True)
+class Validation:
+    loss: float  # per token or decision, without label smoothing
+    bleu: float | None = None
+    figures: dict[str, float] = field(default_factory=dict)  # other measurements, by name
+
+    def better(self, other: "Validation | None", keep: str) -> bool:
+        if other is None:
+            return True
+        if math.isnan(self.loss) or math.isnan(other.loss):
+            return not math.isnan(self.loss)
+        if keep == "bleu" and self.bleu is not None and other.bleu is not None and self.bleu != other.bleu:
+            return self.bleu > other.bleu
+        return self.loss < other.loss
 
 
 class Task(abc.ABC):
@@ -138,6 +160,39 @@ class TranslatorTask(Task):
     def validate(self, module: nn.Module) -> Validation:
         assert isinstance(module, Translator)
         return validate(module, self.recipe, self.dataset)
+
+
+@torch.inference_mode()
+def validate(model: Translator, recipe: Recipe, dataset: Dataset) -> Validation:
+    """The training objective without smoothing, with the same random reads every time, and greedy BLEU.
+
+    Monotonic heads stop as they do in decoding. In training they attend to an expectation over all stopping points,
+    whose loss may be lower.
+    """
+    model.eval()
+    device = model.target_embedding.weight.device
+    split = dataset.split("valid")
+    random = torch.Generator().manual_seed(0)
+    total, tokens = torch.zeros((), device=device, dtype=torch.float64), 0
+    for batch in batches_by_length(split, recipe.train.batch_tokens):
+        batch = batch.to(device)
+        reads = draw_reads(model, recipe, batch, random)
+        monotonic = MonotonicPass(hard=True)
+        states = decode_batch(model, batch, reads, monotonic)
+        total += losses.cross_entropy(model, states, batch.labels, 0.0)
+        if monotonic.delays:
+            total += losses.latency_cost(monotonic.delays, batch, recipe.objective.latency_average)
+        tokens += batch.target_tokens
+    bleu = None
+    if recipe.train.validate_bleu:
+        k = recipe.train.validate_k if recipe.model.encoder == "causal" else 0
+        policy = Monotonic() if recipe.model.cross == "monotone" else WaitK(k) if k else Full()
+        sources = [split.source[i].tolist() for i in range(len(split.source))]
+        limits = recipe.evaluate.limits
+        outputs = translate(model, sources, policy, limits, recipe.evaluate.batch, "validating")
+        words = [" ".join(dataset.target.decode(output.units)) for output in outputs]
+        bleu = paper_bleu(words, dataset.text("valid")[1]).score
+    return Validation(total.item() / tokens, bleu)
 
 
 @dataclass(eq=False)
@@ -253,3 +308,41 @@ class AgentTask(Task):
             return find_labels(self.translator, finder, split, tokens)
         search = captured_label_search(self.compiled, finder, self.score)
         return find_labels_packed(search, finder, split, tokens, self.device)
+
+
+def make_task(recipe: Recipe, dataset: Dataset, device: torch.device) -> Task:
+    """The task of a recipe with one stage, with the weights that it starts with."""
+    torch.manual_seed(recipe.train.seed)
+    if recipe.stages == ("agent",):
+        if not recipe.start:
+            raise UserError("start: the agent learns from a trained translator; name its run folder")
+        trained = load_translator(Path(recipe.start), device)
+        if trained.model.bidirectional:
+            raise UserError(f"start: the encoder of {recipe.start} needs the whole source, so no agent can use it")
+        dataset.require_units("start", trained.path)
+        translator = trained.model.requires_grad_(False)
+        if recipe.model.width != (width := trained.recipe.model.width):
+            raise UserError(f"model.width: {recipe.model.width}, but {recipe.start} has {width}; leave it out")
+        agent = Agent(recipe.agent, recipe.model.width, recipe.latencies).to(device)
+        labeller = trained
+        if recipe.agent.labels == "translation":
+            if recipe.agent.labeller:
+                labeller = load_translator(Path(recipe.agent.labeller), device)
+                dataset.require_units("agent.labeller", labeller.path)
+            names = "train", "valid"
+            targets = cached_translations(labeller, dataset, Path(recipe.run), recipe.evaluate, names)
+            dataset = dataset.with_splits({n: Split(dataset.split(n).source, targets[n]) for n in names})
+        return AgentTask(recipe, dataset, translator, agent, device, labeller.model)
+    if recipe.teacher:
+        dataset = with_teacher(dataset, Path(recipe.teacher), recipe.evaluate, device)
+    model = Translator(recipe.model, len(dataset.source), len(dataset.target)).to(device)
+    if recipe.start:
+        weights = Path(recipe.start) / WEIGHTS
+        if not weights.is_file():
+            raise UserError(f"{recipe.start}: has no {WEIGHTS} to start from; train that run first")
+        dataset.require_units("start", weights.parent)
+        tensors = load_tensors(weights, device)[0]
+        if recipe.model.cross == "monotone":
+            tensors = weights_from_soft_attention(model, tensors)
+        load_weights(weights, model, tensors)
+    return TranslatorTask(recipe, dataset, model, device)

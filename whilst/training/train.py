@@ -1,7 +1,15 @@
-"""Train recipes: each stage in its folder, resumed where an earlier call stopped, then the evaluation."""
+"""Train recipes: each stage in its folder, resumed where an earlier call stopped, then the evaluation.
+
+    RUN/               the translator
+    RUN/search/        the translator fine-tuned on the reads that it finds by search
+    RUN/search/agent/  the agent that learns these reads; it is loaded with RUN/search
+
+The agent of an existing translator (`start`) is RUN/agent; RUN gets a copy of that translator.
+"""
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -17,9 +25,9 @@ from whilst.data.dataset import Dataset
 from whilst.evaluation.evaluate import check_evaluation, evaluate_run, find_evaluated
 from whilst.evaluation.report import print_table, report
 from whilst.model.checkpoint import copy_run, write_run
-from whilst.model.run_folder import AGENT, WEIGHTS, read_recipe
+from whilst.model.run_folder import AGENT, SEARCH, WEIGHTS, read_recipe
 from whilst.training.loop import Loop
-from whilst.training.stages import in_order, make_task, stages
+from whilst.training.tasks import make_task
 
 TIMES = "times.json"  # seconds of each stage, in the folder of a run
 
@@ -29,6 +37,51 @@ UNUSED = {
     "search": ("search.train.", "agent."),
     "agent": ("search.train.", "agent.train."),
 }
+
+
+def stages(recipe: Recipe) -> list[Recipe]:
+    """The recipe of each stage that trains something, in order."""
+    base = recipe.run if "translate" in recipe.stages else recipe.start
+    tuned = f"{recipe.run}/{SEARCH}" if "search" in recipe.stages else base
+    with_agent = tuned if {"translate", "search"} & set(recipe.stages) else recipe.run
+    made = []
+    for name in recipe.stages:
+        if name == "evaluate":
+            continue
+        stage = replace(recipe, stages=(name,))
+        if name == "search":
+            train, objective = recipe.search.train, recipe.search.objective
+            stage = replace(stage, run=tuned, start=base, objective=objective, train=train)
+        elif name == "agent":
+            train, objective = recipe.agent.train, recipe.search.objective
+            stage = replace(stage, run=f"{with_agent}/{AGENT}", start=tuned, objective=objective, train=train)
+        made.append(stage)
+    return made
+
+
+def in_order(recipes: Sequence[Recipe]) -> list[Recipe]:
+    """Sort recipes so that each comes after those whose runs it starts or learns from."""
+    makers: dict[str, Recipe] = {}
+    for recipe in recipes:
+        for stage in stages(recipe):
+            if makers.setdefault(str(Path(stage.run)), recipe) is not recipe:
+                raise UserError(f"run: two recipes train {stage.run}; give each a folder of its own")
+            makers.setdefault(str(Path(recipe.run)), recipe)  # which another recipe may only evaluate
+    ordered: list[Recipe] = []
+    while len(ordered) < len(recipes):
+        waiting = [recipe for recipe in recipes if all(recipe is not other for other in ordered)]
+
+        def is_ready(recipe: Recipe) -> bool:
+            origins = recipe.run, recipe.start, recipe.teacher, recipe.agent.labeller
+            needs = [makers.get(str(Path(run)), recipe) for run in origins]
+            return all(needed in (recipe, *ordered) for needed in needs)
+
+        ready = list(filter(is_ready, waiting))
+        if not ready:
+            names = " and ".join(recipe.run for recipe in waiting)
+            raise UserError(f"start, teacher: {names} each need another one of them first")
+        ordered.append(ready[0])
+    return ordered
 
 
 def train_all(
