@@ -268,7 +268,7 @@ MISTAKES: dict[str, tuple[Mistake, str]] = {
         lambda work, _: ("score", work.run / "evaluations" / "test.wait-3.json"),
         "test.wait-3.json: is a record; name its trace, such as test.wait-3.jsonl.xz",
     ),
-    "a damaged trace": (lambda work, _: ("score", work.run / "model.safetensors"), "cannot be read"),
+    "a damaged trace": (lambda work, _: ("score", work.run / "model.safetensors"), "not valid UTF-8"),
     "nothing to report": (lambda _, empty: ("report", empty), "no evaluation in this folder"),
     "nowhere to report from": (lambda _, empty: ("report", empty / "a"), "a: no such file or folder"),
     "no record": (lambda _, empty: ("report", empty / "a.json"), "a.json: no such file"),
