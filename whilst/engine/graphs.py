@@ -185,10 +185,6 @@ class TranslatorGraph(Graph):
         inner = self.op("Relu", self.layers(self.before(state, sublayer), [first]))
         return self.after(state, self.layers(inner, [last]), sublayer)
 
-    def output_columns(self, name: str, columns: str, layers: int) -> None:
-        """(layers * 2 * heads, 1, head size): new keys and values of all layers, keys first in each."""
-        self.output(name, columns, layers * 2 * self.heads, 1, self.head_size)
-
 
 def cross_of(layer: nn.Module) -> Heads:
     assert isinstance(layer, DecoderLayer)
@@ -211,17 +207,19 @@ def stack(graph: TranslatorGraph, name: str, layers: nn.ModuleList, norm: nn.Mod
         columns.append(column)
     state = graph.norm(state, norm)
     graph.output("state", state, 1, graph.width)
-    graph.output_columns(f"{name}.new", graph.op("Concat", *columns, attributes={"axis": 0}), len(columns))
+    # (layers * 2 * heads, 1, head size): keys first in each layer.
+    new, count = graph.op("Concat", *columns, attributes={"axis": 0}), 2 * len(columns)
+    graph.output(f"{name}.new", new, count * graph.heads, 1, graph.head_size)
     return state
 
 
 def read_graph(model: Translator, int8: bool) -> Graph:
     """A source token: its encoder state, its keys and values in the encoder and for cross-attention."""
-    graph, count = TranslatorGraph("read", int8, model), len(model.decoder)
+    graph, count = TranslatorGraph("read", int8, model), 2 * len(model.decoder)
     state = stack(graph, "encoder", model.encoder, model.encoder_norm)
     # One product for all decoder layers.
     projected = graph.layers(state, [cross_of(layer).key_value for layer in model.decoder])
-    graph.output_columns("source.new", graph.split_heads(projected, 2 * count), count)
+    graph.output("source.new", graph.split_heads(projected, count), count * graph.heads, 1, graph.head_size)
     return graph
 
 

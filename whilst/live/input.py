@@ -117,12 +117,13 @@ UTTERANCE_END = Hypothesis("", final=True, pause=True)
 def hypotheses_of(line: str, before: list[str]) -> list[Hypothesis]:
     """Of a line that is a whole hypothesis; `before`: the words of the line before it.
 
-    An empty line, or one that starts another utterance, ends the utterance.
+    An empty line ends the utterance. So does one of another utterance: much shorter, with no word in common.
     """
     words = line.split()
     if not words:
         return [UTTERANCE_END]
-    if starts_utterance(before, words):
+    shorter = len(before) >= RESTART_WORDS and 2 * len(words) <= len(before)
+    if shorter and set(map(normalise, before)).isdisjoint(map(normalise, words)):
         return [UTTERANCE_END, Hypothesis(line)]
     return [Hypothesis(line)]
 
@@ -211,12 +212,6 @@ def common_prefix(lines: Sequence[Sequence[str]]) -> int:
     """The length of the longest common prefix."""
     columns = zip(*lines, strict=False)
     return sum(1 for _ in itertools.takewhile(lambda words: len(set(words)) == 1, columns))
-
-
-def starts_utterance(before: list[str], line: list[str]) -> bool:
-    """Whether a line is another utterance rather than a correction: much shorter, with no word in common."""
-    shorter = len(before) >= RESTART_WORDS and 2 * len(line) <= len(before)
-    return shorter and set(map(normalise, before)).isdisjoint(map(normalise, line))
 
 
 def align_end(old: Sequence[str], new: Sequence[str]) -> int:

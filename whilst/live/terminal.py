@@ -22,7 +22,7 @@ from whilst.live.output import Output, SubtitleFile, choose_output, note
 from whilst.live.session import Event, Session, Word
 
 TALK = Path(__file__).with_name("talk.txt")
-DEMO_LATENCY = "agent-3"  # shows more of the waiting than medium, at equal quality on this talk
+DEMO = ModelOptions(DEFAULT_MODEL, "agent-3")  # shows more of the waiting than medium, at equal quality
 
 
 @dataclass(frozen=True)
@@ -172,4 +172,4 @@ def demo(words_per_second: float = 3.0) -> None:
     """The command `whilst demo`: a short talk at speaking rate, translated by the model of the package."""
     with TALK.open("rb") as talk:
         options = LiveOptions(show=True, words_per_second=words_per_second)
-        run_live(ModelOptions(DEFAULT_MODEL, DEMO_LATENCY), options, talk)
+        run_live(DEMO, options, talk)

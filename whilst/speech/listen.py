@@ -12,21 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from whilst.core.errors import UserError
-from whilst.core.settings import DEFAULT_MODEL
 from whilst.live.input import read_chunks
 from whilst.live.loading import ModelOptions
 from whilst.live.output import note
-from whilst.live.session import Event, SentenceEnd, Word
-from whilst.live.terminal import (
-    DEMO_LATENCY,
-    TALK,
-    LiveOptions,
-    LiveTranslation,
-    Translation,
-    open_outputs,
-    open_session,
-    stopwatch,
-)
+from whilst.live.session import Event, SentenceEnd, Session, Word
+from whilst.live.terminal import DEMO, TALK, LiveOptions, LiveTranslation, open_outputs, open_session, stopwatch
 from whilst.speech.audio import RATE, SECOND, PcmBlocks, at_speaking_pace, open_file, open_microphone
 from whilst.speech.recogniser import DEFAULT_INTERVAL, SpeechReader, open_recogniser, recording
 
@@ -63,9 +53,10 @@ def listen(wanted: ModelOptions, options: ListenOptions) -> None:
     start_recogniser = open_recogniser(options.recogniser, options.interval)
     with contextlib.ExitStack() as stack:
         audio = stack.enter_context(contextlib.closing(options.open_audio()))
+        session: Session | RemoteSession
         if options.server:
-            remote = RemoteSession(options.server, wanted.latency, options.token)
-            session: Translation = stack.enter_context(contextlib.closing(remote))
+            session = RemoteSession(options.server, wanted.latency, options.token)
+            stack.callback(session.close)
         else:
             session = open_session(wanted)
         recogniser = stack.enter_context(contextlib.closing(start_recogniser()))
@@ -92,7 +83,7 @@ def speech_demo(fast: bool = False) -> None:
             talk = Path(folder) / "talk.wav"
             subprocess.run(["espeak-ng", "-v", "en-us", "-s", "150", "-f", TALK, "-w", talk], check=True)
         options = ListenOptions(str(talk), fast=fast, live=LiveOptions(show=True))
-        listen(ModelOptions(DEFAULT_MODEL, DEMO_LATENCY), options)
+        listen(DEMO, options)
 
 
 class RemoteSession:

@@ -166,16 +166,14 @@ class SpeechReader(Reader):
         self._finished = False
 
     def read(self, chunk: bytes) -> Iterator[str]:
-        for hypothesis in self._recogniser.feed(chunk) if chunk else self._finish():
+        for hypothesis in self._recogniser.feed(chunk):
             yield from self._commitment.add(hypothesis)
 
     def flush(self) -> list[str]:
-        words = [word for hypothesis in self._finish() for word in self._commitment.add(hypothesis)]
+        last = [] if self._finished else self._recogniser.finish()
+        self._finished = True
+        words = [word for hypothesis in last for word in self._commitment.add(hypothesis)]
         return words + self._commitment.end_utterance()
-
-    def _finish(self) -> list[Hypothesis]:
-        finished, self._finished = self._finished, True
-        return [] if finished else self._recogniser.finish()
 
 
 def open_recogniser(command: str = "", interval: float = DEFAULT_INTERVAL) -> Callable[[], Recogniser]:
