@@ -28,9 +28,9 @@ from whilst.data.vocabulary import EOS
 from whilst.decoding.batched import translate_batch
 from whilst.live.input import HypothesisParser, PlainTextParser, read_chunks
 from whilst.live.loading import ModelOptions, open_model
-from whilst.live.output import Display, PlainOutput, choose_output, note
+from whilst.live.output import Display, PlainOutput, note
 from whilst.live.session import SentenceEnd, Session, Word
-from whilst.live.terminal import DeferredInterrupt, LiveOptions, LiveTranslation, run_live
+from whilst.live.terminal import DeferredInterrupt, LiveOptions, LiveTranslation, open_outputs, run_live
 from whilst.model.agent import Agent
 from whilst.model.checkpoint import load_run, save_tensors, write_run
 from whilst.model.run_folder import AGENT, SEARCH, choose_policy
@@ -320,7 +320,7 @@ def printed(console: Console) -> str:
 
 def test_the_display_shows_both_sides_and_the_lag() -> None:
     console = terminal()
-    display = choose_output(False, False, False, console)
+    (display,) = open_outputs(LiveOptions(), console=console)
     assert isinstance(display, Display)
     for number, word in enumerate(["ros", "kan", "."], start=1):
         display.source_word(word, 0.0)
@@ -338,7 +338,7 @@ def test_the_display_shows_both_sides_and_the_lag() -> None:
 
 
 def test_typed_lines_are_answered(capsys: pytest.CaptureFixture[str]) -> None:
-    output = choose_output(False, False, True, terminal())
+    (output,) = open_outputs(LiveOptions(), typed=True, console=terminal())
     assert isinstance(output, PlainOutput)
     for sentence in range(2):
         for number in (2, 3):

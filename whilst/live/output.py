@@ -271,12 +271,3 @@ class SubtitleFile(Output):
         self._file.close()
         if self._error:
             raise UserError(f"{self._path}: ends after {self._count} subtitles ({self._error}); free some space")
-
-
-def choose_output(as_json: bool, show_actions: bool, typed: bool, console: Console) -> Output:
-    """`typed`: the source is typed at a terminal."""
-    if as_json:
-        return JsonOutput()
-    if show_actions or (console.is_terminal and not typed):
-        return Display(console, show_actions)
-    return PlainOutput(typed)

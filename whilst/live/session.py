@@ -128,21 +128,6 @@ class SentenceState:
         self.units += 1
         self.last = word
 
-    def next_request(self, max_target_units: Callable[[int], int]) -> Request | None:
-        """None if it needs more source first, or is done."""
-        if self.done or not self.units:
-            return None
-        if not self.begun:
-            return Request(Operation.BEGIN)
-        finished = self.complete and not self.unread
-        if self.read and not finished and self.write_next is None:
-            return Request(Operation.DECIDE)
-        if finished or self.write_next:
-            # An incomplete source grows by at least its end mark: the limit counts it.
-            limit = max_target_units(self.units + (not self.complete))
-            return Request(Operation.WRITE) if self.written < limit else None
-        return Request(Operation.READ, self.unread[0][0]) if self.unread else None
-
 
 class SessionState:
     """The source so far, and what to compute next. Holds the sentences that are not done: one, seldom two."""
@@ -201,7 +186,20 @@ class SessionState:
             self._open(start=sentence.last)
 
     def next_request(self) -> Request | None:
-        return self.sentences[0].next_request(self.text.max_target_units)
+        """None if the first sentence needs more source."""
+        sentence = self.sentences[0]
+        if sentence.done or not sentence.units:
+            return None
+        if not sentence.begun:
+            return Request(Operation.BEGIN)
+        finished = sentence.complete and not sentence.unread
+        if sentence.read and not finished and sentence.write_next is None:
+            return Request(Operation.DECIDE)
+        if finished or sentence.write_next:
+            # An incomplete source grows by at least its end mark: the limit counts it.
+            limit = self.text.max_target_units(sentence.units + (not sentence.complete))
+            return Request(Operation.WRITE) if sentence.written < limit else None
+        return Request(Operation.READ, sentence.unread[0][0]) if sentence.unread else None
 
     def handle_result(self, request: Request, result: int) -> list[Event]:
         """The events that the result of the pending request causes."""

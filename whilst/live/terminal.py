@@ -11,6 +11,8 @@ from pathlib import Path
 from types import FrameType
 from typing import BinaryIO, Protocol
 
+from rich.console import Console
+
 from whilst.core.console import console
 from whilst.core.errors import UserError
 from whilst.core.settings import DEFAULT_MODEL
@@ -18,7 +20,7 @@ from whilst.core.signals import STOP_SIGNALS, handle_signals
 from whilst.data.sentences import never_ends
 from whilst.live.input import BREAK, DEFAULT_AGREEMENT, HypothesisParser, PlainTextParser, Reader, read_chunks
 from whilst.live.loading import ModelOptions, open_model
-from whilst.live.output import Output, SubtitleFile, choose_output, note
+from whilst.live.output import Display, JsonOutput, Output, PlainOutput, SubtitleFile, note
 from whilst.live.session import Event, Session, Word
 
 TALK = Path(__file__).with_name("talk.txt")
@@ -149,11 +151,15 @@ def open_session(wanted: ModelOptions, typed: bool = False, by_lines: bool = Fal
     return Session(model.backend(), text)
 
 
-def open_outputs(options: LiveOptions, typed: bool = False) -> list[Output]:
+def open_outputs(options: LiveOptions, typed: bool = False, console: Console = console) -> list[Output]:
+    """`typed`: the source is typed at the terminal."""
     files = {"srt": options.srt, "vtt": options.vtt}
-    subtitles = [SubtitleFile(path, form) for form, path in files.items() if path]
+    outputs: list[Output] = [SubtitleFile(path, form) for form, path in files.items() if path]
     # Standard output comes last: if its reader has gone, the subtitles have the word.
-    return [*subtitles, choose_output(options.as_json, options.show, typed, console)]
+    if options.as_json:
+        return [*outputs, JsonOutput()]
+    shown = options.show or (console.is_terminal and not typed)
+    return [*outputs, Display(console, options.show) if shown else PlainOutput(typed)]
 
 
 def run_live(wanted: ModelOptions, options: LiveOptions, stream: BinaryIO | None = None) -> None:
