@@ -123,7 +123,7 @@ def translate_online(
 ) -> Output:
     """One sentence whose source comes token by token, as in live translation; without times."""
     tokens, most = torch.tensor(source, device=model.target_embedding.weight.device), limits.of(len(source))
-    state, output = DecodingState(model, 1, len(source), most), Output()
+    state, output = DecodingState(model, model.start(1, len(source), most)), Output()
     decider = policy.start(torch.full_like(tokens[:1], sentence))
     state.read(tokens[:1])
     read, unit = 1, BOS

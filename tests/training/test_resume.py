@@ -71,7 +71,7 @@ def test_interrupted_at_several_places(recipe: Recipe, monkeypatch: pytest.Monke
     assert_same_run(train(recipe, CPU), whole)
 
 
-@pytest.mark.parametrize("moment", ["loop.Loop.finish", "run_state.RunState.write_summary"])
+@pytest.mark.parametrize("moment", ["loop.Loop.finish", "loop.RunState.write_summary"])
 def test_cut_off_after_the_last_step(recipe: Recipe, monkeypatch: pytest.MonkeyPatch, moment: str) -> None:
     """Before the summary."""
     whole = train(recipe, CPU)

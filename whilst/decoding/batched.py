@@ -42,7 +42,8 @@ def translate_batch(
     check(model, policy)
     began = time.perf_counter()
     most = list(map(len, targets)) if targets else [limits.of(len(source)) for source in sources]
-    batch = Lockstep(model, policy, sentences or range(len(sources)), max(map(len, sources)), max(most))
+    cache = model.start(len(sources), max(map(len, sources)), max(most))
+    batch = Lockstep(model, cache, policy, sentences or range(len(sources)))
     batch.begin(sources, most)
     if targets:
         batch.targets = F.pad(pad(targets, batch.row.device)[0], (0, 1))  # a column for finished rows

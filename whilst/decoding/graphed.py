@@ -102,9 +102,10 @@ class Graphed:
         def logits(states: Tensor) -> Tensor:
             return (states @ weight.T)[..., :units]
 
-        self.batch = Lockstep(model, policy, [0] * rows, width, limits.of(width), self.queries)
+        cache = model.start(rows, width, limits.of(width), lookaheads=self.queries)
+        cache.encoder.clear()  # sources are loaded
+        self.batch = Lockstep(model, cache, policy, [0] * rows)
         self.batch.state.logits = logits
-        self.batch.state.cache.encoder.clear()  # sources are loaded
         self.limits, self.width = limits, width
         self.further = torch.arange(self.lookaheads, device=self.batch.row.device)
         self.recorded: dict[tuple[int, int], RepeatedStep] = {}  # by the columns of source and target

@@ -14,28 +14,19 @@ from torch import Tensor
 
 from whilst.data.vocabulary import BOS, EOS, PAD
 from whilst.decoding.output import pad
-from whilst.model.cache import row_numbers
+from whilst.model.cache import Cache, row_numbers
 from whilst.model.transformer import Translator, most_likely
 from whilst.policy import Decider, Policy, View
 
 
 class DecodingState:
-    def __init__(
-        self,
-        model: Translator,
-        rows: int,
-        source_capacity: int,
-        target_capacity: int,
-        lazy: bool = False,
-        lookaheads: int = 1,
-    ) -> None:
-        """`lazy`, `lookaheads`: see `Translator.start`."""
-        self.model = model
+    def __init__(self, model: Translator, cache: Cache) -> None:
+        """`cache`: from `Translator.start`."""
+        self.model, self.cache = model, cache
         self.logits: Callable[[Tensor], Tensor] = model.logits  # of decoder states
-        self.cache = model.start(rows, source_capacity, target_capacity, lazy, lookaheads)
-        device = self.cache.read.device
-        self.source = torch.full((rows, source_capacity), PAD, device=device)
-        self.last = torch.full((rows,), BOS, device=device)  # last token written
+        rows, columns, _ = cache.encoded.shape
+        self.source = cache.read.new_full((rows, columns - 1), PAD)
+        self.last = torch.full_like(cache.read, BOS)  # last token written
         self.lookahead: Tensor | None = None  # (rows, width), valid until the next action
 
     def restart(self) -> None:
@@ -107,25 +98,17 @@ class Lockstep:
     Everything is on the device. Rows without a sentence are finished.
     """
 
-    def __init__(
-        self,
-        model: Translator,
-        policy: Policy,
-        sentences: Sequence[int],
-        source_capacity: int,
-        target_capacity: int,
-        lookaheads: int = 1,
-    ) -> None:
-        """`sentences`: indices in the corpus. For the others see `DecodingState`."""
-        self.policy, rows = policy, len(sentences)
-        self.state = DecodingState(model, rows, source_capacity, target_capacity, lookaheads=lookaheads)
-        device = self.state.last.device
-        self.row = torch.arange(rows, device=device)  # index of each row's output
+    def __init__(self, model: Translator, cache: Cache, policy: Policy, sentences: Sequence[int]) -> None:
+        """`sentences`: indices in the corpus, one for each row of the cache."""
+        self.policy, self.state = policy, DecodingState(model, cache)
+        device = cache.read.device
+        self.row = torch.arange(len(sentences), device=device)  # index of each row's output
         self.lengths, self.most = torch.ones_like(self.row), torch.ones_like(self.row)
         self.finished = torch.ones_like(self.row, dtype=torch.bool)
         self.decider: Decider = policy.start(torch.as_tensor(sentences, device=device))
         self.steps = torch.zeros((), dtype=torch.long, device=device)
-        self.log = self.row.new_zeros(rows, target_capacity + 1, 3)  # of each WRITE: unit, reads, step
+        columns = cache.decoder[0].shape[3]
+        self.log = self.row.new_zeros(len(sentences), columns, 3)  # of each WRITE: unit, reads, step
         self.targets: Tensor | None = None  # (rows, target) tokens to WRITE, if not the most likely ones
 
     def begin(self, sources: Sequence[Sequence[int]], most: Sequence[int]) -> None:

@@ -27,7 +27,7 @@ class TorchBackend(Backend):
 
     @torch.inference_mode()
     def __init__(self, model: Translator, policy: Policy, max_source: int, max_target: int) -> None:
-        self.policy, self.state = policy, DecodingState(model, 1, max_source, max_target)
+        self.policy, self.state = policy, DecodingState(model, model.start(1, max_source, max_target))
         self.sentence = torch.zeros_like(self.state.last)
         self.decider = policy.start(self.sentence)
 

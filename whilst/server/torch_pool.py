@@ -32,7 +32,7 @@ class BatchPool(Pool):
     ) -> None:
         """For sentences of at most these lengths."""
         self._find = policy
-        self.state = DecodingState(model, slots, max_source, max_target, lazy=True)
+        self.state = DecodingState(model, model.start(slots, max_source, max_target, lazy=True))
         self._rows = torch.arange(slots, device=self.state.last.device)
         self._lookahead = torch.zeros_like(self.state.cache.decoded)
         self._ahead: set[int] = set()  # slots with a lookahead computed since their last action
