@@ -113,16 +113,12 @@ def device_name(device: torch.device) -> str:
     return f"CPU ({torch.get_num_threads()} threads)"
 
 
-def command_line() -> str:
-    """How this process was started, for reproducing a figure."""
-    return shlex.join(["whilst", *sys.argv[1:]])
-
-
 def versions() -> dict[str, str]:
     """Versions of whilst, PyTorch and Python."""
     return {"whilst": whilst.__version__, "torch": str(torch.__version__), "python": platform.python_version()}
 
 
 def provenance(device: torch.device) -> dict[str, Any]:
-    """Command, device and versions, for files of figures."""
-    return {"command": command_line(), "device": device_name(device), "versions": versions()}
+    """How a figure was made: the command of this process, device and versions."""
+    command = shlex.join(["whilst", *sys.argv[1:]])
+    return {"command": command, "device": device_name(device), "versions": versions()}

@@ -101,13 +101,11 @@ class Result:
     @cached_property
     def settings(self) -> dict[str, Any]:
         """The settings that decide this result, flat, without seeds and without what tells points apart."""
-        dropped = (
-            SEEDS | POINTS if self.system.name in ("wait-k", "mma") else SEEDS
-        )  # of these each point is a model
+        # Of wait-k and MMA each point is a model; translation-based agents have no intervals.
+        of_points = {"wait-k": POINTS, "mma": POINTS, "translation-based": {"evaluate.threshold"}}
+        dropped = SEEDS | of_points.get(self.system.name, set())
         used = used_by(self.first, self.first.deciding)
         found = {name: value for name, value in used.items() if name not in dropped}
-        if self.system.name == "translation-based":
-            found.pop("evaluate.threshold", None)  # the point, since it has no intervals
         if self.agreement:
             found.pop("search.intervals", None)  # part of the agreement
         elif intervals := found.get("search.intervals"):

@@ -133,7 +133,7 @@ def evaluate(
     trace = trace_path(folder, chosen.spec, settings)
     record_path(trace).unlink(missing_ok=True)  # if this process is killed, no old record stays beside a new trace
     about = {
-        **header(trained.recipe, chosen.spec, dataset, (sources, references), trained.path),
+        **header(trained.recipe, chosen.spec, dataset, trained.path),
         **weights(trained, chosen.spec),
         "seconds": round(seconds, 2),
         **provenance(trained.model.target_embedding.weight.device),
@@ -210,17 +210,15 @@ def find_jobs(run: Path, policies: Sequence[str], load: Callable[[Path], LoadedR
     # a run that began with the translator of another has only a fine-tuned model
     run = run if (run / "recipe.json").is_file() or not (run / SEARCH).is_dir() else run / SEARCH
     recipe = load(run).recipe
-    jobs: dict[PolicySpec, Job] = {}
+    jobs: dict[tuple[PolicySpec, float], Job] = {}
     for name in policies or recipe.evaluate.policies:
         policy = PolicySpec.parse(name)
         trained = load(model_folder(run, policy))  # its recipe has the default threshold of its agent
-        default = trained.recipe.evaluate.threshold
-        policy = policy.with_default_threshold(default)
-        settings = dataclasses.replace(
-            recipe.evaluate, threshold=default if policy.threshold is None else policy.threshold
-        )
+        threshold = trained.recipe.evaluate.threshold if policy.threshold is None else policy.threshold
+        settings = dataclasses.replace(recipe.evaluate, threshold=threshold)
         trained = dataclasses.replace(trained, recipe=dataclasses.replace(trained.recipe, evaluate=settings))
-        jobs.setdefault(policy, Job(dataclasses.replace(policy, threshold=None), trained))
+        job = Job(dataclasses.replace(policy, threshold=None), trained)
+        jobs.setdefault((job.policy, threshold), job)
     return recipe, list(jobs.values())
 
 
@@ -246,7 +244,7 @@ def evaluate_run(
         chosen.append((trained, policy_for(trained, job.policy, job.settings, split)))
     folder = out or run / "evaluations"
     wanted = ((trace_path(folder, job.policy, job.settings), job.policy, job.trained.recipe) for job in jobs)
-    require_replaceable(wanted, dataset, recipe.evaluate.split, is_own_folder=out is None and not overrides)
+    require_replaceable(wanted, dataset, is_own=out is None and not overrides)
     works = (evaluate(trained, dataset, policy, folder, with_text) for trained, policy in chosen)
     in_parallel = len(chosen) > 1 and pick_device(device).type == "cuda"
     return run_in_workers(works, min(MAX_WORKERS, (os.cpu_count() or 1) - 1) if in_parallel else 0)
@@ -288,10 +286,9 @@ def _find_record(job: Job, dataset: Dataset, folder: Path, with_text: bool) -> R
         record, sentences = read_record(record_path(trace)), read_trace(trace)
     except UserError:  # absent, damaged, or of another version
         return None
-    text = dataset.text(job.settings.split)
-    about = header(trained.recipe, policy, dataset, text, trained.path) | weights(trained, policy)
+    about = header(trained.recipe, policy, dataset, trained.path) | weights(trained, policy)
     now = dataclasses.replace(record, **about)
     names = ("policy", "source_sha256", "reference_sha256", "deciding", "model_sha256", "agent_sha256")
     same = all(getattr(now, name) == getattr(record, name) for name in names)
-    complete = len(sentences) == len(text[0])
+    complete = len(sentences) == len(dataset.text(job.settings.split)[0])
     return record if same and complete and all((one.source is not None) == with_text for one in sentences) else None

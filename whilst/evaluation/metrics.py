@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from whilst.core.errors import UserError
 from whilst.data.text import unescape
@@ -120,8 +120,8 @@ def score(sentences: Sequence[Sentence], references: Sequence[str] | None = None
         how = f"sentence {first} (from 0) is {'missing' if first not in found else 'one too many'}"
         raise UserError(f"{len(sentences)} sentences do not match {len(references)} references by index: {how}")
     by_name = quality([item.prediction for item in ordered], references)
-    bleu, sacrebleu, chrf = (one.score for one in by_name.values())
-    signatures = {name: one.signature for name, one in by_name.items()}
+    bleu, sacrebleu, chrf = (figure for figure, _ in by_name.values())
+    signatures = {name: signature for name, (_, signature) in by_name.items()}
     return dataclasses.replace(scores, bleu=bleu, sacrebleu=sacrebleu, chrf=chrf, signatures=signatures)
 
 
@@ -135,22 +135,15 @@ def counted_reference(sentence: Sentence) -> int:
     return max(sentence.reference_length, 1)
 
 
-class Quality(NamedTuple):
-    """A corpus score and the signature that says how it was made."""
-
-    score: float
-    signature: str
-
-
-def paper_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Quality:
-    """BLEU on the tokens as they are, lower-cased: the paper's convention."""
+def paper_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> tuple[float, str]:
+    """BLEU on the tokens as they are, lower-cased: the paper's convention. Score and signature."""
     from sacrebleu.metrics.bleu import BLEU
 
     return _quality(BLEU(lowercase=True, tokenize="none", force=True), hypotheses, references)
 
 
-def quality(hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, Quality]:
-    """Every quality score by its name in `Scores`."""
+def quality(hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, tuple[float, str]]:
+    """Every quality score by its name in `Scores`, and the signature that says how it was made."""
     from sacrebleu.metrics.bleu import BLEU
     from sacrebleu.metrics.chrf import CHRF
 
@@ -162,5 +155,5 @@ def quality(hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, Q
     }
 
 
-def _quality(metric: "BLEU | CHRF", hypotheses: Sequence[str], references: Sequence[str]) -> Quality:
-    return Quality(metric.corpus_score(hypotheses, [references]).score, str(metric.get_signature()))
+def _quality(metric: "BLEU | CHRF", hypotheses: Sequence[str], references: Sequence[str]) -> tuple[float, str]:
+    return (metric.corpus_score(hypotheses, [references]).score, str(metric.get_signature()))

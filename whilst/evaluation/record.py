@@ -88,19 +88,12 @@ class Record:
         return {name: bool(table[name]) if name in _ORIGIN else table[name] for name in table.keys() - _NEUTRAL}
 
 
-def header(
-    recipe: Recipe,
-    policy: PolicySpec,
-    dataset: Dataset,
-    text: tuple[list[str], list[str]],
-    run: Path,
-    engine: str = "",
-) -> dict[str, Any]:
+def header(recipe: Recipe, policy: PolicySpec, dataset: Dataset, run: Path, engine: str = "") -> dict[str, Any]:
     """What a record says of an evaluation by its recipe. `engine`: the precision of an exported run."""
     settings, known = recipe.evaluate, origin(run, recipe)
     if not policy.about.can_end_early:
         settings = replace(settings, ending=Evaluate().ending)  # it has no effect
-    source, reference = map(sha256_lines, text)
+    source, reference = map(sha256_lines, dataset.text(settings.split))
     return {
         "title": str(System.of(recipe, policy, known.get("began_with", ""))),
         "policy": str(Decoding.of(policy, settings, engine)),
@@ -208,14 +201,11 @@ def write_archived(folder: Path, records: Mapping[str, Record]) -> None:
 ELSEWHERE = "choose another folder with --out, or remove it"
 
 
-def require_replaceable(
-    wanted: Iterable[tuple[Path, PolicySpec, Recipe]], dataset: Dataset, split: str, is_own_folder: bool
-) -> None:
+def require_replaceable(wanted: Iterable[tuple[Path, PolicySpec, Recipe]], dataset: Dataset, is_own: bool) -> None:
     """Refuse to overwrite evaluations of another text, of another run, or of an oracle of another search.
 
-    `wanted`: trace, policy and recipe of each evaluation to come. `is_own_folder`: those of the run are replaced.
+    `wanted`: trace, policy and recipe of each evaluation to come. `is_own`: in the run's folder, they are replaced.
     """
-    reference = sha256_lines(dataset.text(split)[1])
     for trace, policy, recipe in wanted:
         path = record_path(trace)
         try:
@@ -224,12 +214,12 @@ def require_replaceable(
             continue
         run, search = record.settings.get("run"), record.settings.get("search", {})
         now = values_with(recipe.search, Role.READS)
-        if record.reference_sha256 != reference:
+        if record.reference_sha256 != sha256_lines(dataset.text(recipe.evaluate.split)[1]):
             raise UserError(f"{path}: is an evaluation of another text; {ELSEWHERE}")
-        if not is_own_folder and run != recipe.run:
+        if not is_own and run != recipe.run:
             raise UserError(f"{path}: is an evaluation of {run}; {ELSEWHERE}")
         is_same_search = all(search.get(name) == value for name, value in now.items())
-        if not is_own_folder and policy.kind == "oracle" and not is_same_search:
+        if not is_own and policy.kind == "oracle" and not is_same_search:
             raise UserError(f"{path}: is an oracle of another search; {ELSEWHERE}")
 
 

@@ -83,25 +83,24 @@ def evaluate_exported(
         place = out or folder / "evaluations"
         jobs.append((opened, trace_path(place, opened.policy, opened.recipe.evaluate, exported.precision)))
     wanted = ((trace, opened.policy, opened.recipe) for opened, trace in jobs)
-    require_replaceable(wanted, dataset, recipe.evaluate.split, is_own_folder=out is None)
+    require_replaceable(wanted, dataset, is_own=out is None)
     return [evaluate_one(opened, exported, dataset, trace, with_text) for opened, trace in jobs]
 
 
 def evaluate_one(opened: Model, exported: Exported, dataset: Dataset, trace: Path, with_text: bool) -> Record:
     """Translate and score a split under one policy."""
-    from whilst.core.distributed import command_line, versions  # needs PyTorch, which translate_live does not
+    from whilst.core.distributed import pick_device, provenance  # needs PyTorch, which translate_live does not
 
     recipe = opened.recipe
-    text = sources, references = dataset.text(recipe.evaluate.split)
+    sources, references = dataset.text(recipe.evaluate.split)
     began = time.perf_counter()
     found = translate_live(opened.backend(), opened.text, sources, references)
     sentences = list(progress_bar(found, "translating", "sentences", len(sources)))
     about = {
-        **header(recipe, opened.policy, dataset, text, exported.path, exported.precision),
+        **header(recipe, opened.policy, dataset, exported.path, exported.precision),
         "model_sha256": exported.weights,
-        "command": command_line(),
         "seconds": round(time.perf_counter() - began, 2),
+        **provenance(pick_device("cpu")),
         "device": f"CPU ({opened.engine}, 1 thread, one by one)",
-        "versions": versions(),
     }
     return write_up(about, trace, sentences, with_text)

@@ -191,7 +191,7 @@ def validate(model: Translator, recipe: Recipe, dataset: Dataset) -> Validation:
         limits = recipe.evaluate.limits
         outputs = translate(model, sources, policy, limits, recipe.evaluate.batch, "validating")
         words = [" ".join(dataset.target.decode(output.units)) for output in outputs]
-        bleu = paper_bleu(words, dataset.text("valid")[1]).score
+        bleu, _ = paper_bleu(words, dataset.text("valid")[1])
     return Validation(total.item() / tokens, bleu)
 
 
