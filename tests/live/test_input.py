@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whilst.core.errors import UserError
 from whilst.live.input import (
     BREAK,
     MAX_EDITS,
     MAX_LINE,
     MAX_WORD,
+    REPLACEMENT,
     HypothesisParser,
     Parser,
     PlainTextParser,
@@ -61,35 +61,24 @@ def test_a_byte_order_mark_is_dropped() -> None:
 
 
 @pytest.mark.parametrize("offsets", [[], [9], [10], [3, 4, 9]])
-def test_invalid_utf8_is_located(offsets: list[int]) -> None:
-    with pytest.raises(UserError, match=r"standard input:2: not valid UTF-8 \(byte 0xff\)"):
-        parse(PlainTextParser(), b"one\ntwo \xff three", offsets)
-    with pytest.raises(UserError, match="standard input:1: not valid UTF-8"):
-        parse(PlainTextParser(), "é".encode()[:1], [])
+def test_invalid_bytes_are_replaced_with_one_warning(offsets: list[int]) -> None:
+    for make in (PlainTextParser, HypothesisParser):
+        warnings: list[str] = []
+        words = parse(make(notify=warnings.append), b"one\ntwo \xff three\nfo\xffur fi\xc3", offsets)
+        assert words[-2:] == ["fo\ufffdur", "fi\ufffd"]
+        assert warnings == [f"standard input:2: not valid UTF-8; such bytes become {REPLACEMENT}, here and later"]
 
 
-@pytest.mark.parametrize("end", ["", " ", "\n", "\nfour five\n"])
-def test_words_and_lines_are_bounded(end: str) -> None:
-    """Words before one that is too long are used; what follows it is not."""
-    parser: Parser = PlainTextParser()
-    words = parser.feed("one two\nthree " + "a" * (MAX_WORD + 1) + end)
-    assert [next(words) for _ in range(3)] == ["one", "two", "three"]
-    with pytest.raises(UserError, match="is it text"):
-        next(words)
-    assert parser.flush() == []
-    parser = HypothesisParser()
-    words = parser.feed("one\none two\n" + "a " * MAX_LINE + end)
-    assert next(words) == "one"
-    with pytest.raises(UserError, match="is it text"):
-        next(words)
-    assert parser.flush() == ["two"]
-
-
-def test_text_before_an_invalid_byte_is_used() -> None:
-    words = PlainTextParser().read(b"\xef\xbb\xbfone two \xffthree")
-    assert [next(words), next(words)] == ["one", "two"]
-    with pytest.raises(UserError, match="standard input:1"):
-        next(words)
+@pytest.mark.parametrize("size", [1, MAX_WORD + 3, 10 * MAX_WORD])
+def test_words_and_lines_are_bounded(size: int) -> None:
+    """Nothing of a long word is lost; of a line without end, which no recogniser writes, the rest is dropped."""
+    text = b"one " + b"a" * (2 * MAX_WORD + 1) + b" two"
+    parts = ["a" * MAX_WORD, "a" * MAX_WORD, "a"]
+    assert parse(PlainTextParser(), text, list(range(size, len(text), size))) == ["one", *parts, "two"]
+    line = b"one two " + b"a" * MAX_LINE
+    words = parse(HypothesisParser(), line, list(range(1000 * size, len(line), 1000 * size)))
+    assert words[:2] == ["one", "two"]
+    assert sum(map(len, words)) < MAX_LINE
 
 
 def parse_hypotheses(lines: list[str], agreement: int = 2) -> list[list[str]]:

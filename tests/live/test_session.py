@@ -20,7 +20,17 @@ from whilst.core.settings import Limits, Model
 from whilst.data.segment import BPESegmenter, PieceSegmenter, WordSegmenter
 from whilst.data.vocabulary import EOS, SPECIALS, Language
 from whilst.decoding.batched import translate_batch
-from whilst.live.session import MAX_UNITS, Event, Operation, Request, SentenceEnd, Session, TextPipeline, Word
+from whilst.live.session import (
+    MAX_UNITS,
+    WORD_UNITS,
+    Event,
+    Operation,
+    Request,
+    SentenceEnd,
+    Session,
+    TextPipeline,
+    Word,
+)
 from whilst.live.torch_backend import TorchBackend
 from whilst.model.transformer import Translator
 from whilst.policy import Policy
@@ -253,13 +263,13 @@ def test_a_sentence_ends_before_the_length_limit(model: Translator) -> None:
     )
 
 
-def test_a_word_longer_than_the_limit_is_split(model: Translator) -> None:
-    text = make_text(longest=6)
-    steps = Recording(model, policy("wait-1"), text)
-    session = Session(steps, text)
-    events = session.feed("ab") + session.feed("abcdefghijkl") + session.finish()
-    assert sum(isinstance(event, SentenceEnd) for event in events) == 4
-    assert all(len(source) <= 6 for source, _, _ in steps.outputs)
+def test_of_a_long_word_the_first_units_are_translated(model: Translator) -> None:
+    for longest, units in ((6, 5), (100, WORD_UNITS)):
+        steps = Recording(model, policy("wait-1"), make_text(longest))
+        session = Session(steps, make_text(longest))
+        events = session.feed("a" * 1000) + session.finish()
+        assert [event.length for event in events if isinstance(event, SentenceEnd)] == [1]
+        assert [len(source) for source, _, _ in steps.outputs] == [units + 1]
 
 
 def test_a_word_that_cleaning_splits_is_one_source_word(model: Translator) -> None:

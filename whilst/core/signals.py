@@ -6,13 +6,19 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-STOP_SIGNALS = signal.SIGINT, signal.SIGTERM
+STOP_SIGNALS = tuple(
+    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if name in signal.Signals.__members__
+)  # Windows has no SIGHUP
 
 
 @contextmanager
 def handle_signals(numbers: tuple[int, ...], handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
-    """Install a handler for these signals and restore the previous ones afterwards."""
-    previous = {number: signal.signal(number, handler) for number in numbers}
+    """Install a handler for these signals and restore the previous ones afterwards.
+
+    SIGHUP stays ignored where it is, as under nohup.
+    """
+    kept = [number for number in numbers if number == signal.SIGINT or signal.getsignal(number) != signal.SIG_IGN]
+    previous = {number: signal.signal(number, handler) for number in kept}
     try:
         yield
     finally:

@@ -1,23 +1,22 @@
 """Source words from a byte stream: plain text, or the growing hypotheses of a speech recogniser.
 
-Decoding and parsing are generators: input up to an error is used before the error is raised.
+No input is an error: what is not UTF-8 becomes U+FFFD, and words and lines of any length are cut.
 """
 
 import abc
 import codecs
 import itertools
 from collections import deque
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO
-
-from whilst.core.errors import UserError
 
 BREAK = ""  # stands among the words where a sentence ends
 DEFAULT_AGREEMENT = 2  # hypotheses in a row that must agree on a word
 CHUNK = 1 << 16  # bytes
-MAX_WORD = 1_000  # characters
-MAX_LINE = 100_000  # characters of a hypothesis
+MAX_WORD = 1_000  # characters; the others are further words
+MAX_LINE = 100_000  # characters of a hypothesis; the others are dropped
+REPLACEMENT = "\ufffd"
 MAX_EDITS = 32  # of words between final words and a later hypothesis
 RESTART_WORDS = 4  # a hypothesis of at least this length is followed by another utterance if half of it is gone
 
@@ -43,29 +42,23 @@ class Reader(abc.ABC):
 
 
 class Parser(Reader):
-    """Reads UTF-8 text; a byte order mark is dropped."""
+    """Reads UTF-8 text; a byte order mark is dropped. `notify` gets a warning at the first invalid byte."""
 
-    def __init__(self) -> None:
-        self._decoder = codecs.getincrementaldecoder("utf-8-sig")()
-        self._line = 1
+    def __init__(self, notify: Callable[[str], None] = lambda _: None) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8-sig")(errors="replace")
+        self._notify = notify
+        self._line, self._is_valid = 1, True
         self._rest = ""  # of the input so far: an unfinished word or line
 
     def read(self, chunk: bytes) -> Iterator[str]:
-        wrong = b""
-        try:
-            text = self._decoder.decode(chunk, not chunk)
-        except UnicodeDecodeError as error:
-            text, wrong = error.object[: error.start].decode("utf-8-sig"), error.object[error.start :]
+        text = self._decoder.decode(chunk, not chunk)
+        before, found, _ = text.partition(REPLACEMENT)
+        if found and self._is_valid:
+            line = self._line + before.count("\n")
+            self._notify(f"standard input:{line}: not valid UTF-8; such bytes become {REPLACEMENT}, here and later")
+            self._is_valid = False
         self._line += text.count("\n")
-        yield from self.feed(text)
-        if wrong:
-            what = f"standard input:{self._line}: not valid UTF-8 (byte 0x{wrong[0]:02x})"
-            raise UserError(f"{what}; convert it, for example with iconv -t UTF-8")
-
-    def _check_length(self, text: str, most: int, what: str) -> None:
-        if len(text) > most:
-            self._rest = ""
-            raise UserError(f"standard input: a {what} of more than {most} characters; is it text?")
+        return self.feed(text)
 
     @abc.abstractmethod
     def feed(self, text: str) -> Iterator[str]:
@@ -75,8 +68,8 @@ class Parser(Reader):
 class PlainTextParser(Parser):
     """A word is final when white space follows. An empty line ends a sentence; with `by_lines` every line does."""
 
-    def __init__(self, by_lines: bool = False) -> None:
-        super().__init__()
+    def __init__(self, by_lines: bool = False, notify: Callable[[str], None] = lambda _: None) -> None:
+        super().__init__(notify)
         self._by_lines = by_lines
         self._line_has_words = False
 
@@ -93,13 +86,18 @@ class PlainTextParser(Parser):
         self._rest = found.pop() if found and not last[-1].isspace() else ""
         self._line_has_words = self._line_has_words or bool(found)
         for word in words + found:
-            self._check_length(word, MAX_WORD, "word")
-            yield word
-        self._check_length(self._rest, MAX_WORD, "word")
+            yield from cut(word)
+        *long, self._rest = cut(self._rest)
+        yield from long
 
     def flush(self) -> list[str]:
         words, self._rest = self._rest.split(), ""
         return words
+
+
+def cut(word: str) -> list[str]:
+    """In parts of at most MAX_WORD characters; at least one part."""
+    return [word[start : start + MAX_WORD] for start in range(0, max(1, len(word)), MAX_WORD)]
 
 
 @dataclass(frozen=True)
@@ -182,16 +180,15 @@ class Commitment:
 class HypothesisParser(Parser):
     """Each line is the whole hypothesis so far. An utterance ends at an empty line, or before a line of another."""
 
-    def __init__(self, agreement: int = DEFAULT_AGREEMENT) -> None:
-        super().__init__()
+    def __init__(self, agreement: int = DEFAULT_AGREEMENT, notify: Callable[[str], None] = lambda _: None) -> None:
+        super().__init__(notify)
         self._commitment = Commitment(agreement)
 
     def feed(self, text: str) -> Iterator[str]:
         *lines, self._rest = (self._rest + text).split("\n")
+        self._rest = self._rest[:MAX_LINE]
         for line in lines:
-            self._check_length(line, MAX_LINE, "line")
-            yield from self._parse(line)
-        self._check_length(self._rest, MAX_LINE, "line")
+            yield from self._parse(line[:MAX_LINE])
 
     def flush(self) -> list[str]:
         line, self._rest = self._rest, ""

@@ -105,6 +105,7 @@ class Display(Output):
     def __init__(self, console: Console, show_actions: bool = False) -> None:
         self.console, self._show_actions = console, show_actions
         self._summary = Summary()
+        self._typing = ""  # a word that is not finished
         self._source: list[str] = []
         self._target: list[list[str]] = []  # the words written after each source word, before the next
         self._start = 0  # source words of the session before the first that is shown
@@ -112,10 +113,12 @@ class Display(Output):
 
     def _render(self, lag: str) -> Text:
         words = [word for below in self._target for word in below]
+        typing = [self._typing] if self._typing else []
+        source, target = [*self._source, *typing], [*self._target, *([] for _ in typing)]
         if self._show_actions:
-            text = action_rows(self._source, self._target, self.console.width)
+            text = action_rows(source, target, self.console.width)
         else:
-            text = Text(" ".join(self._source) + "\n", style="dim")
+            text = Text(" ".join(source) + "\n", style="dim")
             text.append(" ".join(words) + "\n", style="not dim bold")
         status = lag or f"{len(self._source)} read, {len(words)} written"
         return text.append(status, style="not dim yellow" if lag else "dim")
@@ -126,6 +129,12 @@ class Display(Output):
             self._live = Live(console=self.console, auto_refresh=False, vertical_overflow="visible")
             self._live.start()
         self._live.update(self._render(lag), refresh=True)
+
+    def typing(self, word: str) -> None:
+        """Show a word that is being typed; it is not part of the source yet."""
+        if word != self._typing:
+            self._typing = word
+            self._draw()
 
     def source_word(self, word: str, now: float) -> None:  # noqa: ARG002
         self._source.append(word)
@@ -147,10 +156,11 @@ class Display(Output):
         following = self._source[cut:]  # a word beyond the length limit belongs to the next sentence
         del self._source[cut:], self._target[cut:]
         self._start = end.position
+        typing, self._typing = self._typing, ""  # a word of the next sentence
         self._draw(self._lag(end))
         self.close()
         self.console.print()
-        self._source, self._target = following, [[] for _ in following]
+        self._source, self._target, self._typing = following, [[] for _ in following], typing
 
     def _lag(self, end: SentenceEnd) -> str:
         """The average lagging of the sentence, and of all so far."""

@@ -17,10 +17,11 @@ from whilst.core.settings import Recipe
 from whilst.data.adapting import Truecaser, character_normaliser, lacks_case, truecaser
 from whilst.data.sentences import ends_sentence, is_clause_end
 from whilst.data.text import cleaner
-from whilst.data.vocabulary import EOS, Language, WordBuffer
+from whilst.data.vocabulary import EOS, UNK, Language, WordBuffer
 from whilst.evaluation.metrics import average_lagging
 
 MAX_UNITS = 128  # source units of a sentence with its end mark; longer sentences are rare in training
+WORD_UNITS = 48  # of one source word; what follows them in it is not translated
 COMMA_SHARE = 0.75  # from this share of the length limit on, a comma ends the sentence too
 
 
@@ -155,20 +156,21 @@ class SessionState:
 
     def _add(self, word: str) -> None:
         given, word = word, self._truecased(word)
-        units = self.text.source.encode([word])[0]
+        units = self._units(word)
         room = self.text.max_units - 1  # without the end mark
         if self.sentences[-1].units + len(units) > room:
             self.end_sentence()
             word = self._truecased(given)  # now the first word of a sentence
-            units = self.text.source.encode([word])[0]
-        names = dict(self.text.source.unknown_words([word]))  # by the number of the unit that ends each
-        for index, unit in enumerate(units):
-            if index and index % room == 0:  # a word longer than any sentence
-                self.end_sentence()
-            self.sentences[-1].add(unit, self.source_words, names.get(index + 1, ""))
+            units = self._units(word)
+        name = word if UNK in units else ""
+        for number, unit in enumerate(units, start=1):
+            self.sentences[-1].add(unit, self.source_words, name if number == len(units) else "")
         nearly_full = self.sentences[-1].units >= COMMA_SHARE * room
         if self.text.ends_sentence(word) or (nearly_full and is_clause_end(word)):
             self.end_sentence()
+
+    def _units(self, word: str) -> list[int]:
+        return self.text.source.encode([word])[0][: min(WORD_UNITS, self.text.max_units - 1)]
 
     def _truecased(self, word: str) -> str:
         sentence = self.sentences[-1]

@@ -19,6 +19,7 @@ from whilst.core.settings import DEFAULT_MODEL
 from whilst.core.signals import STOP_SIGNALS, handle_signals
 from whilst.data.sentences import never_ends
 from whilst.live.input import BREAK, DEFAULT_AGREEMENT, HypothesisParser, PlainTextParser, Reader, read_chunks
+from whilst.live.keyboard import typed_chunks
 from whilst.live.loading import ModelOptions, open_model
 from whilst.live.output import Display, JsonOutput, Output, PlainOutput, SubtitleFile, note
 from whilst.live.session import Event, Session, Word
@@ -56,7 +57,7 @@ class Translation(Protocol):
 
 
 class DeferredInterrupt:
-    """Turns SIGINT and SIGTERM into KeyboardInterrupt: at once while waiting, else at the next wait.
+    """Turns stop signals into KeyboardInterrupt: at once while waiting, else at the next wait.
 
     A model step and the output of its words are therefore never interrupted, unless the signal comes twice.
     """
@@ -146,7 +147,7 @@ def open_session(wanted: ModelOptions, typed: bool = False, by_lines: bool = Fal
     if model.note:
         note(model.note)
     if typed:
-        note(f"{model.policy} ({model.engine}): type words; an empty line ends a sentence, Ctrl-D ends")
+        note(f"{model.policy} ({model.engine}): type words; Enter twice ends a sentence, Ctrl-D ends")
     text = replace(model.text, ends_sentence=never_ends) if by_lines else model.text
     return Session(model.backend(), text)
 
@@ -158,7 +159,7 @@ def open_outputs(options: LiveOptions, typed: bool = False, console: Console = c
     # Standard output comes last: if its reader has gone, the subtitles have the word.
     if options.as_json:
         return [*outputs, JsonOutput()]
-    shown = options.show or (console.is_terminal and not typed)
+    shown = options.show or (console.is_terminal and not console.is_dumb_terminal)
     return [*outputs, Display(console, options.show) if shown else PlainOutput(typed)]
 
 
@@ -167,11 +168,19 @@ def run_live(wanted: ModelOptions, options: LiveOptions, stream: BinaryIO | None
     if (stream is None and sys.stdin is None) or sys.stdout is None:
         raise UserError("standard input and output: one of them is closed; leave both open")
     typed = stream is None and sys.stdin.isatty()
-    reader = HypothesisParser(options.agreement) if options.partial else PlainTextParser(options.by_lines)
+    parser = (
+        HypothesisParser(options.agreement, note) if options.partial else PlainTextParser(options.by_lines, note)
+    )
     session = open_session(wanted, typed, options.by_lines)
     outputs = open_outputs(options, typed)
-    translation = LiveTranslation(session, reader, outputs, stopwatch(), options.words_per_second)
-    translation.run(read_chunks(stream or sys.stdin.buffer))
+    translation = LiveTranslation(session, parser, outputs, stopwatch(), options.words_per_second)
+    display = outputs[-1]
+    if typed and isinstance(display, Display) and sys.platform != "win32":
+        chunks = typed_chunks(sys.stdin.fileno(), display.typing)
+    else:
+        chunks = read_chunks(stream or sys.stdin.buffer)
+    with contextlib.closing(chunks):
+        translation.run(chunks)
 
 
 def demo(words_per_second: float = 3.0) -> None:
