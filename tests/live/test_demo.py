@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.commands import whilst
+from whilst.core.files import checked_manifest
 from whilst.core.settings import DEFAULT_MODEL
 from whilst.engine.export import export
-from whilst.engine.runtime import SHIPPED, read_manifest
+from whilst.engine.runtime import FORMAT, MANIFEST, SHIPPED
 from whilst.live.loading import BUNDLED
 from whilst.live.terminal import TALK, demo
 from whilst.model.run_folder import check_bundle
@@ -44,6 +45,7 @@ def test_the_model_of_the_package_is_whole_and_small() -> None:
 def test_the_engine_of_the_package_is_made_from_its_weights(tmp_path: Path) -> None:
     """`whilst export whilst/models/en-vi whilst/models/en-vi/engine --precision int8` makes it."""
     export(BUNDLED / DEFAULT_MODEL, tmp_path / "engine", ["int8"])
-    made, shipped = (read_manifest(folder) for folder in (tmp_path / "engine", BUNDLED / DEFAULT_MODEL / SHIPPED))
+    folders = tmp_path / "engine", BUNDLED / DEFAULT_MODEL / SHIPPED
+    made, shipped = (checked_manifest(folder / MANIFEST, FORMAT, set(), "") for folder in folders)
     assert made["files"] == shipped["files"]
     assert made["weights"] == shipped["weights"]

@@ -80,11 +80,7 @@ class Graph:
 
     def layers(self, value: str, layers: Sequence[nn.Module], scale: float = 1.0) -> str:
         """Linear layers of the same input as one: (1, in) -> (1, sum of out). `scale` multiplies the first."""
-        weights, biases = [], []
-        for layer in layers:
-            assert isinstance(layer, nn.Linear)
-            weights.append(floats(layer.weight))
-            biases.append(floats(layer.bias))
+        weights, biases = ([floats(layer.get_parameter(name)) for layer in layers] for name in ("weight", "bias"))
         weights[0], biases[0] = weights[0] * np.float32(scale), biases[0] * np.float32(scale)
         return self.linear(value, np.concatenate(weights), np.concatenate(biases))
 

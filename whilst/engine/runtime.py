@@ -278,7 +278,9 @@ def load_exported(folder: Path, precision: str = "int8", threads: int = 1) -> Ex
     """Load what `whilst export` made, after a check of its files. `threads`: used by each call of a graph."""
     if precision not in PRECISIONS:
         raise UserError(f"precision {precision}: write {' or '.join(PRECISIONS)}")
-    manifest = read_manifest(folder)
+    if not is_export(folder):
+        raise UserError(f"{folder}: not an exported run (no {MANIFEST}); `whilst export` makes one")
+    manifest = checked_manifest(folder / MANIFEST, FORMAT, set(), "export the run again")
     try:
         recipe = build(Recipe, manifest["recipe"])
         ratio = None if manifest["pace"] is None else (int(manifest["pace"][0]), int(manifest["pace"][1]))
@@ -294,13 +296,6 @@ def load_exported(folder: Path, precision: str = "int8", threads: int = 1) -> Ex
     graphs = {name: load_graph(file.read_bytes(), threads) for name, file in files.items()}
     languages = Language.load(folder, "source"), Language.load(folder, "target")
     return Exported(folder, recipe, *languages, Engine(tables, graphs), precision, agents, ratio, weights)
-
-
-def read_manifest(folder: Path) -> dict[str, Any]:
-    """Read engine.json and check the files that it lists."""
-    if not is_export(folder):
-        raise UserError(f"{folder}: not an exported run (no {MANIFEST}); `whilst export` makes one")
-    return checked_manifest(folder / MANIFEST, FORMAT, set(), "export the run again")
 
 
 def load_graph(file: bytes, threads: int) -> Any:
