@@ -91,17 +91,41 @@ def sufficiency(
 def paper(
     results: Annotated[Path, typer.Argument(help="Recorded evaluations.", metavar="RESULTS")] = Path("results"),
     out: Annotated[Path | None, typer.Option(help="Folder for the document. Default: RESULTS/paper.")] = None,
+    run: Annotated[
+        str | None, typer.Option("--run", help="First train and evaluate all systems of a pair.", metavar="PAIR")
+    ] = None,
+    only: Annotated[
+        list[str], typer.Option(help="Of --run, these runs and what they need: mma, 'paper/*/1'. May be repeated.")
+    ] = [],  # noqa: B006
+    jobs: Annotated[int, typer.Option(help="Of --run: runs at once on one device.", min=1)] = 1,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the runs, with estimated times.")] = False,
+    set_: Set = [],  # noqa: B006
+    device: Device = "auto",
 ) -> None:
     """Write the paper's tables and figures beside ours.
 
-    The document is Markdown. It says how each number was made.
+    The document is Markdown. It says how each number was made. With --run, every recipe that recipes/PAIR/plan.txt
+    names is trained and evaluated first, and the evaluations are archived in RESULTS. Stopped by Ctrl-C, the same
+    command goes on where it was; what is finished is not run again. Each run has a log in runs/PAIR.plan.
 
     \b
     Examples:
         whilst paper
         whilst paper results --out /tmp/paper
+        whilst paper --run en-vi --dry-run
+        whilst paper --run en-vi --jobs 4 --set data.folder=corpora/iwslt15.en-vi
+        whilst paper --run en-vi --only paper --only 'ladder/*/1'
     """
     from whilst.core.console import notes
     from whilst.research.paper import write_paper
+    from whilst.research.reproduce import choose, find_plan, load_plan, print_plan, reproduce
 
-    notes.print(str(write_paper(results, out or results / "paper")))
+    out = out or results / "paper"
+    if run is None:
+        if only or dry_run or set_:
+            raise UserError("--only, --dry-run, --set: belong to --run PAIR")
+        notes.print(str(write_paper(results, out)))
+    elif dry_run:
+        print_plan([one for one, _ in choose(load_plan(find_plan(run), set_), only)], results)
+    else:
+        notes.print(str(reproduce(run, results, out, set_, only, jobs, device)))

@@ -25,8 +25,7 @@ T = TypeVar("T")
 
 def load_recipe(path: Path, overrides: list[str]) -> Recipe:
     """Read a recipe file, merged over its `base` (one file or several), and apply `a.b=c` overrides."""
-    table = _read_table(path)
-    table.pop("sweep", None)
+    table = {name: value for name, value in _read_table(path).items() if name not in ("sweep", "ladder")}
     try:
         recipe = build(Recipe, table)
     except UserError as error:
@@ -56,11 +55,14 @@ def load_sweep(path: Path, overrides: list[str], only: Sequence[str] = ()) -> li
     """One recipe for each point of its `[sweep]`, trained in RUN/VALUE; without a sweep the recipe itself.
 
     The lists of a sweep have one length and are read side by side; the first one names the folders. Several sweeps
-    (`[[sweep]]`) are multiplied: RUN/VALUE/VALUE. `only`: the folders that are wanted, if not all; their last parts
-    are enough, and "3-7/*" is a pattern.
+    (`[[sweep]]`) are multiplied: RUN/VALUE/VALUE. A `[ladder]` has settings by name; the run RUN/NAME has them and
+    those of all names before. `only`: the folders that are wanted, if not all; their last parts are enough, and
+    "3-7/*" is a pattern.
     """
-    recipe, tables = load_recipe(path, overrides), _read_table(path).get("sweep", [])
-    levels = [_sweep_level(table, path, overrides) for table in (tables if isinstance(tables, list) else [tables])]
+    recipe, table = load_recipe(path, overrides), _read_table(path)
+    sweeps = table.get("sweep", [])
+    levels = [_ladder_level(table["ladder"], path)] if "ladder" in table else []
+    levels += [_sweep_level(one, path, overrides) for one in (sweeps if isinstance(sweeps, list) else [sweeps])]
     if not levels:
         return [recipe]
     points = {}
@@ -73,6 +75,17 @@ def load_sweep(path: Path, overrides: list[str], only: Sequence[str] = ()) -> li
             raise UserError(f"--only {pattern}: {path} has the runs {', '.join(points)}")
     chosen = [name for name in points if any(PurePath(name).match(pattern) for pattern in only or ["*"])]
     return [load_recipe(path, points[name]) for name in chosen]
+
+
+def _ladder_level(ladder: Any, path: Path) -> dict[str, tuple[str, ...]]:
+    """The overrides of each step of a ladder: its own and those of the steps before it."""
+    if not isinstance(ladder, dict) or not all(isinstance(changes, dict) for changes in ladder.values()):
+        raise UserError(f'{path}: [ladder]: write it as NAME = {{ "section.key" = VALUE }}')
+    steps, settings = {}, dict[str, Any]()
+    for name, changes in ladder.items():
+        settings |= changes
+        steps[name] = tuple(f"{key}={json.dumps(value)}" for key, value in (settings | {"step": name}).items())
+    return steps
 
 
 def _sweep_level(sweep: Any, path: Path, overrides: list[str]) -> dict[str, tuple[str, ...]]:

@@ -136,11 +136,13 @@ class Result:
 
     @property
     def agreement(self) -> str:
-        """The bounds of a translation-based policy, such as "within [3,11]"; empty if it has none."""
+        """Which labels a translation-based policy learnt, such as those "within [3,11]"; empty: the usual ones."""
         recipe = self.first.recipe
-        if recipe is None or self.system.name != "translation-based" or not recipe.agent.bounded:
+        if recipe is None or self.system.name != "translation-based":
             return ""
-        return f"within [{','.join(map(str, recipe.search.intervals[0]))}]"
+        if recipe.agent.bounded:
+            return f"within [{','.join(map(str, recipe.search.intervals[0]))}]"
+        return "full-sentence labels" if recipe.agent.labeller else ""
 
     @property
     def change(self) -> str:
@@ -151,8 +153,9 @@ class Result:
 
     @property
     def options(self) -> str:
-        """How it was decoded, such as unknown-keep."""
-        return ".".join(self.first.decoding.options)
+        """How it was decoded, such as unknown-keep, which is usual on the way from the paper's system to ours."""
+        usual = ("unknown-keep",) if self.system.step else ()
+        return ".".join(option for option in self.first.decoding.options if option not in usual)
 
     @property
     def decoding(self) -> str:
@@ -227,7 +230,7 @@ def used_by(record: Record, settings: dict[str, Any]) -> dict[str, Any]:
     elif translation_based or kind not in ("agent", "oracle"):
         dropped += ["search."]
     else:
-        dropped += ["search.train.", "search.objective."]
+        dropped += ["search.train.", "search.objective.", "search.multi_path"]
     dropped += ["agent."] * (kind != "agent")
     return {name: value for name, value in settings.items() if not name.startswith(tuple(dropped))}
 

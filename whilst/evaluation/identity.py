@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from whilst.core.policy_spec import AGENT_TRANSLATION, PolicySpec
-from whilst.core.settings import Data, Evaluate, Recipe
+from whilst.core.settings import Data, Evaluate, Recipe, Step
 
 BUILT_IN = "full", "wait", "diagonal", "mma", "agent", "oracle"  # policies whose systems have names of the field
 SYSTEMS = {"full": "full-sentence", "search": "bs-simt"}  # of objectives, where they differ
 TITLES = {"bs-simt": "BS-SiMT, ours", "mma": "MMA"}  # of systems, where they differ from the name
+WAYS = {"paper": "slope 1", "authors": "authors' code"}  # the steps that are the paper's system
 SCRATCH = "scratch"
 OPTION = re.compile(r"\.(unknown-[a-z]+|ending-[a-z]+|half|fp32|int8)$")
 THRESHOLD = re.compile(r"\.threshold-(\d*\.?\d+)$")
@@ -27,10 +28,15 @@ class System:
     base: str = ""  # bs-simt and policies that are not built in: the system that they start from or run on
     fine_tuned: bool = False  # bs-simt: on searched reads; otherwise it runs on the base as it is
     policy: str = ""  # kind of policy, if it is not the usual one of the system
+    step: Step = ""  # of the ladder from the paper's system to ours, which has none
 
     @classmethod
     def of(cls, recipe: Recipe, policy: PolicySpec, base_objective: str = "") -> "System":
         """`base_objective`: that of the run that training started from, "" if it is not known."""
+        return replace(cls._trained(recipe, policy, base_objective), step=recipe.step)
+
+    @classmethod
+    def _trained(cls, recipe: Recipe, policy: PolicySpec, base_objective: str) -> "System":
         objective, kind = recipe.objective.name, policy.kind
         trained = SYSTEMS.get(objective, objective)
         if kind not in BUILT_IN:
@@ -41,15 +47,30 @@ class System:
             base = SYSTEMS.get(base_objective, base_objective) or "multi-path"
             system = cls("bs-simt", base if recipe.start else SCRATCH, True)
         else:
-            system = cls("bs-simt", trained) if kind in ("agent", "oracle") else cls(trained)
+            base = SCRATCH if trained == "wait-k" and not recipe.start else ""
+            system = cls("bs-simt", trained) if kind in ("agent", "oracle") else cls(trained, base)
         usual = {"bs-simt": ("agent",), "mma": ("mma",)}.get(system.name, ("wait", "full"))
         return system if kind in usual else replace(system, policy="wait" if kind == "full" else kind)
+
+    @property
+    def is_between(self) -> bool:
+        """Whether it is neither the paper's nor ours, but a step from one to the other."""
+        return bool(self.step) and self.step not in WAYS
+
+    @property
+    def way(self) -> str:
+        """Of a system with a step."""
+        if self.step not in WAYS:
+            return f"step {self.step}"
+        return f"as in the paper: {WAYS[self.step]}" if self.name == "bs-simt" else "as in the paper"
 
     def __str__(self) -> str:
         """The title for people, such as "BS-SiMT, ours, fine-tuned" or "multi-path, diagonal"."""
         usual_base = self.name == "bs-simt" and self.base == "multi-path"
         parts = [TITLES.get(self.name, self.name)]
-        if self.base == SCRATCH:
+        if self.step:
+            parts = [parts[0].removesuffix(", ours"), self.way]
+        elif self.base == SCRATCH:
             parts.append("from scratch")
         elif self.fine_tuned:
             parts.append("fine-tuned" if usual_base else f"fine-tuned from {self.base}")

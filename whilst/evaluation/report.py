@@ -110,6 +110,7 @@ def our_lines(curves: Sequence[Curve]) -> list[Line]:
     """One line for each curve. A height, of a full-sentence policy, only of systems that have no curve."""
     names = [curve.first.name for curve in curves if not curve.first.is_full]
     shown = [curve for curve in curves if not curve.first.is_full or curve.first.name not in names]
+    shown = [curve for curve in shown if not curve.system.is_between] or shown
     return [
         Line(curve.name, list(map(_point, curve.results)), role_of(curve.system), curve.is_variant)
         for curve in shown
@@ -211,8 +212,14 @@ def paper_system(result: Result) -> str | None:
 
 
 def agents(curves: Sequence[Curve]) -> list[Curve]:
-    """The curves of BS-SiMT with an agent."""
-    return [one for one in curves if one.kind == "agent" and one.system.name == paper.BEST]
+    """The curves of BS-SiMT with an agent, ours and the paper's."""
+    found = [one for one in curves if one.kind == "agent" and one.system.name == paper.BEST]
+    return [one for one in found if not one.system.is_between]
+
+
+def base_of(agent: Curve) -> System:
+    """The multi-path system that it starts from."""
+    return replace(MULTI_PATH, step="paper" if agent.system.step else "")
 
 
 @dataclass(frozen=True)
@@ -232,7 +239,7 @@ def at_equal_latency(curves: Sequence[Curve]) -> list[Row]:
     """
     rows = []
     for agent in agents(curves):
-        base = _closest(curves, agent, MULTI_PATH, "wait", agent.first.options)
+        base = _closest(curves, agent, base_of(agent), "wait", agent.first.options)
         others = agent, base, _diagonal(curves, agent), _oracle(curves, agent)
         their_base = paper.curve(agent.pair, paper.BASE)
         for point in paper.curve(agent.pair, paper.BEST):
@@ -262,7 +269,7 @@ def _closest(curves: Sequence[Curve], agent: Curve, system: System, kind: str, v
 def _diagonal(curves: Sequence[Curve], agent: Curve) -> Curve | None:
     """The control, a fixed diagonal: of the same system, changed or as usual, else of multi-path."""
     change, options = agent.first.change, agent.first.options
-    own, base = (replace(system, policy="diagonal") for system in (agent.system, MULTI_PATH))
+    own, base = (replace(system, policy="diagonal") for system in (agent.system, base_of(agent)))
     choices = (own, joined(change, options)), (own, options), (base, options)
     found = (_closest(curves, agent, system, "diagonal", variant) for system, variant in choices)
     return next(filter(None, found), None)

@@ -64,6 +64,7 @@ class Collection:
             for curve in self.curves
             if (curve.system.name, curve.kind) == SYSTEMS[system]
             and curve.first.changes == (changes or {})
+            and not curve.system.is_between
             and curve.first.first.split == "test"
             and not curve.first.decoding
         ]

@@ -59,28 +59,33 @@ def stages(recipe: Recipe) -> list[Recipe]:
     return made
 
 
-def in_order(recipes: Sequence[Recipe]) -> list[Recipe]:
-    """Sort recipes so that each comes after those whose runs it starts or learns from."""
+def needs(recipes: Sequence[Recipe]) -> list[list[Recipe]]:
+    """For each recipe, those of the others whose runs it starts or learns from, or evaluates."""
     makers: dict[str, Recipe] = {}
     for recipe in recipes:
         for stage in stages(recipe):
             if makers.setdefault(str(Path(stage.run)), recipe) is not recipe:
                 raise UserError(f"run: two recipes train {stage.run}; give each a folder of its own")
             makers.setdefault(str(Path(recipe.run)), recipe)  # which another recipe may only evaluate
+    found = []
+    for recipe in recipes:
+        origins = recipe.run, recipe.start, recipe.teacher, recipe.agent.labeller
+        needed = [makers.get(str(Path(run)), recipe) for run in origins]
+        found.append([other for other in needed if other is not recipe])
+    return found
+
+
+def in_order(recipes: Sequence[Recipe]) -> list[Recipe]:
+    """Sort recipes so that each comes after those whose runs it starts or learns from."""
+    needed = needs(recipes)
     ordered: list[Recipe] = []
     while len(ordered) < len(recipes):
-        waiting = [recipe for recipe in recipes if all(recipe is not other for other in ordered)]
-
-        def is_ready(recipe: Recipe) -> bool:
-            origins = recipe.run, recipe.start, recipe.teacher, recipe.agent.labeller
-            needs = [makers.get(str(Path(run)), recipe) for run in origins]
-            return all(needed in (recipe, *ordered) for needed in needs)
-
-        ready = list(filter(is_ready, waiting))
-        if not ready:
-            names = " and ".join(recipe.run for recipe in waiting)
+        waiting = [pair for pair in zip(recipes, needed, strict=True) if all(pair[0] is not one for one in ordered)]
+        ready = (recipe for recipe, others in waiting if all(other in ordered for other in others))
+        if (following := next(ready, None)) is None:
+            names = " and ".join(recipe.run for recipe, _ in waiting)
             raise UserError(f"start, teacher: {names} each need another one of them first")
-        ordered.append(ready[0])
+        ordered.append(following)
     return ordered
 
 

@@ -1,0 +1,225 @@
+"""Train and evaluate every system of a pair and write the paper's document: `whilst paper --run`.
+
+The plan of a pair is the file plan.txt beside its recipes, which names them in the order in which they are run, as
+far as none needs another. Every run is a `whilst train` of its own, several at once. Finished ones are not run again,
+stopped ones are resumed.
+"""
+
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+from typing import IO
+
+from whilst.core.config import load_recipe, load_sweep, to_table
+from whilst.core.console import console, notes
+from whilst.core.errors import UserError
+from whilst.core.files import read_json, write_json
+from whilst.core.settings import Recipe
+from whilst.core.signals import STOP_SIGNALS, handle_signals
+from whilst.data.dataset import MANIFEST
+from whilst.data.prepare import prepare
+from whilst.data.text import read_lines
+from whilst.evaluation.identity import pair_name
+from whilst.evaluation.record import pack, read_records, record_path, records_in, trace_of
+from whilst.evaluation.report import report
+from whilst.evaluation.tables import Grid
+from whilst.research.paper import write_paper
+from whilst.training.train import needs, stages
+
+PLAN = "plan.txt"
+RECIPES, RUNS = Path("recipes"), Path("runs")
+# For the estimates, on one H200: the measurements of training in results/bench/h200.json by stage, and seconds.
+BENCH = Path("bench/h200.json")
+MEASURED = {"translate": "train.16k", "search": "search.32k.belief", "agent": "agent.64k"}
+STARTING, COMPILING, EVALUATING = 15, 15, 3  # of a process, of a stage, of a policy
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """A run of a plan."""
+
+    name: (
+        str  # of its evaluations in the results: the recipe's, and the run's of a sweep, as in paper/authors/3-7/2
+    )
+    recipe: Recipe
+    overrides: Sequence[str]
+    folder: Path  # of the plan's log files
+
+    @property
+    def command(self) -> list[str]:
+        """That trains and evaluates it."""
+        point = self.name.partition("/")[2]
+        sets = [part for override in self.overrides for part in ("--set", override)]
+        return ["train", self.recipe.file, *(["--only", point] if point else []), "--no-text", *sets]
+
+    @property
+    def log(self) -> Path:
+        return self.folder / f"{self.name}.log"
+
+    @property
+    def marker(self) -> Path:
+        """The file that says with which settings it was finished, and how long it took."""
+        return self.folder / f"{self.name}.json"
+
+    @property
+    def is_finished(self) -> bool:
+        return self.marker.is_file() and read_json(self.marker)["recipe"] == to_table(self.recipe)
+
+    def train(self, device: str, started: list["subprocess.Popen[bytes]"]) -> bool:
+        """Whether it was finished; the process is added to those that were `started`."""
+        began = time.monotonic()
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        with self.log.open("ab") as log:
+            started.append(process := self.start(device, log))
+            if process.wait():
+                return False
+        write_json(self.marker, {"recipe": to_table(self.recipe), "seconds": round(time.monotonic() - began, 1)})
+        return True
+
+    def start(self, device: str, log: IO[bytes]) -> "subprocess.Popen[bytes]":
+        """In a session of its own, so that Ctrl-C reaches it once, from here: a second one would not save."""
+        command = [sys.executable, "-m", "whilst", *self.command, "--device", device]
+        return subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
+
+
+def find_plan(pair: str) -> Path:
+    """By the name of a folder of recipes, such as iwslt15.en-vi, or by its languages if one folder has a plan."""
+    given = Path(pair) if (Path(pair) / PLAN).is_file() else RECIPES / pair
+    found = [given / PLAN] if (given / PLAN).is_file() else sorted(RECIPES.glob(f"*.{pair}/{PLAN}"))
+    if len(found) != 1:
+        known = ", ".join(path.parent.name for path in sorted(RECIPES.glob(f"*/{PLAN}"))) or "none in this folder"
+        raise UserError(f"--run {pair}: name one of the plans: {known}")
+    return found[0]
+
+
+def load_plan(plan: Path, overrides: Sequence[str]) -> list[Run]:
+    """The runs of a plan in its order."""
+    runs = []
+    for line in filter(None, (line.partition("#")[0].strip() for line in read_lines(plan))):
+        path = plan.parent / line
+        first = load_recipe(path, list(overrides)).run
+        for recipe in load_sweep(path, list(overrides)):
+            name = PurePath(path.stem) / PurePath(recipe.run).relative_to(first)
+            runs.append(Run(name.as_posix(), recipe, overrides, RUNS / f"{plan.parent.name}.plan"))
+    if not runs:
+        raise UserError(f"{plan}: names no recipe")
+    return runs
+
+
+def choose(runs: Sequence[Run], only: Sequence[str]) -> list[tuple[Run, list[Run]]]:
+    """Of the runs those that are wanted and those that they need, each with the ones it needs itself."""
+    by_recipe = {id(run.recipe): run for run in runs}
+    needed = needs([run.recipe for run in runs])
+    graph = {run: [by_recipe[id(one)] for one in found] for run, found in zip(runs, needed, strict=True)}
+    chosen: set[Run] = set()
+    waiting = []
+    for pattern in only or ["*"]:
+        found = [run for run in runs if pattern in ("*", run.name.partition("/")[0]) or _matches(run, pattern)]
+        if not found:
+            names = ", ".join(dict.fromkeys(run.name.partition("/")[0] for run in runs))
+            raise UserError(f"--only {pattern}: the plan has {names}")
+        waiting += found
+    while waiting:
+        chosen.add(run := waiting.pop())
+        waiting += [other for other in graph[run] if other not in chosen]
+    return [(run, graph[run]) for run in runs if run in chosen]
+
+
+def _matches(run: Run, pattern: str) -> bool:
+    return PurePath(run.name).match(pattern)
+
+
+def execute(chosen: Sequence[tuple[Run, Sequence[Run]]], jobs: int, device: str) -> list[Run]:
+    """Run what is not finished, `jobs` at once, each after those that it needs; returns what could not be."""
+    waiting = {run: needed for run, needed in chosen if not run.is_finished}
+    total, failed = len(waiting), list[Run]()
+    processes: list[subprocess.Popen[bytes]] = []
+    running: dict[Future[bool], Run] = {}
+    with ThreadPoolExecutor(jobs) as pool, handle_signals(STOP_SIGNALS, signal.default_int_handler):
+        try:
+            while True:
+                ready = [run for run, needed in waiting.items() if all(other.is_finished for other in needed)]
+                for run in ready[: jobs - len(running)]:
+                    del waiting[run]
+                    running[pool.submit(run.train, device, processes)] = run
+                if not running:
+                    return [*failed, *waiting]
+                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                    run = running.pop(future)
+                    failed += [run] * (not future.result())
+                    state = "finished" if future.result() else f"failed, see {run.log}"
+                    notes.print(f"{total - len(waiting) - len(running)} of {total}: {run.name} {state}")
+        except KeyboardInterrupt:
+            for process in processes:
+                if process.poll() is None:
+                    process.send_signal(signal.SIGINT)  # it saves what it has
+            raise UserError("stopped; the same command continues") from None
+
+
+def collect(runs: Sequence[Run], results: Path) -> set[Path]:
+    """Copy the evaluations of finished runs into the archives of their pairs; returns the pairs' folders."""
+    folders = set()
+    for run in runs:
+        folder = results / pair_name(run.recipe.data)
+        for path in records_in(Path(run.recipe.run) / "evaluations"):
+            trace = trace_of(path)
+            assert trace is not None
+            (folder / run.name).mkdir(parents=True, exist_ok=True)
+            for file in (trace, record_path(trace)):
+                shutil.copyfile(file, folder / run.name / file.name)
+            folders.add(folder)
+    for folder in folders:
+        pack(folder)
+    return folders
+
+
+def estimate(recipe: Recipe, results: Path) -> float:
+    """Seconds on one H200, by the measured speed of each stage."""
+    measured = read_json(results / BENCH)
+    seconds = STARTING + EVALUATING * len(recipe.evaluate.policies) * ("evaluate" in recipe.stages)
+    for stage in stages(recipe):
+        train = stage.train
+        rate = measured[MEASURED[stage.stages[0]]]["target tokens/s"]
+        passes = 1 + (stage.objective.r_drop > 0 and stage.stages[0] == "translate")
+        seconds += COMPILING + passes * train.steps * train.accumulate * train.batch_tokens / rate
+    return seconds
+
+
+def print_plan(runs: Sequence[Run], results: Path) -> None:
+    """What is left to do, with estimated times."""
+    rows, total = [], 0.0
+    for run in runs:
+        minutes = 0.0 if run.is_finished else estimate(run.recipe, results) / 60
+        total += minutes
+        time_left = "finished" if run.is_finished else f"{minutes:.1f}"
+        rows.append([run.name, " ".join(run.recipe.stages), time_left])
+    rows.append(["together, one after the other", "", f"{total:.0f}"])
+    console.print(Grid(("run", "stages", "minutes"), rows, texts=2).to_terminal())
+
+
+def reproduce(
+    pair: str, results: Path, out: Path, overrides: Sequence[str], only: Sequence[str], jobs: int, device: str
+) -> Path:
+    """Run the plan of a pair, or the part `only` of it; returns the document."""
+    began = time.monotonic()
+    chosen = choose(load_plan(find_plan(pair), overrides), only)
+    for data in {run.recipe.data.dataset: run.recipe.data for run, _ in chosen}.values():
+        if not (Path(data.dataset) / MANIFEST).is_file():
+            prepare(data)
+    left = execute(chosen, jobs, device)
+    folders = collect([run for run, _ in chosen if run.is_finished], results)
+    for folder in sorted(folders):
+        report(read_records([folder]), folder)
+    document = write_paper(results, out)
+    minutes = (time.monotonic() - began) / 60
+    done = len(chosen) - len(left)
+    notes.print(f"{done} of {len(chosen)} runs are finished; this call took {minutes:.1f} minutes")
+    if left:
+        raise UserError(f"not finished: {', '.join(run.name for run in left)}; see {left[0].log}")
+    return document
