@@ -89,10 +89,11 @@ def test_short_translations_and_early_ends_are_counted() -> None:
     whole, cut = (Rescored(score([one, *others], None), [one, *others], None, []) for one in (first, short))
     assert (whole.early, cut.early) == (0, 1)
     words = sum(one.reference_length for one in SENTENCES)
-    assert whole.length is not None
-    assert cut.length == pytest.approx(whole.length - (len(first.delays) - 1) / words)
+    assert whole.scores.length is not None
+    assert cut.scores.length is not None
+    assert cut.scores.length == pytest.approx(whole.scores.length - (len(first.delays) - 1) / words)
     nothing = [dataclasses.replace(one, reference_length=0) for one in SENTENCES]
-    assert Rescored(whole.scores, nothing, None, []).length is None
+    assert score(nothing, None).length is None
 
 
 def test_text_in_the_trace_is_enough(tmp_path: Path) -> None:

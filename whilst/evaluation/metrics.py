@@ -79,6 +79,7 @@ class Scores:
     sacrebleu: float | None = None  # 13a, cased, entities unescaped
     chrf: float | None = None
     signatures: dict[str, str] = field(default_factory=dict)
+    length: float | None = None  # words written for each word of the references; older records do not have it
 
     def to_table(self) -> dict[str, float | None]:
         """The scores without the signatures, rounded to four digits so that files are comparable."""
@@ -96,6 +97,8 @@ def score(sentences: Sequence[Sentence], references: Sequence[str] | None = None
     if not measured:
         raise UserError("not one sentence has an output: there is no latency to measure")
 
+    wanted = sum(item.reference_length for item in sentences)
+
     def mean(figure: Callable[[Sentence], float]) -> float:
         return fmean(map(figure, measured))
 
@@ -108,14 +111,15 @@ def score(sentences: Sequence[Sentence], references: Sequence[str] | None = None
         laal=mean(lambda s: length_adaptive_average_lagging(s.delays, s.source_length, counted_reference(s))),
         ap=mean(lambda s: average_proportion(s.delays, s.source_length, counted_reference(s))),
         dal=mean(lambda s: differentiable_average_lagging(s.delays, s.source_length)),
+        length=sum(len(item.delays) for item in sentences) / wanted if wanted else None,
     )
     ordered = sorted(sentences, key=lambda item: item.index)
     if references is None:
         references = [item.reference for item in ordered if item.reference is not None]
         if len(references) < len(ordered) or not any(references):
             return scores
-    found, wanted = Counter(item.index for item in sentences), Counter(range(len(references)))
-    if wrong := (found - wanted) + (wanted - found):
+    found, expected = Counter(item.index for item in sentences), Counter(range(len(references)))
+    if wrong := (found - expected) + (expected - found):
         first = min(wrong)
         how = f"sentence {first} (from 0) is {'missing' if first not in found else 'one too many'}"
         raise UserError(f"{len(sentences)} sentences do not match {len(references)} references by index: {how}")

@@ -167,7 +167,8 @@ def _from_row(row: Any, where: str, path: Path) -> Record:
     row = {"agent_sha256": "", "origin": {}, "path": None} | row
     signatures, row["title"] = row.pop("signatures", None), row.pop("system", None)
     if isinstance(scores := row.get("scores"), dict):
-        row["scores"] = from_row(Scores, scores | {"signatures": signatures}, f"{where}: scores")
+        scores = {"length": None} | scores | {"signatures": signatures}
+        row["scores"] = from_row(Scores, scores, f"{where}: scores")
     return replace(from_row(Record, row, where), path=path)
 
 
@@ -264,18 +265,13 @@ class Rescored:
         return sum(bool(one.delays) and one.delays[-1] < one.source_length for one in self.sentences)
 
     @property
-    def length(self) -> float | None:
-        """Ratio of words written to words of the references."""
-        wanted = sum(one.reference_length for one in self.sentences)
-        return sum(len(one.delays) for one in self.sentences) / wanted if wanted else None
-
-    @property
     def differences(self) -> dict[str, tuple[float | None, float | None]]:
-        """Scores that differ: (recorded, now). Those that need absent text are left out."""
+        """Scores that differ: (recorded, now). Those that need absent text, or were not recorded, are left out."""
         if self.record is None:
             return {}
         now, then = self.scores.to_table(), self.record.scores.to_table()
-        return {name: (then[name], now[name]) for name in now if now[name] not in (None, then[name])}
+        both = {name: (then[name], now[name]) for name in now if None not in (then[name], now[name])}
+        return {name: (old, new) for name, (old, new) in both.items() if old != new}
 
 
 def rescore(trace: Path, source: Path | None = None, reference: Path | None = None) -> Rescored:

@@ -353,7 +353,8 @@ def print_scores(rescored: Rescored) -> None:
     for name, text in rescored.scores.signatures.items():
         console.print(f"{name}: {text}", soft_wrap=True, markup=False)
     early = f"{rescored.early} of {len(rescored.sentences)} sentences have their last before the source's"
-    length = "" if rescored.length is None else f"{rescored.length:.3f} of the reference's; "
+    ratio = rescored.scores.length
+    length = "" if ratio is None else f"{ratio:.3f} of the reference's; "
     empty = f", {rescored.scores.empty} have none" if rescored.scores.empty else ""
     console.print(f"words: {length}{early}{empty}", soft_wrap=True)
     for note in rescored.notes:

@@ -4,6 +4,7 @@ Reads records and studies only, the JSON files of `whilst analyse` and `whilst s
 results; no number is typed in.
 """
 
+import itertools
 import re
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from whilst.evaluation.record import records_in
 from whilst.evaluation.report import FINE_TUNED
 from whilst.evaluation.tables import NONE, Grid, figure
 from whilst.research import paper_tables as tables
+from whilst.research.ladder import ladder
 from whilst.research.paper_tables import TEACHER, Collection, bullets, details, link, training_text
 from whilst.training.optim import preset_of
 
@@ -34,10 +36,22 @@ NOTES = (
     " full-sentence model. The paper has no teacher.",
     "Difference: at equal AL. Our BLEU is read off straight lines between our points at the AL that the paper"
     " prints; — where that AL lies outside of them. Full-sentence models are compared without regard to AL.",
+    "At the same point: our BLEU minus the paper's at the same k, interval or weight, whatever the AL of each."
+    " Length: words that ours writes for each word of the references. Under the same reads, AL grows with the length"
+    " of the output; the paper does not print lengths.",
+    "As in the paper: the paper's recipe (`recipes/paper`) without a change of ours, with slope 1 as its text has"
+    " it, or as the authors' code does it. Where the paper says nothing (updates, pre-norm, averaged weights), it has"
+    " what ours has. It writes `<unk>`.",
     "Over the diagonal: our point above our control at equal AL. The control, which the paper does not have, is our"
     " multi-path model under diagonal-k: its reads rise by J/I for each token.",
     "Several seeds: mean ± standard deviation (n - 1). One seed has no ±.",
     f"Where our training text is **other**, the test set is the paper's but the result is {OTHER_TEXT}.",
+)
+LADDER = (
+    "Each step has one setting more of ours than the one before, the first one more than the paper's system with"
+    " slope 1. BLEU at equal latency, on straight lines between the points of each seed: mean ± standard deviation;"
+    " — where a seed has no points on both sides. Over the step before: mean over the latencies at which both have a"
+    " figure."
 )
 SHARES = (0.25, 0.5, 0.75, 1.0)
 # What decides our results and has no line in the paper's table of hyperparameters.
@@ -53,6 +67,7 @@ def write_paper(results: Path, out: Path) -> Path:
     contents: dict[str, str] = paper.facts()["contents"]
     made = _sections(results, ours)
     sections = {f"{name}: {title}": made[name] for name, title in contents.items()}
+    sections |= _ladders(ours)
     sections["Measured, and in no table of the paper"] = [tables.other_results(ours)]
     parts = [
         f"# {TITLE}",
@@ -84,6 +99,16 @@ def _sections(results: Path, ours: Collection) -> dict[str, list[str]]:
         "Figure 4": _figure(results, ours),
         "Figure 5": sufficiency(results, ours),
     }
+
+
+def _ladders(ours: Collection) -> dict[str, list[str]]:
+    """The section of the steps from the paper's system to ours, if some were measured."""
+    pairs = dict.fromkeys(curve.pair for curve in ours.curves)
+    parts = list(itertools.chain(*(ladder(ours.curves, pair, ours.folder) for pair in pairs)))
+    if not parts:
+        return {}
+    parts += [ours.made(curve, curve.name) for curve in ours.curves if curve.system.is_between]
+    return {"From the paper's system to ours": [LADDER, *parts]}
 
 
 def _figure(results: Path, ours: Collection) -> list[str]:
@@ -206,7 +231,7 @@ def hyperparameters(ours: Collection) -> list[str]:
             continue
         own = _in_words_of_the_paper(recipe)
         column = 2 if "de" in curve.pair.rpartition(".")[2].split("-") else 1
-        headings.append(f"ours, {curve.pair}")
+        headings.append(f"{curve.system if curve.system.step else 'ours'}, {curve.pair}")
         for row in rows:
             value = own[row[0]]
             row.append(value if row[column] in (value, NONE) else f"**{value}**")

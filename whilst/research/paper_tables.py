@@ -211,7 +211,8 @@ def main_table(task: str, ours: Collection) -> list[str]:
         after += [ours.made(curve, curve.name) for curve in curves]
         notes += differences(curves)
     texts = "system", "point", "our training text"
-    headings = *texts, *BOTH, "ours at the paper's AL", "difference", "over the diagonal"
+    compared = "ours at the paper's AL", "difference", "at the same point", "length", "over the diagonal"
+    headings = *texts, *BOTH, *compared
     parts = [Grid(headings, rows, len(texts)).to_markdown()]
     if notes:
         parts += ["Measured with several recipes, which differ in:", bullets(notes)]
@@ -225,8 +226,11 @@ def _rows(system: str, theirs: Sequence[Point], curve: Curve | None, ours: Colle
     rows = []
     for both in side_by_side(theirs, curve):
         at, gain = difference(curve, both.theirs, system)
+        same = minus(both.ours.bleu, both.theirs.bleu) if both.ours and both.theirs else None
+        length = both.result.mean("length") if both.result else None
         over_diagonal = above(both.ours, control.points) if control else None
-        compared = [NONE if system == FULL else figure(at), signed(gain), signed(over_diagonal)]
+        compared = [NONE if system == FULL else figure(at), signed(gain), signed(same), figure(length)]
+        compared.append(signed(over_diagonal))
         rows.append([name, both.label or NONE, text, *both.cells, *compared])
     return rows
 

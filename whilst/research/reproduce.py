@@ -1,7 +1,7 @@
 """Train and evaluate every system of a pair and write the paper's document: `whilst paper --run`.
 
 The plan of a pair is the file plan.txt beside its recipes, which names them in the order in which they are run, as
-far as none needs another. Every run is a `whilst train` of its own, several at once. Finished ones are not run again,
+far as none needs another. Every run is a `whilst train` of its own, several at once. Finished runs are skipped,
 stopped ones are resumed.
 """
 
