@@ -38,7 +38,7 @@ def add_record(
         policy,
         f"{pair}.{data.source}-{data.target}",
         made.evaluate.split,
-        Scores(100, 0, al, 1.4, al, al, 0.6, al, bleu, bleu, bleu, SIGNATURE),
+        Scores(100, 0, al, 1.4, al, al, 0.6, al, bleu, bleu, bleu, SIGNATURE, 0.97),
         trace.name,
         "a" * 64,
         "b" * 64,

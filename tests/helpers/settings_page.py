@@ -45,7 +45,7 @@ def values(kind: Any) -> str:
     names = {str: "text", int: "whole number", float: "number", bool: "true, false"}
     arguments = typing.get_args(kind)
     if typing.get_origin(kind) is typing.Literal:
-        return ", ".join(arguments)
+        return ", ".join(choice or "empty" for choice in arguments)
     if typing.get_origin(kind) is tuple:
         inner = values(arguments[0])
         return "list of lists" if inner.startswith("list") else f"list of {inner}"

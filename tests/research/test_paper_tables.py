@@ -29,7 +29,7 @@ def results(tmp_path: Path) -> Path:
 def test_the_diagonal_stands_in_the_main_table_and_everything_is_over_it(results: Path, tmp_path: Path) -> None:
     text = write(results, tmp_path / "out")
     found = {(row[0], row[1]): row[2:] for row in rows(section(text, "Table 8"))}
-    row = ["the paper's + teacher", "—", "—", "4.00", "28.00", "1", "—", "—", "—"]
+    row = ["the paper's + teacher", "—", "—", "4.00", "28.00", "1", "—", "—", "—", "0.97", "—"]
     assert found["multi-path, diagonal", "3"] == row
     # The diagonal has 27.00 at 3.0, 28.50 at 5.0; it ends at 6.0.
     assert found["BS-SiMT, ours", "[1,5]"][-1] == "+1.50"
@@ -48,7 +48,7 @@ def test_thresholds_are_the_curve_of_what_has_no_intervals(results: Path, tmp_pa
     text = write(results, tmp_path / "out")
     found = {row[1]: row[3:] for row in rows(section(text, "Table 8")) if row[0] == "translation-based"}
     # On the line from 21 at 0.5 to 25 at 1.5 there is 21.44 at the paper's AL.
-    assert found["n/a"] == ["0.61", "21.92", "3.50", "27.00", "1", "21.44", "-0.48", "-0.50"]
+    assert found["n/a"] == ["0.61", "21.92", "3.50", "27.00", "1", "21.44", "-0.48", "+5.08", "0.97", "-0.50"]
     assert found["0.3"][2:5] == ["0.50", "21.00", "1"]
     wanted = ["iwslt15.en-vi", "translation-based", "the paper's + teacher", "1 of 1", "-0.48"]
     assert wanted in [row[:5] for row in rows(text)]

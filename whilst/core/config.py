@@ -78,14 +78,14 @@ def load_sweep(path: Path, overrides: list[str], only: Sequence[str] = ()) -> li
 
 
 def _ladder_level(ladder: Any, path: Path) -> dict[str, tuple[str, ...]]:
-    """The overrides of each step of a ladder: its own and those of the steps before it."""
+    """The overrides of each rung of a ladder: its own and those of the rungs before it."""
     if not isinstance(ladder, dict) or not all(isinstance(changes, dict) for changes in ladder.values()):
         raise UserError(f'{path}: [ladder]: write it as NAME = {{ "section.key" = VALUE }}')
-    steps, settings = {}, dict[str, Any]()
+    rungs, settings = {}, dict[str, Any]()
     for name, changes in ladder.items():
         settings |= changes
-        steps[name] = tuple(f"{key}={json.dumps(value)}" for key, value in (settings | {"step": name}).items())
-    return steps
+        rungs[name] = tuple(f"{key}={json.dumps(value)}" for key, value in (settings | {"rung": name}).items())
+    return rungs
 
 
 def _sweep_level(sweep: Any, path: Path, overrides: list[str]) -> dict[str, tuple[str, ...]]:

@@ -17,8 +17,8 @@ from whilst.core.errors import UserError
 Shortcut = Literal["dropout", "norms", "observations", "states", "tiles"]
 SHORTCUTS: tuple[Shortcut, ...] = typing.get_args(Shortcut)
 MAX_POSITIONS = 4096  # units of a sentence, end mark counted
-# From the paper's system to ours in steps of one change (recipes/paper/ladder.toml); "authors" is beside them.
-Step = Literal[
+# From the paper's system to ours, each with one more change (recipes/paper/ladder.toml); "authors" is beside them.
+Rung = Literal[
     "", "paper", "authors", "shared", "slope", "target", "tolerance", "inputs", "not-fine-tuned", "copying", "draw",
     "schedule", "longest", "whole",
 ]  # fmt: skip
@@ -293,8 +293,8 @@ class Recipe:
     # Run folder of a model whose translations of the training text are added to the references.
     teacher: Annotated[str, Role.ORIGIN] = ""
     # paper: the paper's system, as its text has it; authors: as their code has it; empty: ours. The others are
-    # steps from the paper's to ours (recipes/paper/ladder.toml).
-    step: Annotated[Step, Role.PLAN | Role.RESUME] = ""
+    # rungs from the paper's to ours (recipes/paper/ladder.toml).
+    rung: Annotated[Rung, Role.PLAN | Role.RESUME] = ""
     # What `train` does, in this order.
     stages: Annotated[tuple[Literal["translate", "search", "agent", "evaluate"], ...], Role.PLAN | Role.RESUME] = (
         "translate",
@@ -323,13 +323,13 @@ class Recipe:
         _require(mma or not monotone, 'model.cross: "monotone" heads need objective.name = "mma"')
         learnt = {"search", "agent"} & set(self.stages)
         _require(not (mma and learnt), 'stages: model.cross = "monotone" has no "search" and no "agent" stage')
-        self._check_step()
+        self._check_rung()
         packed = self.train.layout == "packed"
         _require(not (mma and packed), 'train.layout: model.cross = "monotone" needs padded batches')
 
-    def _check_step(self) -> None:
+    def _check_rung(self) -> None:
         """What is called the paper's must be that."""
-        if self.step not in ("paper", "authors"):
+        if self.rung not in ("paper", "authors"):
             return
         search, agent, objective = self.search, self.agent, self.objective
         holds = not self.teacher
@@ -339,10 +339,10 @@ class Recipe:
         if "search" in self.stages:
             found = search.slope, search.condition, search.target, search.tolerance, search.multi_path
             learnt = agent.kind, agent.inputs, agent.reference
-            wanted = ("one", "concavity") if self.step == "paper" else ("ratio", "authors")
+            wanted = ("one", "concavity") if self.rung == "paper" else ("ratio", "authors")
             holds &= found == (*wanted, "reference", 0.0, 0.0) and len(search.intervals) == 1
             holds &= learnt == ("lstm", "embeddings", "translation")
-        _require(holds, f'step: "{self.step}" is for the settings of recipes/paper; leave it out for others')
+        _require(holds, f'rung: "{self.rung}" is for the settings of recipes/paper; leave it out for others')
 
     @property
     def latencies(self) -> int:

@@ -154,7 +154,7 @@ class Result:
     @property
     def options(self) -> str:
         """How it was decoded, such as unknown-keep, which is usual on the way from the paper's system to ours."""
-        usual = ("unknown-keep",) if self.system.step else ()
+        usual = ("unknown-keep",) if self.system.rung else ()
         return ".".join(option for option in self.first.decoding.options if option not in usual)
 
     @property

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from whilst.core.policy_spec import AGENT_TRANSLATION, PolicySpec
-from whilst.core.settings import Data, Evaluate, Recipe, Step
+from whilst.core.settings import Data, Evaluate, Recipe, Rung
 
 BUILT_IN = "full", "wait", "diagonal", "mma", "agent", "oracle"  # policies whose systems have names of the field
 SYSTEMS = {"full": "full-sentence", "search": "bs-simt"}  # of objectives, where they differ
 TITLES = {"bs-simt": "BS-SiMT, ours", "mma": "MMA"}  # of systems, where they differ from the name
-WAYS = {"paper": "slope 1", "authors": "authors' code"}  # the steps that are the paper's system
+WAYS = {"paper": "slope 1", "authors": "authors' code"}  # the rungs that are the paper's system
 SCRATCH = "scratch"
 OPTION = re.compile(r"\.(unknown-[a-z]+|ending-[a-z]+|half|fp32|int8)$")
 THRESHOLD = re.compile(r"\.threshold-(\d*\.?\d+)$")
@@ -28,12 +28,12 @@ class System:
     base: str = ""  # bs-simt and policies that are not built in: the system that they start from or run on
     fine_tuned: bool = False  # bs-simt: on searched reads; otherwise it runs on the base as it is
     policy: str = ""  # kind of policy, if it is not the usual one of the system
-    step: Step = ""  # of the ladder from the paper's system to ours, which has none
+    rung: Rung = ""  # of the ladder from the paper's system to ours, which has none
 
     @classmethod
     def of(cls, recipe: Recipe, policy: PolicySpec, base_objective: str = "") -> "System":
         """`base_objective`: that of the run that training started from, "" if it is not known."""
-        return replace(cls._trained(recipe, policy, base_objective), step=recipe.step)
+        return replace(cls._trained(recipe, policy, base_objective), rung=recipe.rung)
 
     @classmethod
     def _trained(cls, recipe: Recipe, policy: PolicySpec, base_objective: str) -> "System":
@@ -54,21 +54,21 @@ class System:
 
     @property
     def is_between(self) -> bool:
-        """Whether it is neither the paper's nor ours, but a step from one to the other."""
-        return bool(self.step) and self.step not in WAYS
+        """Whether it is neither the paper's nor ours, but a rung from one to the other."""
+        return bool(self.rung) and self.rung not in WAYS
 
     @property
     def way(self) -> str:
-        """Of a system with a step."""
-        if self.step not in WAYS:
-            return f"step {self.step}"
-        return f"as in the paper: {WAYS[self.step]}" if self.name == "bs-simt" else "as in the paper"
+        """Of a system with a rung."""
+        if self.rung not in WAYS:
+            return f"rung {self.rung}"
+        return f"as in the paper: {WAYS[self.rung]}" if self.name == "bs-simt" else "as in the paper"
 
     def __str__(self) -> str:
         """The title for people, such as "BS-SiMT, ours, fine-tuned" or "multi-path, diagonal"."""
         usual_base = self.name == "bs-simt" and self.base == "multi-path"
         parts = [TITLES.get(self.name, self.name)]
-        if self.step:
+        if self.rung:
             parts = [parts[0].removesuffix(", ours"), self.way]
         elif self.base == SCRATCH:
             parts.append("from scratch")

@@ -219,7 +219,7 @@ def agents(curves: Sequence[Curve]) -> list[Curve]:
 
 def base_of(agent: Curve) -> System:
     """The multi-path system that it starts from."""
-    return replace(MULTI_PATH, step="paper" if agent.system.step else "")
+    return replace(MULTI_PATH, rung="paper" if agent.system.rung else "")
 
 
 @dataclass(frozen=True)

@@ -163,7 +163,7 @@ def with_agent(trained: LoadedRun, device: torch.device) -> LoadedRun:
     load_weights(weights, agent, tensors)
     agent_search = recipe.search if recipe.agent.labels == "search" or recipe.agent.bounded else None
     search = agent_search or trained.recipe.search
-    both = replace(trained.recipe, file=recipe.file, step=recipe.step, search=search)
+    both = replace(trained.recipe, file=recipe.file, rung=recipe.rung, search=search)
     both = replace(both, agent=recipe.agent, evaluate=recipe.evaluate)
     names = tuple(agent_policies(recipe.search.intervals, recipe.agent.labels))
     return replace(trained, recipe=both, agent=agent.to(device).eval(), agents=names, agent_search=agent_search)

@@ -1,7 +1,7 @@
 """From the paper's system to ours in single steps: what each is worth at equal latency, as a table and a figure.
 
-The steps are runs of recipes/paper/ladder.toml, each with one setting more of ours than the one before. BLEU is read
-off the straight lines between the points of each seed, so that it has a mean and a deviation.
+The rungs are runs of recipes/paper/ladder.toml, each with one setting more of ours than the one before. BLEU is
+read off the straight lines between the points of each seed, so that it has a mean and a deviation.
 """
 
 import typing
@@ -16,7 +16,7 @@ import matplotlib as mpl
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from whilst.core.settings import Step
+from whilst.core.settings import Rung
 from whilst.evaluation import paper_numbers as paper
 from whilst.evaluation.curves import Curve, Point, interpolate, seeds_of
 from whilst.evaluation.figure import MARKERS, STYLE, save
@@ -26,7 +26,7 @@ from whilst.evaluation.tables import NONE, Grid, signed
 Latency = Literal["al", "dal"]
 OURS = System("bs-simt", "multi-path")
 THRESHOLD = "threshold-0.7"
-CHANGES: dict[Step, str] = {
+CHANGES: dict[Rung, str] = {
     "paper": "the paper's text: slope 1",
     "shared": "one model and agent for all intervals",
     "slope": "slope J/I",
@@ -44,8 +44,8 @@ CHANGES: dict[Step, str] = {
 
 
 @dataclass(frozen=True)
-class Rung:
-    """A step that was measured."""
+class Measured:
+    """A rung that was measured."""
 
     name: str
     change: str
@@ -68,24 +68,24 @@ class Rung:
         return f"{fmean(values):.2f}{spread}" if values else NONE
 
 
-def rungs(curves: Sequence[Curve]) -> list[Rung]:
+def rungs(curves: Sequence[Curve]) -> list[Measured]:
     """Of the curves of one pair those of the ladder, from the paper's system to ours."""
     agents = [one for one in curves if one.kind == "agent" and one.first.first.split == "test"]
     found = []
-    for step in (step for step in typing.get_args(Step) if step not in ("", "authors")):
-        found += [Rung(step, CHANGES[step], one) for one in agents if one.system.step == step][:1]
+    for rung in (rung for rung in typing.get_args(Rung) if rung not in ("", "authors")):
+        found += [Measured(rung, CHANGES[rung], one) for one in agents if one.system.rung == rung][:1]
     usual = [one for one in agents if one.system == OURS and not one.first.change]
     ours = {one.first.decoding: one for one in sorted(usual, key=lambda one: len(one.first.records))}
     if "" in ours:
-        found.append(Rung("ours", CHANGES[""], ours[""]))
+        found.append(Measured("ours", CHANGES[""], ours[""]))
     if THRESHOLD in ours:
-        found.append(Rung(THRESHOLD, "WRITE at 0.7", ours[THRESHOLD]))
+        found.append(Measured(THRESHOLD, "WRITE at 0.7", ours[THRESHOLD]))
     return found
 
 
-def places(found: Sequence[Rung], pair: str) -> dict[Latency, list[float]]:
-    """The latencies at which steps are compared: the paper's AL; DAL of the last step at its intervals."""
-    last = found[-1].curve.results
+def places(found: Sequence[Measured], pair: str) -> dict[Latency, list[float]]:
+    """The latencies at which rungs are compared: the paper's AL; DAL of the last rung at its intervals."""
+    last = next(rung for rung in reversed(found) if rung.name != THRESHOLD).curve.results
     theirs = [point.al for point in paper.curve(pair, paper.BEST) if point.al is not None]
     dal = [value for result in last if (value := result.mean("dal")) is not None]
     return {"al": theirs or [result.al for result in last], "dal": dal}
@@ -103,24 +103,24 @@ def ladder(curves: Sequence[Curve], pair: str, folder: Path) -> list[str]:
         cells = [rung.shown(latency, place) for latency, place in columns]
         gain = [gained(rung, before, latency, grid[latency]) if before else None for latency in grid]
         rows.append([rung.name, rung.change, str(len(rung.curve.first.records)), *cells, *map(signed, gain)])
-    texts = "step", "change", "seeds"
+    texts = "rung", "change", "seeds"
     headings = [*texts, *(f"{latency.upper()} {place:.2f}" for latency, place in columns)]
-    headings += [f"over the step before, {latency.upper()}" for latency in grid]
+    headings += [f"over the rung before, {latency.upper()}" for latency in grid]
     stem = folder / f"ladder.{pair}"
     draw(found, grid["al"], f"{pair}: from the paper's system to ours", stem)
-    picture = f"![BLEU of each step at equal AL]({stem.name}.svg)"
+    picture = f"![BLEU of each rung at equal AL]({stem.name}.svg)"
     return [f"### {pair}", Grid(headings, rows, len(texts)).to_markdown(), picture]
 
 
-def gained(rung: Rung, before: Rung, latency: Latency, grid: Sequence[float]) -> float | None:
-    """Mean difference to the step before, where both have a figure."""
+def gained(rung: Measured, before: Measured, latency: Latency, grid: Sequence[float]) -> float | None:
+    """Mean difference to the rung before, where both have a figure."""
     both = [(rung.at(latency, place), before.at(latency, place)) for place in grid]
     gains = [fmean(now) - fmean(then) for now, then in both if now and then]
     return fmean(gains) if gains else None
 
 
-def draw(found: Sequence[Rung], grid: Sequence[float], title: str, stem: Path) -> None:
-    """One line for each AL, over the steps."""
+def draw(found: Sequence[Measured], grid: Sequence[float], title: str, stem: Path) -> None:
+    """One line for each AL, over the rungs."""
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(9.0, 4.8), layout="constrained")
         FigureCanvasAgg(figure)

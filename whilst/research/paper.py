@@ -37,21 +37,21 @@ NOTES = (
     "Difference: at equal AL. Our BLEU is read off straight lines between our points at the AL that the paper"
     " prints; — where that AL lies outside of them. Full-sentence models are compared without regard to AL.",
     "At the same point: our BLEU minus the paper's at the same k, interval or weight, whatever the AL of each."
-    " Length: words that ours writes for each word of the references. Under the same reads, AL grows with the length"
-    " of the output; the paper does not print lengths.",
+    " Length: words that ours writes for each word of the references. Under the same reads, AL grows with the"
+    " length of the output; the paper does not print lengths.",
     "As in the paper: the paper's recipe (`recipes/paper`) without a change of ours, with slope 1 as its text has"
-    " it, or as the authors' code does it. Where the paper says nothing (updates, pre-norm, averaged weights), it has"
-    " what ours has. It writes `<unk>`.",
+    " it, or as the authors' code does it. Where the paper says nothing (updates, pre-norm, averaged weights), it"
+    " has what ours has. It writes `<unk>`.",
     "Over the diagonal: our point above our control at equal AL. The control, which the paper does not have, is our"
     " multi-path model under diagonal-k: its reads rise by J/I for each token.",
     "Several seeds: mean ± standard deviation (n - 1). One seed has no ±.",
     f"Where our training text is **other**, the test set is the paper's but the result is {OTHER_TEXT}.",
 )
 LADDER = (
-    "Each step has one setting more of ours than the one before, the first one more than the paper's system with"
+    "Each rung has one setting more of ours than the one before, the first one more than the paper's system with"
     " slope 1. BLEU at equal latency, on straight lines between the points of each seed: mean ± standard deviation;"
-    " — where a seed has no points on both sides. Over the step before: mean over the latencies at which both have a"
-    " figure."
+    " — where a seed has no points on both sides. Over the rung before: mean over the latencies at which both have"
+    " a figure."
 )
 SHARES = (0.25, 0.5, 0.75, 1.0)
 # What decides our results and has no line in the paper's table of hyperparameters.
@@ -102,7 +102,7 @@ def _sections(results: Path, ours: Collection) -> dict[str, list[str]]:
 
 
 def _ladders(ours: Collection) -> dict[str, list[str]]:
-    """The section of the steps from the paper's system to ours, if some were measured."""
+    """The section of the rungs from the paper's system to ours, if some were measured."""
     pairs = dict.fromkeys(curve.pair for curve in ours.curves)
     parts = list(itertools.chain(*(ladder(ours.curves, pair, ours.folder) for pair in pairs)))
     if not parts:
@@ -231,7 +231,7 @@ def hyperparameters(ours: Collection) -> list[str]:
             continue
         own = _in_words_of_the_paper(recipe)
         column = 2 if "de" in curve.pair.rpartition(".")[2].split("-") else 1
-        headings.append(f"{curve.system if curve.system.step else 'ours'}, {curve.pair}")
+        headings.append(f"{curve.system if curve.system.rung else 'ours'}, {curve.pair}")
         for row in rows:
             value = own[row[0]]
             row.append(value if row[column] in (value, NONE) else f"**{value}**")
