@@ -147,7 +147,26 @@ def test_links_of_a_file(tmp_path: Path) -> None:
     assert Aligned.read(source, target, path, True, False).needs == [{1: 2, 2: 3}, {}]
     path = write(tmp_path, "turned", "1-2 1-1 2p3\n1-1\n")
     assert Aligned.read(source, target, path, True, True).needs == [{1: 2, 2: 3}, {1: 1}]
-    for wrong in ("1-", "0-1", "1x2", "1-2-3", "a"):
+    path = write(tmp_path, "several", "1-1;2,3-2;\n1-1;\n")
+    assert Aligned.read(source, target, path, False, False).needs == [{1: 1, 2: 3}, {1: 1}]
+    for wrong in ("1-", "0-1", "1x2", "1-2-3", "a", "1,-2", "1-,2"):
         path = write(tmp_path, "bad", f"1-1\n{wrong}\n")
         with pytest.raises(UserError, match=r"bad:2: .* is no link; write 9-8"):
             Aligned.read(source, target, path, False, False)
+
+
+def test_some_sentences_are_chosen_by_their_sources_alone(tmp_path: Path) -> None:
+    lines = [f"sentence {number}" for number in range(20)]
+    links = write(tmp_path, "links", "1-1\n" * 20)
+    source, target = write(tmp_path, "s", "\n".join(lines) + "\n"), write(tmp_path, "t", "\n".join(lines) + "\n")
+    few = Aligned.read(source, target, links, False, False, 5)
+    more = Aligned.read(source, target, links, False, False, 9)
+    assert (len(few.source), len(few.needs)) == (5, 5)
+    assert few.source == few.target == [line for line in lines if line in few.source], "in their order"
+    assert set(few.source) < set(more.source)
+    turned = write(tmp_path, "r", "\n".join(lines[::-1]) + "\n")
+    assert set(Aligned.read(turned, target, links, False, False, 5).source) == set(few.source)
+    faulty = write(tmp_path, "faulty", "".join("1-9\n" if line == few.source[0] else "1-1\n" for line in lines))
+    left = Aligned.read(source, target, faulty, False, False, 5)
+    assert set(few.source) - set(left.source) == {few.source[0]}
+    assert len(left.source) == 5, "another one takes its place"

@@ -72,6 +72,9 @@ def sufficiency(
     policies: Policies = [],  # noqa: B006
     possible: Annotated[bool, typer.Option("--possible", help="Count possible links too.")] = False,
     reverse: Annotated[bool, typer.Option("--reverse", help="Links name the target word first.")] = False,
+    sentences: Annotated[
+        int | None, typer.Option(help="Only this many, chosen by the checksums of their sources.", min=1)
+    ] = None,
     out: Annotated[Path, typer.Option(help="Folder for the table and the figure.")] = Path("sufficiency"),
     set_: Set = [],  # noqa: B006
     device: Device = "auto",
@@ -82,10 +85,12 @@ def sufficiency(
     Examples:
         whilst sufficiency runs/de-en --source test.de --reference test.en --alignment alignment.talp
         whilst sufficiency runs/en-de --source test.en --reference test.de --alignment alignment.talp --reverse
+        whilst sufficiency runs/en-vi --source a.en.xz --reference a.vi.xz --alignment links.xz --sentences 1000
     """
     from whilst.research.sufficiency import sufficiency
 
-    sufficiency(runs, (source, reference, alignment), policies, possible, reverse, out, set_, device)
+    files = source, reference, alignment
+    sufficiency(runs, files, policies, possible, reverse, out, set_, device, sentences)
 
 
 def paper(

@@ -15,7 +15,7 @@ from statistics import fmean
 from whilst.core.console import console, notes, progress_bar
 from whilst.core.distributed import pick_device, provenance
 from whilst.core.errors import UserError
-from whilst.core.files import sha256, write_json
+from whilst.core.files import sha256, sha256_lines, write_json
 from whilst.core.settings import Evaluate
 from whilst.data.dataset import Split, TokenSequences
 from whilst.data.text import cleaner, read_lines, read_pairs
@@ -33,28 +33,31 @@ from whilst.model.checkpoint import LoadedRun
 from whilst.model.run_folder import base_objective
 
 NAMES = "average lagging along the reference (source units)", "aligned words whose source was read (%)"
-LINK = re.compile(r"([1-9][0-9]*)([-p])([1-9][0-9]*)")
+WORDS = r"[1-9][0-9]*(?:,[1-9][0-9]*)*"
+LINK = re.compile(rf"({WORDS})([-p])({WORDS})")
 
 
 def last_sources(line: str, words: tuple[int, int], possible: bool, reverse: bool, where: str) -> dict[int, int]:
     """For each aligned target word of a sentence, the last source word linked to it.
 
-    `9-8` is a sure link, `25p22` a possible one, which counts if `possible`. `reverse`: the target comes first.
-    `words`: their number in source and target. `where`: for messages.
+    `9-8` is a sure link, `25p22` a possible one, which counts if `possible`; `9-8,10` stands for two. Spaces or
+    semicolons separate them. `reverse`: the target comes first. `words`: their number in source and target.
+    `where`: for messages.
     """
     found: dict[int, int] = {}
-    for item in line.split():
+    for item in line.replace(";", " ").split():
         match = LINK.fullmatch(item)
         if match is None:
             raise UserError(f"{where}: {item!r} is no link; write 9-8 (sure) or 25p22 (possible)")
-        source, target = (int(match[number]) for number in ((3, 1) if reverse else (1, 3)))
+        left, right = (list(map(int, match[number].split(","))) for number in ((3, 1) if reverse else (1, 3)))
+        source, target = max(left), max(right)
         if source > words[0] or target > words[1]:
             raise UserError(
                 f"{where}: a link from source word {source} to target word {target}, but they have {words[0]} and"
                 f" {words[1]} words; --reverse if the target comes first"
             )
         if possible or match[2] == "-":
-            found[target] = max(source, found.get(target, 0))
+            found |= {word: max(source, found.get(word, 0)) for word in right}
     return found
 
 
@@ -67,16 +70,33 @@ class Aligned:
     needs: list[dict[int, int]]  # of each sentence: the last source word linked to each aligned target word
 
     @classmethod
-    def read(cls, source: Path, target: Path, alignment: Path, possible: bool, reverse: bool) -> "Aligned":
+    def read(
+        cls,
+        source: Path,
+        target: Path,
+        alignment: Path,
+        possible: bool,
+        reverse: bool,
+        sentences: int | None = None,
+    ) -> "Aligned":
+        """`sentences`: only so many, by the checksums of their sources; those with faulty links are passed over."""
         sources, targets = read_pairs((source, target))
         lines = read_lines(alignment)
         if len(lines) != len(sources):
             raise UserError(f"{alignment}: has {len(lines)} lines, but {source} has {len(sources)}")
-        found = []
-        for number, (left, right, line) in enumerate(zip(sources, targets, lines, strict=True), start=1):
-            words = len(left.split()), len(right.split())
-            found.append(last_sources(line, words, possible, reverse, f"{alignment}:{number}"))
-        return cls(sources, targets, found)
+        chosen: dict[int, dict[int, int]] = {}
+        for number in sorted(range(len(lines)), key=lambda n: sha256_lines([sources[n]]) if sentences else n):
+            words, where = (len(sources[number].split()), len(targets[number].split())), f"{alignment}:{number + 1}"
+            try:
+                chosen[number] = last_sources(lines[number], words, possible, reverse, where)
+            except UserError as error:
+                if sentences is None:
+                    raise
+                notes.print(f"passed over: {error}")
+            if len(chosen) == sentences:
+                break
+        order = sorted(chosen)
+        return cls([sources[n] for n in order], [targets[n] for n in order], [chosen[n] for n in order])
 
 
 def encode(line: str, clean: Callable[[str], str], language: Language) -> list[list[int]]:
@@ -213,9 +233,10 @@ def sufficiency(
     out: Path,
     overrides: list[str],
     device: str,
+    sentences: int | None = None,
 ) -> list[Point]:
     """Measure each policy of each run; write `out`/sufficiency.json, .png and .svg."""
-    text = Aligned.read(*files, possible, reverse)
+    text = Aligned.read(*files, possible, reverse, sentences)
     jobs = jobs_of(runs, policies, overrides, device)
     if all(job.policy.kind == "full" for _, job in jobs):
         raise UserError("policy full: reads everything first and is always sufficient; name another with --policy")
