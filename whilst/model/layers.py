@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from whilst.core.settings import Model
-from whilst.model.attention import Heads, Mask, project
+from whilst.model.attention import Heads, Mask, project, split_heads
 from whilst.model.cache import KeysValues, LayerCache
 from whilst.model.monotonic_attention import HeadPositions, MonotonicHeads, MonotonicPass
 
@@ -132,3 +132,13 @@ class DecoderLayer(nn.Module):
             states = around.after(states, self.cross(inputs, source, cross_mask, norm), across)
         around = self.feed_forward_sublayer
         return around.after(states, self.feed_forward(*around.before(states), inner), out)
+
+    def cross_weights(self, states: Tensor, encoded: Tensor, mask: Mask, cross_mask: Tensor) -> Tensor:
+        """(rows, target, source): the cross-attention of this layer, averaged over its heads. `cross_mask`: boolean."""
+        assert isinstance(self.cross, Heads)
+        states = self_attend(self.attention, self.attention_sublayer, states, mask, None, None)
+        inputs, _ = self.cross_sublayer.before(states)
+        query = split_heads(self.cross.query(inputs), self.cross.heads)
+        keys, _ = self.cross.keys_values(encoded)
+        energies: Tensor = query @ keys.transpose(-1, -2) / query.shape[-1] ** 0.5
+        return energies.masked_fill(~cross_mask, -torch.inf).softmax(-1).mean(1)

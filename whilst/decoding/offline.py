@@ -1,0 +1,352 @@
+"""Simultaneous translation with a model that translates whole sentences: after every source word it translates anew.
+
+A rule says which units of the new translation are final. These are written, and every later translation begins with
+them: nothing is taken back. The rules are wait-k, LocalAgreement (Liu et al., 2020) and AlignAtt (Papi et al., 2023).
+"""
+
+import abc
+import itertools
+import time
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from whilst.core.console import progress_bar
+from whilst.core.errors import UserError
+from whilst.core.policy_spec import PolicySpec
+from whilst.core.settings import MAX_POSITIONS, Limits
+from whilst.data.vocabulary import BOS, EOS
+from whilst.decoding.output import Output, pad
+from whilst.model.layers import DecoderLayer
+from whilst.model.transformer import Translator, additive, most_likely, visible
+
+LOGITS = 1 << 28  # computed at once at most
+
+
+def attention_layer(layers: int) -> int:
+    """The decoder layer whose attention tells which source unit a target unit translates: the fourth of six."""
+    return max(0, 2 * layers // 3 - 1)
+
+
+class OfflineModel(abc.ABC):
+    """A full-sentence model. Source units come without end mark: each source is taken for a whole sentence."""
+
+    max_positions: int  # units of a source or of a translation, end mark counted
+
+    @abc.abstractmethod
+    def encode(self, sources: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
+        """(rows, longest, width) encoder states and (rows) their numbers."""
+
+    @abc.abstractmethod
+    def predict(
+        self, encoded: Tensor, lengths: Tensor, prefixes: Sequence[Sequence[int]], align: bool
+    ) -> tuple[Tensor, Tensor | None]:
+        """(rows, longest + 1) the most likely unit after 0, 1, … units of each prefix.
+
+        With `align` the same of the source unit, from 0, that gets most attention when it is predicted.
+        """
+
+
+class OwnModel(OfflineModel):
+    """One of our own, with any encoder."""
+
+    max_positions = MAX_POSITIONS
+
+    def __init__(self, model: Translator) -> None:
+        self.model = model
+        if model.settings.cross == "monotone":
+            raise UserError("this model's heads decide by themselves when to READ; use the policy mma")
+
+    def encode(self, sources: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
+        tokens, lengths = pad([[*source, EOS] for source in sources], self.model.target_embedding.weight.device)
+        return self.model.encode_whole(tokens, lengths), lengths
+
+    def predict(
+        self, encoded: Tensor, lengths: Tensor, prefixes: Sequence[Sequence[int]], align: bool
+    ) -> tuple[Tensor, Tensor | None]:
+        model, aligned = self.model, None
+        tokens, _ = pad([[BOS, *prefix] for prefix in prefixes], encoded.device)
+        positions = torch.arange(tokens.shape[1], device=encoded.device).expand_as(tokens)
+        causal = additive(visible(positions + 1, tokens.shape[1]), encoded)
+        cross = visible(lengths[:, None].expand_as(tokens), encoded.shape[1])
+        states = model.embed(model.target_embedding, tokens, positions)
+        for number, layer in enumerate(model.decoder):
+            assert isinstance(layer, DecoderLayer)
+            if align and number == attention_layer(len(model.decoder)):
+                aligned = most_attended(layer.cross_weights(states, encoded, causal, cross), lengths - 1)
+            states = layer(states, encoded, causal, additive(cross, states))
+        states = model.decoder_norm(states)
+        rows = max(1, LOGITS // (states.shape[1] * model.target_embedding.num_embeddings))
+        return torch.cat([most_likely(model.logits(part)) for part in states.split(rows)]), aligned
+
+
+def most_attended(weights: Tensor, counts: Tensor) -> Tensor:
+    """(rows, target, source) attention, of which the first (rows) columns are units -> (rows, target) columns."""
+    return weights.masked_fill(~visible(counts[:, None], weights.shape[-1])[:, 0], -1).argmax(-1)
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """A translation of the source so far, as if it were the whole one."""
+
+    units: Sequence[int]  # what is written and a continuation, with the end mark unless it was cut
+    aligned: Sequence[int] = ()  # for each of them the source unit, from 0, that got most attention
+
+    @property
+    def length(self) -> int:
+        """Without the end mark."""
+        return len(self.units) - (self.units[-1:] == [EOS])
+
+
+@dataclass(frozen=True)
+class Rule(abc.ABC):
+    """Which units of a hypothesis are final, once `read` source units (whole words) are read."""
+
+    spec: PolicySpec
+    needs_alignment = False
+
+    @property
+    def memory(self) -> int:
+        """How many hypotheses it compares."""
+        return 1
+
+    def most(self, read: int) -> int | None:
+        """How many units may be written then, at most; None: as many as the model finds."""
+        return None
+
+    @abc.abstractmethod
+    def final(self, hypotheses: Sequence[Hypothesis], written: int, read: int) -> int:
+        """Units of the last hypothesis that are final, of which so many are written already."""
+
+
+class WaitRule(Rule):
+    """Wait-k."""
+
+    def most(self, read: int) -> int:
+        return read - self.spec.count + 1
+
+    def final(self, hypotheses: Sequence[Hypothesis], written: int, read: int) -> int:
+        return hypotheses[-1].length
+
+
+class FullRule(Rule):
+    """Nothing before the whole source is read."""
+
+    def most(self, read: int) -> int:
+        return 0
+
+    def final(self, hypotheses: Sequence[Hypothesis], written: int, read: int) -> int:
+        return written
+
+
+class LocalAgreement(Rule):
+    """What the last n hypotheses have in common."""
+
+    @property
+    def memory(self) -> int:
+        return self.spec.count
+
+    def final(self, hypotheses: Sequence[Hypothesis], written: int, read: int) -> int:
+        if len(hypotheses) < self.memory:
+            return written
+        columns = zip(*(one.units[: one.length] for one in hypotheses), strict=False)
+        return sum(1 for _ in itertools.takewhile(lambda column: len(set(column)) == 1, columns))
+
+
+class AlignAtt(Rule):
+    """Up to the first unit whose attention is on one of the last f source units."""
+
+    needs_alignment = True
+
+    def final(self, hypotheses: Sequence[Hypothesis], written: int, read: int) -> int:
+        last, limit = hypotheses[-1], read - self.spec.count
+        late = (index for index in range(written, last.length) if last.aligned[index] >= limit)
+        return next(late, last.length)
+
+
+RULES: dict[str, type[Rule]] = {
+    "full": FullRule,
+    "wait": WaitRule,
+    "local-agreement": LocalAgreement,
+    "align-att": AlignAtt,
+}
+
+
+def make_rule(spec: PolicySpec) -> Rule:
+    if spec.kind not in RULES:
+        known = "full, wait-K, local-agreement-N and align-att-F"
+        raise UserError(f"policy {spec}: a model that needs whole sentences knows {known}")
+    return RULES[spec.kind](spec)
+
+
+@dataclass
+class Retranslation:
+    """One sentence under way. `retranslate` brings it up to date after READs."""
+
+    rule: Rule
+    limits: Limits
+    source: list[int] = field(default_factory=list)  # units read, without the end mark
+    finished: bool = False  # the end mark is read
+    written: list[int] = field(default_factory=list)
+    final: int = 0  # units of the last hypothesis that may be written
+    current: bool = False  # whether the last hypothesis is of this source, and long enough
+
+    def __post_init__(self) -> None:
+        self.hypotheses: deque[Hypothesis] = deque(maxlen=self.rule.memory)
+
+    @property
+    def read_count(self) -> int:
+        return len(self.source) + self.finished
+
+    def read(self, unit: int) -> None:
+        if unit != EOS:
+            self.source.append(unit)
+            self.current = False
+            return
+        self.finished = True
+        last = self.hypotheses[-1] if self.current and self.hypotheses else Hypothesis([])
+        self.current = last.length < len(last.units) or len(last.units) == self._limit
+        self.final = len(last.units) if self.current else len(self.written)
+
+    @property
+    def _limit(self) -> int:
+        return self.limits.of(len(self.source) + 1)
+
+    @property
+    def most(self) -> int:
+        """Units of the next hypothesis at most."""
+        wanted = None if self.finished else self.rule.most(len(self.source))
+        return self._limit if wanted is None else min(wanted, self._limit)
+
+    @property
+    def draft(self) -> Sequence[int]:
+        """What the next hypothesis probably is, without end mark."""
+        last = self.hypotheses[-1] if self.hypotheses else Hypothesis([])
+        return last.units[: min(last.length, self.most - 1)]
+
+    def take(self, hypothesis: Hypothesis) -> None:
+        self.hypotheses.append(hypothesis)
+        self.current = True
+        if self.finished:
+            self.final = len(hypothesis.units)
+        else:
+            self.final = self.rule.final(self.hypotheses, len(self.written), len(self.source))
+
+    @property
+    def can_write(self) -> bool:
+        return len(self.written) < self.final
+
+    def write(self) -> int:
+        self.written.append(self.hypotheses[-1].units[len(self.written)])
+        return self.written[-1]
+
+
+@torch.inference_mode()
+def retranslate(model: OfflineModel, sentences: Iterable[Retranslation]) -> None:
+    """Translate anew, in one batch, the sentences that have read since and may write.
+
+    The result is that of greedy decoding. Each pass through the decoder predicts all units at once from those of the
+    hypothesis before, beginning with that of the last source. What is predicted from right units is right, so each pass
+    finds at least one more, and few passes are needed where the hypothesis hardly changes (Jacobi decoding).
+    """
+    waiting = [one for one in sentences if not one.current and one.most > len(one.written)]
+    if not waiting:
+        return
+    _check_lengths(model, waiting)
+    encoded, lengths = model.encode([one.source for one in waiting])
+    guesses = [list(one.draft) for one in waiting]
+    left = list(range(len(waiting)))
+    align = waiting[0].rule.needs_alignment
+    while left:
+        rows = torch.tensor(left, device=encoded.device)
+        predicted, aligned = model.predict(encoded[rows], lengths[rows], [guesses[n] for n in left], align)
+        heads = [[]] * len(left) if aligned is None else aligned.tolist()
+        going = []
+        for n, units, places in zip(left, predicted.tolist(), heads, strict=True):
+            one, guess = waiting[n], guesses[n]
+            written = len(one.written)
+            predicted_units = [*one.written, *units[written : len(guess) + 1]]
+            better, is_whole = improve(guess, predicted_units, written, one.most)
+            if is_whole:
+                one.take(Hypothesis(better, places[: len(better)]))
+            else:
+                guesses[n] = better[:-1] if better[-1] == EOS else better
+                going.append(n)
+        left = going
+
+
+def improve(guess: Sequence[int], predicted: Sequence[int], written: int, most: int) -> tuple[list[int], bool]:
+    """The next guess, cut after its end mark or at `most` units, and whether it is the whole translation.
+
+    `predicted` (one more than the guess) was predicted from the guess; both begin with the `written` units.
+    """
+    right = next((n for n, unit in enumerate(guess) if unit != predicted[n]), len(guess)) + 1
+    end = predicted.index(EOS, written) + 1 if EOS in predicted[written:] else most
+    better = list(predicted[: min(end, most)])
+    return better, min(end, most) <= right
+
+
+def _check_lengths(model: OfflineModel, sentences: Sequence[Retranslation]) -> None:
+    longest = max(max(len(one.source) + 1, one.most) for one in sentences)
+    if longest > model.max_positions:
+        raise UserError(
+            f"a source of {max(len(one.source) for one in sentences)} units, or a translation of up to"
+            f" {longest}, is too long for this model (at most {model.max_positions}); split the sentence, or lower"
+            " evaluate.max_ratio"
+        )
+
+
+def translate(
+    model: OfflineModel,
+    rule: Rule,
+    sources: Sequence[tuple[Sequence[int], Sequence[int]]],
+    limits: Limits,
+    batch: int,
+) -> list[Output]:
+    """Translate sources, each with its units (without end mark) and the number of the word of each.
+
+    The times of a sentence are those of its batch: with batches of 1 they are those of live translation.
+    """
+    order = sorted(range(len(sources)), key=lambda n: -len(sources[n][0]))
+    outputs = [Output() for _ in sources]
+    with progress_bar(range(0), "translating", "sentences", len(sources)) as progress:
+        for start in range(0, len(order), batch):
+            chosen = order[start : start + batch]
+            _translate_batch(model, rule, {n: sources[n] for n in chosen}, limits, outputs)
+            progress.update(len(chosen))
+    return outputs
+
+
+def _translate_batch(
+    model: OfflineModel,
+    rule: Rule,
+    sources: dict[int, tuple[Sequence[int], Sequence[int]]],
+    limits: Limits,
+    outputs: Sequence[Output],
+) -> None:
+    """READ a word in every sentence, then WRITE what is final, until the last has ended."""
+    began = time.perf_counter()
+    waiting = {n: iter([*by_word(*source), [EOS]]) for n, source in sources.items()}
+    under_way = {n: Retranslation(rule, limits) for n in sources}
+    while under_way:
+        for n, sentence in under_way.items():
+            for unit in next(waiting[n]):
+                sentence.read(unit)
+        retranslate(model, under_way.values())
+        now = 1000 * (time.perf_counter() - began)
+        for n, sentence in under_way.items():
+            while sentence.can_write:
+                unit = sentence.write()
+                outputs[n].units += [unit] * (unit != EOS)
+                outputs[n].reads.append(sentence.read_count)
+                outputs[n].times.append(now)
+        under_way = {n: sentence for n, sentence in under_way.items() if not sentence.finished}
+
+
+def by_word(units: Sequence[int], words: Sequence[int]) -> list[list[int]]:
+    """The units of each word."""
+    grouped = itertools.groupby(zip(units, words, strict=True), key=lambda pair: pair[1])
+    return [[unit for unit, _ in group] for _, group in grouped]

@@ -1,0 +1,218 @@
+"""Pretrained translation models of the Hugging Face hub as offline models: Marian (opus-mt), M2M100 and NLLB.
+
+Their tokenisers become `Language`s, so that all else of a translation is as with our own models. Needs the extra `hf`.
+"""
+
+import hashlib
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from whilst.core.errors import UserError, naming_extras
+from whilst.core.settings import Data, Evaluate, Model, Objective, Recipe
+from whilst.data.segment import Segmenter
+from whilst.data.vocabulary import EOS, SPECIALS, UNK, Language
+from whilst.decoding.offline import OfflineModel, attention_layer, most_attended
+
+PREFIX = "hf:"  # of the names of such models
+KNOWN = "marian", "m2m_100"  # NLLB models are of the latter type
+# ISO 639-1 codes, and those by which NLLB and multilingual Marian models know these languages.
+CODES = dict(
+    pair.split(":")
+    for pair in """
+    af:afr am:amh ar:arb as:asm az:azj be:bel bg:bul bn:ben bs:bos ca:cat cs:ces cy:cym da:dan de:deu el:ell en:eng eo:epo
+    es:spa et:est eu:eus fa:pes fi:fin fr:fra ga:gle gl:glg gu:guj ha:hau he:heb hi:hin hr:hrv ht:hat hu:hun hy:hye id:ind
+    ig:ibo is:isl it:ita ja:jpn jv:jav ka:kat kk:kaz km:khm kn:kan ko:kor ky:kir lb:ltz lg:lug ln:lin lo:lao lt:lit lv:lvs
+    mg:plt mi:mri mk:mkd ml:mal mn:khk mr:mar ms:zsm mt:mlt my:mya nb:nob ne:npi nl:nld nn:nno no:nob oc:oci or:ory pa:pan
+    pl:pol ps:pbt pt:por ro:ron ru:rus rw:kin sd:snd si:sin sk:slk sl:slv sn:sna so:som sq:als sr:srp st:sot su:sun sv:swe
+    sw:swh ta:tam te:tel tg:tgk th:tha ti:tir tk:tuk tl:tgl tr:tur tt:tat ug:uig uk:ukr ur:urd uz:uzn vi:vie wo:wol xh:xho
+    yi:ydd yo:yor zh:zho zu:zul
+    """.split()
+)
+
+
+@dataclass(frozen=True)
+class Pretrained:
+    """An opened checkpoint, with what a trained run has."""
+
+    recipe: Recipe
+    source: Language
+    target: Language
+    model: "PretrainedModel"
+
+    @cached_property
+    def checksum(self) -> str:
+        """Of the weights."""
+        digest = hashlib.sha256()
+        for name, tensor in sorted(self.model.model.state_dict().items()):
+            digest.update(name.encode() + tensor.cpu().numpy().tobytes())
+        return digest.hexdigest()
+
+
+class TokeniserSegmenter(Segmenter):
+    """Words are split as by the tokeniser of a checkpoint."""
+
+    kind = "pretrained"
+    first_mark = "\u2581"
+
+    def __init__(self, split: Callable[[str], list[str]]) -> None:
+        self._split = split
+
+    def split(self, word: str) -> list[str]:
+        return self._split(word) or [SPECIALS[UNK]]
+
+
+class PretrainedModel(OfflineModel):
+    def __init__(self, model: Any, source: Sequence[int], target: Sequence[int], frame: "Frame") -> None:
+        """`source`, `target`: the checkpoint's ids of the units of the two languages."""
+        self.model, self.source, self.frame = model, source, frame
+        self.max_positions = model.config.max_position_embeddings - len(frame.before) - len(frame.after)
+        self.target = torch.tensor(target, device=model.device)
+        self.forbidden = torch.ones(model.config.vocab_size, dtype=torch.bool, device=model.device)
+        self.forbidden[self.target[EOS:]] = False
+        self.units = torch.zeros(model.config.vocab_size, dtype=torch.long, device=model.device)
+        self.units[self.target[EOS:]] = torch.arange(EOS, len(target), device=model.device)
+
+    def encode(self, sources: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
+        rows = [[*self.frame.before, *(self.source[unit] for unit in units), *self.frame.after] for units in sources]
+        lengths = torch.tensor(list(map(len, rows)), device=self.model.device)
+        tokens = torch.tensor([[*row, *[self.frame.pad] * (max(map(len, rows)) - len(row))] for row in rows])
+        tokens = tokens.to(self.model.device)
+        encoder = self.model.get_encoder()
+        return encoder(tokens, attention_mask=_mask(lengths, tokens.shape[1])).last_hidden_state, lengths
+
+    def predict(
+        self, encoded: Tensor, lengths: Tensor, prefixes: Sequence[Sequence[int]], align: bool
+    ) -> tuple[Tensor, Tensor | None]:
+        start, longest = self.frame.start, max(map(len, prefixes))
+        table = self.target.tolist()
+        rows = [[*start, *(table[unit] for unit in one), *[self.frame.pad] * (longest - len(one))] for one in prefixes]
+        out = self.model(
+            encoder_outputs=(encoded,),
+            attention_mask=_mask(lengths, encoded.shape[1]),
+            decoder_input_ids=torch.tensor(rows, device=encoded.device),
+            output_attentions=align,
+            use_cache=False,
+        )
+        logits = out.logits[:, len(start) - 1 :].masked_fill(self.forbidden, -torch.inf)
+        units = self.units[logits.argmax(-1)]
+        if not align:
+            return units, None
+        before, after = len(self.frame.before), len(self.frame.after)
+        weights = out.cross_attentions[attention_layer(len(out.cross_attentions))].mean(1)
+        return units, most_attended(weights[:, len(start) - 1 :, before:], lengths - before - after)
+
+
+def _mask(lengths: Tensor, longest: int) -> Tensor:
+    return (torch.arange(longest, device=lengths.device) < lengths[:, None]).long()
+
+
+@dataclass(frozen=True)
+class Frame:
+    """What stands around the units: ids of the checkpoint."""
+
+    before: Sequence[int]  # a source, such as the code of a language
+    after: Sequence[int]  # a source: its end mark
+    start: Sequence[int]  # of every translation
+    pad: int
+
+
+def open_pretrained(name: str, source: str, target: str, device: torch.device) -> Pretrained:
+    """A checkpoint of the hub, or in a folder; `name` without "hf:". Languages: as in `find_code`, or empty."""
+    with naming_extras():
+        import transformers
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    config = _load(transformers.AutoConfig, name)
+    if config.model_type not in KNOWN:
+        raise UserError(f"{PREFIX}{name}: is a {config.model_type} model; Marian, M2M100 and NLLB models are known")
+    tokeniser = _load(transformers.AutoTokenizer, name)
+    model = _load(transformers.AutoModelForSeq2SeqLM, name, attn_implementation="eager", dtype=torch.float32)
+    source, target, frame = _frame(PREFIX + name, tokeniser, model, source, target)
+    specials = {*tokeniser.all_special_tokens, *SPECIALS}
+    basic = [tokeniser.pad_token_id, tokeniser.pad_token_id, tokeniser.eos_token_id, tokeniser.unk_token_id]
+    languages, tables = [], []
+    for language, vocabulary in zip((source, target), _vocabularies(tokeniser), strict=True):
+        pieces = sorted((id, piece) for piece, id in vocabulary.items() if piece not in specials)
+        languages.append(Language(language, TokeniserSegmenter(tokeniser.tokenize), [piece for _, piece in pieces]))
+        tables.append([*basic, *(id for id, _ in pieces)])
+    wrapped = PretrainedModel(model.to(device).eval(), *tables, frame)
+    return Pretrained(_recipe(PREFIX + name, config, source, target), *languages, wrapped)
+
+
+def _load(kind: Any, name: str, **options: Any) -> Any:
+    """From the folder or the cache if it is there, else from the hub."""
+    try:
+        try:
+            return kind.from_pretrained(name, local_files_only=True, **options)
+        except OSError:
+            if Path(name).is_dir():
+                raise
+            return kind.from_pretrained(name, **options)
+    except (OSError, ValueError) as error:
+        reason = str(error).splitlines()[0] if str(error) else repr(error)
+        raise UserError(f"{PREFIX}{name}: no such folder, or not to be had from the hub ({reason})") from None
+
+
+def _vocabularies(tokeniser: Any) -> tuple[Mapping[str, int], Mapping[str, int]]:
+    """Pieces and their ids, source and target."""
+    source = tokeniser.get_vocab()
+    return source, tokeniser.target_encoder if getattr(tokeniser, "separate_vocabs", False) else source
+
+
+def _frame(name: str, tokeniser: Any, model: Any, source: str, target: str) -> tuple[str, str, Frame]:
+    """Source and target language, and what stands around their units."""
+    codes = language_codes(tokeniser)
+    before, start = list[int](), [model.generation_config.decoder_start_token_id]
+    if model.config.model_type == "marian":
+        source, target = source or tokeniser.source_lang or "src", target or tokeniser.target_lang or "tgt"
+        if codes:  # several target languages
+            before = [tokeniser.convert_tokens_to_ids(codes[find_code(codes, target, "target", name)])]
+    else:
+        if not (source and target):
+            raise UserError(f"{name}: knows {len(codes)} languages; choose two, as in --source en --target de")
+        tokeniser.src_lang = find_code(codes, source, "source", name)
+        start.append(tokeniser.convert_tokens_to_ids(codes[find_code(codes, target, "target", name)]))
+    around = tokeniser("").input_ids
+    end = around.index(tokeniser.eos_token_id)
+    return source, target, Frame([*before, *around[:end]], around[end:], start, tokeniser.pad_token_id)
+
+
+def language_codes(tokeniser: Any) -> dict[str, str]:
+    """The codes of languages that a source can name, and their tokens."""
+    from transformers import M2M100Tokenizer, MarianTokenizer
+
+    if isinstance(tokeniser, M2M100Tokenizer):
+        return dict(tokeniser.lang_code_to_token)
+    if isinstance(tokeniser, MarianTokenizer):
+        return {token.strip("<>"): token for token in tokeniser.supported_language_codes}
+    return {token: token for token in tokeniser.all_special_tokens if "_" in token}
+
+
+def find_code(codes: Collection[str], language: str, option: str, name: str) -> str:
+    """The model's code of a language, given that or the code of ISO 639-1: "deu_Latn", "deu" and "de" for German."""
+    for wanted in (language, CODES.get(language, language)):
+        for code in codes:
+            if code == wanted or code.startswith(f"{wanted}_"):
+                return code
+    shown = ", ".join(list(codes)[:8])
+    raise UserError(f"--{option} {language[:40]}: unknown to {name}, which knows {shown}, … ({len(codes)} languages)")
+
+
+def _recipe(name: str, config: Any, source: str, target: str) -> Recipe:
+    """The settings of a run with such a model."""
+    model = Model(
+        width=config.d_model,
+        heads=config.decoder_attention_heads,
+        encoder_layers=config.encoder_layers,
+        decoder_layers=config.decoder_layers,
+        feed_forward=config.decoder_ffn_dim,
+        encoder="bidirectional",
+    )
+    data = Data(source=source, target=target, units="sentencepiece")
+    return Recipe(run=name, data=data, model=model, objective=Objective(name="full"), evaluate=Evaluate(batch=16))
