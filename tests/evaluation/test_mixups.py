@@ -132,7 +132,7 @@ def test_all_commands_take_the_agents_word_for_how_to_evaluate(
         (asked,) = find_jobs(run, [named], loader([], "cpu"))[1]
         assert asked.settings.threshold == wanted
 
-    def tell(trained: LoadedRun, name: PolicySpec, settings: Evaluate) -> None:
+    def tell(trained: LoadedRun, name: PolicySpec, settings: Evaluate, _: object) -> None:
         raise UserError(f"{name} at {settings.threshold} of {trained.path.name}")
 
     monkeypatch.setattr("whilst.evaluation.evaluate.policy_for", tell)

@@ -11,6 +11,7 @@ EXTRAS = {
     "serve": ("starlette", "uvicorn", "websockets", "sse_starlette", "prometheus_client"),
     "ray": ("ray",),
     "moses": ("sacremoses",),
+    "hf": ("transformers",),
     "speech": ("moonshine_voice", "sounddevice"),
 }
 

@@ -33,7 +33,16 @@ KINDS: dict[str, PolicyKind] = {
     "mma": PolicyKind(can_end_early=False, usage="mma"),
     "agent": PolicyKind("label", has_threshold=True, usage="agent-L"),
     "oracle": PolicyKind("label", needs_reference=True, usage="oracle-L"),
+    "local-agreement": PolicyKind("count", can_end_early=False, usage="local-agreement-N"),
+    "align-att": PolicyKind("count", can_end_early=False, usage="align-att-F"),
 }
+
+
+def split_name(name: str) -> tuple[str, str, str]:
+    """Kind, dash and argument of a policy's name; a kind that is known may have dashes itself."""
+    known = [kind for kind in KINDS if f"{name}-".startswith(f"{kind}-")]
+    kind = max(known, key=len, default=name.partition("-")[0])
+    return kind, *name[len(kind) :].partition("-")[1:]
 
 
 @dataclass(frozen=True)
@@ -47,7 +56,7 @@ class PolicySpec:
     @classmethod
     def parse(cls, text: str) -> "PolicySpec":
         name, mark, threshold = text.partition(".threshold-")
-        kind, dash, argument = name.partition("-")
+        kind, dash, argument = split_name(name)
         if kind not in KINDS:
             known = [one.usage or name for name, one in KINDS.items()]
             raise UserError(f"policy {text[:40]!r}: unknown; write {', '.join(known[:-1])} or {known[-1]}")
@@ -66,7 +75,7 @@ class PolicySpec:
 
     @property
     def count(self) -> int:
-        """The K of wait-K and diagonal-K."""
+        """Such as the K of wait-K."""
         return int(self.argument)
 
     @property
@@ -129,7 +138,7 @@ def distinct(policies: Sequence[str], threshold: float) -> list[PolicySpec]:
 
 def parse_live(text: str) -> PolicySpec:
     """A policy that can translate live: one that needs no reference."""
-    kind = KINDS.get(text.partition("-")[0])
+    kind = KINDS.get(split_name(text)[0])
     if kind is None or kind.needs_reference:
         wanted = "low, medium, high, or a policy such as agent-1 or wait-3"
         raise UserError(f"latency {text[:40]}: must be {wanted}")

@@ -23,6 +23,7 @@ Rung = Literal[
     "schedule", "longest", "whole",
 ]  # fmt: skip
 CORPORA = "", "toy", "iwslt15", "iwslt14"
+CHECKPOINT = "hf:"  # of names of pretrained models
 DEFAULT_MODEL = "en-vi"  # of live and serve; comes with the package
 
 
@@ -343,6 +344,11 @@ class Recipe:
             holds &= found == (*wanted, "reference", 0.0, 0.0) and len(search.intervals) == 1
             holds &= learnt == ("lstm", "embeddings", "translation")
         _require(holds, f'rung: "{self.rung}" is for the settings of recipes/paper; leave it out for others')
+
+    @property
+    def checkpoint(self) -> str:
+        """The pretrained model that this is, by its name on the Hugging Face hub; empty for a run of our own."""
+        return self.run.removeprefix(CHECKPOINT) if self.run.startswith(CHECKPOINT) else ""
 
     @property
     def latencies(self) -> int:

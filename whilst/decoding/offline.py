@@ -1,7 +1,7 @@
-"""Simultaneous translation with a model that translates whole sentences: after every source word it translates anew.
+"""Simultaneous translation with a model of whole sentences, which translates anew after every source word.
 
 A rule says which units of the new translation are final. These are written, and every later translation begins with
-them: nothing is taken back. The rules are wait-k, LocalAgreement (Liu et al., 2020) and AlignAtt (Papi et al., 2023).
+them: nothing is taken back. The rules: wait-k, LocalAgreement (Liu et al., 2020), AlignAtt (Papi et al., 2023).
 """
 
 import abc
@@ -17,12 +17,13 @@ from torch import Tensor
 from whilst.core.console import progress_bar
 from whilst.core.errors import UserError
 from whilst.core.policy_spec import PolicySpec
-from whilst.core.settings import MAX_POSITIONS, Limits
+from whilst.core.settings import MAX_POSITIONS, Limits, Model
 from whilst.data.vocabulary import BOS, EOS
 from whilst.decoding.output import Output, pad
 from whilst.model.layers import DecoderLayer
 from whilst.model.transformer import Translator, additive, most_likely, visible
 
+RULES = "full", "wait", "local-agreement", "align-att"
 LOGITS = 1 << 28  # computed at once at most
 
 
@@ -102,84 +103,53 @@ class Hypothesis:
 
 
 @dataclass(frozen=True)
-class Rule(abc.ABC):
+class Rule:
     """Which units of a hypothesis are final, once `read` source units (whole words) are read."""
 
     spec: PolicySpec
-    needs_alignment = False
+
+    def __post_init__(self) -> None:
+        if self.spec.kind not in RULES:
+            known = "full, wait-K, local-agreement-N and align-att-F"
+            raise UserError(f"policy {self.spec}: a model that translates whole sentences knows {known}")
 
     @property
     def memory(self) -> int:
         """How many hypotheses it compares."""
-        return 1
+        return self.spec.count if self.spec.kind == "local-agreement" else 1
+
+    @property
+    def needs_alignment(self) -> bool:
+        return self.spec.kind == "align-att"
 
     def most(self, read: int) -> int | None:
         """How many units may be written then, at most; None: as many as the model finds."""
+        match self.spec.kind:
+            case "full":
+                return 0
+            case "wait":
+                return read - self.spec.count + 1
         return None
 
-    @abc.abstractmethod
     def final(self, hypotheses: Sequence[Hypothesis], written: int, read: int) -> int:
-        """Units of the last hypothesis that are final, of which so many are written already."""
+        """Units of the last of these hypotheses that are final; so many are written already."""
+        last = hypotheses[-1]
+        match self.spec.kind:
+            case "local-agreement" if len(hypotheses) < self.memory:
+                return written
+            case "local-agreement":  # what the hypotheses have in common
+                columns = zip(*(one.units[: one.length] for one in hypotheses), strict=False)
+                return sum(1 for _ in itertools.takewhile(lambda column: len(set(column)) == 1, columns))
+            case "align-att":  # up to the first unit whose attention is on one of the last source units
+                late = (n for n in range(written, last.length) if last.aligned[n] >= read - self.spec.count)
+                return next(late, last.length)
+        return last.length
 
 
-class WaitRule(Rule):
-    """Wait-k."""
-
-    def most(self, read: int) -> int:
-        return read - self.spec.count + 1
-
-    def final(self, hypotheses: Sequence[Hypothesis], written: int, read: int) -> int:
-        return hypotheses[-1].length
-
-
-class FullRule(Rule):
-    """Nothing before the whole source is read."""
-
-    def most(self, read: int) -> int:
-        return 0
-
-    def final(self, hypotheses: Sequence[Hypothesis], written: int, read: int) -> int:
-        return written
-
-
-class LocalAgreement(Rule):
-    """What the last n hypotheses have in common."""
-
-    @property
-    def memory(self) -> int:
-        return self.spec.count
-
-    def final(self, hypotheses: Sequence[Hypothesis], written: int, read: int) -> int:
-        if len(hypotheses) < self.memory:
-            return written
-        columns = zip(*(one.units[: one.length] for one in hypotheses), strict=False)
-        return sum(1 for _ in itertools.takewhile(lambda column: len(set(column)) == 1, columns))
-
-
-class AlignAtt(Rule):
-    """Up to the first unit whose attention is on one of the last f source units."""
-
-    needs_alignment = True
-
-    def final(self, hypotheses: Sequence[Hypothesis], written: int, read: int) -> int:
-        last, limit = hypotheses[-1], read - self.spec.count
-        late = (index for index in range(written, last.length) if last.aligned[index] >= limit)
-        return next(late, last.length)
-
-
-RULES: dict[str, type[Rule]] = {
-    "full": FullRule,
-    "wait": WaitRule,
-    "local-agreement": LocalAgreement,
-    "align-att": AlignAtt,
-}
-
-
-def make_rule(spec: PolicySpec) -> Rule:
-    if spec.kind not in RULES:
-        known = "full, wait-K, local-agreement-N and align-att-F"
-        raise UserError(f"policy {spec}: a model that needs whole sentences knows {known}")
-    return RULES[spec.kind](spec)
+def translates_anew(settings: Model, policy: PolicySpec) -> bool:
+    """Whether one of our own models works under this policy as an offline model."""
+    needs_source = settings.encoder == "bidirectional" and policy.kind == "wait"
+    return needs_source or policy.kind in ("local-agreement", "align-att")
 
 
 @dataclass
@@ -248,9 +218,9 @@ class Retranslation:
 def retranslate(model: OfflineModel, sentences: Iterable[Retranslation]) -> None:
     """Translate anew, in one batch, the sentences that have read since and may write.
 
-    The result is that of greedy decoding. Each pass through the decoder predicts all units at once from those of the
-    hypothesis before, beginning with that of the last source. What is predicted from right units is right, so each pass
-    finds at least one more, and few passes are needed where the hypothesis hardly changes (Jacobi decoding).
+    The result is that of greedy decoding. Each pass of the decoder predicts all units at once from those of the
+    pass before, the first from the last hypothesis. What is predicted from right units is right, so each pass finds
+    at least one more, and few passes are needed where the hypothesis hardly changes (Jacobi decoding).
     """
     waiting = [one for one in sentences if not one.current and one.most > len(one.written)]
     if not waiting:

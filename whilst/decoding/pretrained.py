@@ -1,49 +1,58 @@
 """Pretrained translation models of the Hugging Face hub as offline models: Marian (opus-mt), M2M100 and NLLB.
 
-Their tokenisers become `Language`s, so that all else of a translation is as with our own models. Needs the extra `hf`.
+Their tokenisers become `Language`s, so that all the rest is as with our own models. Needs the extra `hf`.
 """
 
 import hashlib
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from whilst.core.config import override
 from whilst.core.errors import UserError, naming_extras
-from whilst.core.settings import Data, Evaluate, Model, Objective, Recipe
+from whilst.core.settings import CHECKPOINT, Evaluate, Model, Objective, Recipe
 from whilst.data.segment import Segmenter
 from whilst.data.vocabulary import EOS, SPECIALS, UNK, Language
 from whilst.decoding.offline import OfflineModel, attention_layer, most_attended
 
-PREFIX = "hf:"  # of the names of such models
+POLICIES = "local-agreement-2", "align-att-4", "full"  # that are evaluated if none is named
 KNOWN = "marian", "m2m_100"  # NLLB models are of the latter type
 # ISO 639-1 codes, and those by which NLLB and multilingual Marian models know these languages.
-CODES = dict(
-    pair.split(":")
-    for pair in """
-    af:afr am:amh ar:arb as:asm az:azj be:bel bg:bul bn:ben bs:bos ca:cat cs:ces cy:cym da:dan de:deu el:ell en:eng eo:epo
-    es:spa et:est eu:eus fa:pes fi:fin fr:fra ga:gle gl:glg gu:guj ha:hau he:heb hi:hin hr:hrv ht:hat hu:hun hy:hye id:ind
-    ig:ibo is:isl it:ita ja:jpn jv:jav ka:kat kk:kaz km:khm kn:kan ko:kor ky:kir lb:ltz lg:lug ln:lin lo:lao lt:lit lv:lvs
-    mg:plt mi:mri mk:mkd ml:mal mn:khk mr:mar ms:zsm mt:mlt my:mya nb:nob ne:npi nl:nld nn:nno no:nob oc:oci or:ory pa:pan
-    pl:pol ps:pbt pt:por ro:ron ru:rus rw:kin sd:snd si:sin sk:slk sl:slv sn:sna so:som sq:als sr:srp st:sot su:sun sv:swe
-    sw:swh ta:tam te:tel tg:tgk th:tha ti:tir tk:tuk tl:tgl tr:tur tt:tat ug:uig uk:ukr ur:urd uz:uzn vi:vie wo:wol xh:xho
-    yi:ydd yo:yor zh:zho zu:zul
-    """.split()
-)
+PAIRS = """
+af:afr am:amh ar:arb as:asm az:azj be:bel bg:bul bn:ben bs:bos ca:cat cs:ces cy:cym da:dan de:deu el:ell en:eng
+eo:epo es:spa et:est eu:eus fa:pes fi:fin fr:fra ga:gle gl:glg gu:guj ha:hau he:heb hi:hin hr:hrv ht:hat hu:hun
+hy:hye id:ind ig:ibo is:isl it:ita ja:jpn jv:jav ka:kat kk:kaz km:khm kn:kan ko:kor ky:kir lb:ltz lg:lug ln:lin
+lo:lao lt:lit lv:lvs mg:plt mi:mri mk:mkd ml:mal mn:khk mr:mar ms:zsm mt:mlt my:mya nb:nob ne:npi nl:nld nn:nno
+no:nob oc:oci or:ory pa:pan pl:pol ps:pbt pt:por ro:ron ru:rus rw:kin sd:snd si:sin sk:slk sl:slv sn:sna so:som
+sq:als sr:srp st:sot su:sun sv:swe sw:swh ta:tam te:tel tg:tgk th:tha ti:tir tk:tuk tl:tgl tr:tur tt:tat ug:uig
+uk:ukr ur:urd uz:uzn vi:vie wo:wol xh:xho yi:ydd yo:yor zh:zho zu:zul
+"""
+CODES = dict(pair.split(":") for pair in PAIRS.split())
 
 
 @dataclass(frozen=True)
 class Pretrained:
     """An opened checkpoint, with what a trained run has."""
 
+    path: Path  # its name
     recipe: Recipe
     source: Language
     target: Language
     model: "PretrainedModel"
+
+    @property
+    def modules(self) -> list[nn.Module]:
+        return [self.model.model]
+
+    @property
+    def device(self) -> torch.device:
+        device: torch.device = self.model.model.device
+        return device
 
     @cached_property
     def checksum(self) -> str:
@@ -79,7 +88,9 @@ class PretrainedModel(OfflineModel):
         self.units[self.target[EOS:]] = torch.arange(EOS, len(target), device=model.device)
 
     def encode(self, sources: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
-        rows = [[*self.frame.before, *(self.source[unit] for unit in units), *self.frame.after] for units in sources]
+        rows = [
+            [*self.frame.before, *(self.source[unit] for unit in units), *self.frame.after] for units in sources
+        ]
         lengths = torch.tensor(list(map(len, rows)), device=self.model.device)
         tokens = torch.tensor([[*row, *[self.frame.pad] * (max(map(len, rows)) - len(row))] for row in rows])
         tokens = tokens.to(self.model.device)
@@ -91,7 +102,9 @@ class PretrainedModel(OfflineModel):
     ) -> tuple[Tensor, Tensor | None]:
         start, longest = self.frame.start, max(map(len, prefixes))
         table = self.target.tolist()
-        rows = [[*start, *(table[unit] for unit in one), *[self.frame.pad] * (longest - len(one))] for one in prefixes]
+        rows = [
+            [*start, *(table[unit] for unit in one), *[self.frame.pad] * (longest - len(one))] for one in prefixes
+        ]
         out = self.model(
             encoder_outputs=(encoded,),
             attention_mask=_mask(lengths, encoded.shape[1]),
@@ -122,41 +135,49 @@ class Frame:
     pad: int
 
 
-def open_pretrained(name: str, source: str, target: str, device: torch.device) -> Pretrained:
-    """A checkpoint of the hub, or in a folder; `name` without "hf:". Languages: as in `find_code`, or empty."""
+def open_pretrained(name: str, overrides: Sequence[str], device: torch.device) -> Pretrained:
+    """A checkpoint of the hub or in a folder, by its name with "hf:".
+
+    `overrides` of data.source and data.target name the languages, see `find_code`.
+    """
     with naming_extras():
         import transformers
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
-    config = _load(transformers.AutoConfig, name)
+    wanted = override(Recipe(run=name, evaluate=Evaluate(batch=16, policies=POLICIES)), list(overrides))
+    config = _load(transformers.AutoConfig.from_pretrained, name)
     if config.model_type not in KNOWN:
-        raise UserError(f"{PREFIX}{name}: is a {config.model_type} model; Marian, M2M100 and NLLB models are known")
-    tokeniser = _load(transformers.AutoTokenizer, name)
-    model = _load(transformers.AutoModelForSeq2SeqLM, name, attn_implementation="eager", dtype=torch.float32)
-    source, target, frame = _frame(PREFIX + name, tokeniser, model, source, target)
+        raise UserError(
+            f"{name}: is a {config.model_type} model; Marian (opus-mt), M2M100 and NLLB models are known"
+        )
+    tokeniser = _load(transformers.AutoTokenizer.from_pretrained, name)
+    load = transformers.AutoModelForSeq2SeqLM.from_pretrained
+    model = _load(partial(load, attn_implementation="eager", dtype=torch.float32), name)
+    recipe, frame = _frame(wanted, tokeniser, model)
     specials = {*tokeniser.all_special_tokens, *SPECIALS}
     basic = [tokeniser.pad_token_id, tokeniser.pad_token_id, tokeniser.eos_token_id, tokeniser.unk_token_id]
-    languages, tables = [], []
-    for language, vocabulary in zip((source, target), _vocabularies(tokeniser), strict=True):
+    languages, tables = list[Language](), list[list[int]]()
+    for code, vocabulary in zip((recipe.data.source, recipe.data.target), _vocabularies(tokeniser), strict=True):
         pieces = sorted((id, piece) for piece, id in vocabulary.items() if piece not in specials)
-        languages.append(Language(language, TokeniserSegmenter(tokeniser.tokenize), [piece for _, piece in pieces]))
+        languages.append(Language(code, TokeniserSegmenter(tokeniser.tokenize), [piece for _, piece in pieces]))
         tables.append([*basic, *(id for id, _ in pieces)])
-    wrapped = PretrainedModel(model.to(device).eval(), *tables, frame)
-    return Pretrained(_recipe(PREFIX + name, config, source, target), *languages, wrapped)
+    offline = PretrainedModel(model.to(device).eval(), tables[0], tables[1], frame)
+    return Pretrained(Path(name), recipe, languages[0], languages[1], offline)
 
 
-def _load(kind: Any, name: str, **options: Any) -> Any:
+def _load(load: Callable[..., Any], name: str) -> Any:
     """From the folder or the cache if it is there, else from the hub."""
+    where = name.removeprefix(CHECKPOINT)
     try:
         try:
-            return kind.from_pretrained(name, local_files_only=True, **options)
+            return load(where, local_files_only=True)
         except OSError:
-            if Path(name).is_dir():
+            if Path(where).is_dir():
                 raise
-            return kind.from_pretrained(name, **options)
+            return load(where)
     except (OSError, ValueError) as error:
         reason = str(error).splitlines()[0] if str(error) else repr(error)
-        raise UserError(f"{PREFIX}{name}: no such folder, or not to be had from the hub ({reason})") from None
+        raise UserError(f"{name}: neither a folder with a model nor to be had from the hub ({reason})") from None
 
 
 def _vocabularies(tokeniser: Any) -> tuple[Mapping[str, int], Mapping[str, int]]:
@@ -165,22 +186,33 @@ def _vocabularies(tokeniser: Any) -> tuple[Mapping[str, int], Mapping[str, int]]
     return source, tokeniser.target_encoder if getattr(tokeniser, "separate_vocabs", False) else source
 
 
-def _frame(name: str, tokeniser: Any, model: Any, source: str, target: str) -> tuple[str, str, Frame]:
-    """Source and target language, and what stands around their units."""
-    codes = language_codes(tokeniser)
+def _frame(wanted: Recipe, tokeniser: Any, model: Any) -> tuple[Recipe, Frame]:
+    """The settings with the languages and sizes of the model, and what stands around units."""
+    config, codes = model.config, language_codes(tokeniser)
+    source, target = ("" if code in ("src", "tgt") else code for code in (wanted.data.source, wanted.data.target))
     before, start = list[int](), [model.generation_config.decoder_start_token_id]
-    if model.config.model_type == "marian":
+    if config.model_type == "marian":
         source, target = source or tokeniser.source_lang or "src", target or tokeniser.target_lang or "tgt"
         if codes:  # several target languages
-            before = [tokeniser.convert_tokens_to_ids(codes[find_code(codes, target, "target", name)])]
+            before = [tokeniser.convert_tokens_to_ids(codes[find_code(codes, target, "target", wanted.run)])]
     else:
         if not (source and target):
-            raise UserError(f"{name}: knows {len(codes)} languages; choose two, as in --source en --target de")
-        tokeniser.src_lang = find_code(codes, source, "source", name)
-        start.append(tokeniser.convert_tokens_to_ids(codes[find_code(codes, target, "target", name)]))
+            raise UserError(f"{wanted.run}: knows {len(codes)} languages; choose, as in --source en --target de")
+        tokeniser.src_lang = find_code(codes, source, "source", wanted.run)
+        start.append(tokeniser.convert_tokens_to_ids(codes[find_code(codes, target, "target", wanted.run)]))
     around = tokeniser("").input_ids
     end = around.index(tokeniser.eos_token_id)
-    return source, target, Frame([*before, *around[:end]], around[end:], start, tokeniser.pad_token_id)
+    sizes = Model(
+        width=config.d_model,
+        heads=config.decoder_attention_heads,
+        encoder_layers=config.encoder_layers,
+        decoder_layers=config.decoder_layers,
+        feed_forward=config.decoder_ffn_dim,
+        encoder="bidirectional",
+    )
+    data = replace(wanted.data, source=source, target=target, units="sentencepiece")
+    recipe = replace(wanted, data=data, model=sizes, objective=Objective(name="full"))
+    return recipe, Frame([*before, *around[:end]], around[end:], start, tokeniser.pad_token_id)
 
 
 def language_codes(tokeniser: Any) -> dict[str, str]:
@@ -195,24 +227,12 @@ def language_codes(tokeniser: Any) -> dict[str, str]:
 
 
 def find_code(codes: Collection[str], language: str, option: str, name: str) -> str:
-    """The model's code of a language, given that or the code of ISO 639-1: "deu_Latn", "deu" and "de" for German."""
+    """The model's code of a language: "deu_Latn" for that itself, "deu", or the code of ISO 639-1, "de"."""
     for wanted in (language, CODES.get(language, language)):
         for code in codes:
             if code == wanted or code.startswith(f"{wanted}_"):
                 return code
     shown = ", ".join(list(codes)[:8])
-    raise UserError(f"--{option} {language[:40]}: unknown to {name}, which knows {shown}, … ({len(codes)} languages)")
-
-
-def _recipe(name: str, config: Any, source: str, target: str) -> Recipe:
-    """The settings of a run with such a model."""
-    model = Model(
-        width=config.d_model,
-        heads=config.decoder_attention_heads,
-        encoder_layers=config.encoder_layers,
-        decoder_layers=config.decoder_layers,
-        feed_forward=config.decoder_ffn_dim,
-        encoder="bidirectional",
+    raise UserError(
+        f"--{option} {language[:40]}: unknown to {name}, which knows {shown}, … ({len(codes)} languages)"
     )
-    data = Data(source=source, target=target, units="sentencepiece")
-    return Recipe(run=name, data=data, model=model, objective=Objective(name="full"), evaluate=Evaluate(batch=16))

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 import torch
 from rich.text import Text
@@ -23,12 +23,15 @@ from whilst.core.errors import UserError
 from whilst.core.files import sha256
 from whilst.core.policy_spec import PolicySpec, agent_policies, oracle_policies
 from whilst.core.settings import Evaluate, Recipe
-from whilst.data.dataset import Dataset
+from whilst.data.dataset import Dataset, Split
 from whilst.data.text import cleaner, read_lines, split_lines
 from whilst.data.vocabulary import EOS, WordBuffer
 from whilst.decoding.batched import translate
+from whilst.decoding.offline import OfflineModel, OwnModel, Rule, translates_anew
+from whilst.decoding.offline import translate as translate_anew
 from whilst.decoding.output import Output
 from whilst.decoding.policies import policy_for
+from whilst.decoding.pretrained import Pretrained, open_pretrained
 from whilst.evaluation.record import (
     Record,
     header,
@@ -49,7 +52,11 @@ T = TypeVar("T")
 MAX_WORKERS = 4  # processes that score and write, enough to keep up with one GPU
 
 
-def words_with_times(source: Sequence[str], output: Output, trained: LoadedRun) -> Iterator[tuple[str, int, float]]:
+Loaded = LoadedRun | Pretrained
+L = TypeVar("L", LoadedRun, Loaded)
+
+
+def words_with_times(source: Sequence[str], output: Output, trained: Loaded) -> Iterator[tuple[str, int, float]]:
     """The words of a translation, each with the reads and the time at which it was complete."""
     buffer = WordBuffer(trained.target, trained.recipe.evaluate.unknown == "copy")
     waiting = deque(trained.source.unknown_words(source))
@@ -64,7 +71,7 @@ def words_with_times(source: Sequence[str], output: Output, trained: LoadedRun) 
         yield word, output.reads[-1], output.times[-1]
 
 
-def to_sentence(index: int, source: str, reference: str, output: Output, trained: LoadedRun) -> Sentence:
+def to_sentence(index: int, source: str, reference: str, output: Output, trained: Loaded) -> Sentence:
     """The trace of one sentence."""
     words = source.split()
     units, word_of_unit = trained.source.encode(words)
@@ -75,19 +82,33 @@ def to_sentence(index: int, source: str, reference: str, output: Output, trained
     return Sentence.of(index, (source, reference), written, output.reads[: len(output.units)], len(units))
 
 
-def translate_lines(trained: LoadedRun, lines: Sequence[str], policy: Policy, settings: Evaluate) -> list[Output]:
+def translate_lines(
+    trained: Loaded, lines: Sequence[str], policy: Policy | Rule, settings: Evaluate
+) -> list[Output]:
     """Translate cleaned lines."""
-    sources = [[*trained.source.encode(line.split())[0], EOS] for line in lines]
-    return translate(trained.model, sources, policy, settings.limits, settings.batch)
+    sources = [trained.source.encode(line.split()) for line in lines]
+    if isinstance(policy, Rule):
+        model = trained.model if isinstance(trained.model, OfflineModel) else OwnModel(trained.model)
+        return translate_anew(model, policy, sources, settings.limits, settings.batch)
+    assert isinstance(trained, LoadedRun)
+    units = [[*units, EOS] for units, _ in sources]
+    return translate(trained.model, units, policy, settings.limits, settings.batch)
+
+
+def policy_or_rule(trained: Loaded, policy: PolicySpec, split: Split | None = None) -> Policy | Rule:
+    """`split`: the pairs that an oracle is searched for on."""
+    if isinstance(trained, Pretrained) or translates_anew(trained.recipe.model, policy):
+        return Rule(policy)
+    return policy_for(trained, policy, trained.recipe.evaluate, split)
 
 
 def translate_text(
     run: Path, file: Path | None, policy: PolicySpec, show: bool, overrides: list[str], device: str
 ) -> None:
     """The `translate` command: print translations of lines, or their READs and WRITEs."""
-    trained = with_precision(loader(overrides, device)(model_folder(run, policy)))
+    trained = with_precision(opener(overrides, device)(model_folder(run, policy)))
     recipe = trained.recipe
-    chosen = policy_for(trained, policy, recipe.evaluate)
+    chosen = policy_or_rule(trained, policy)
     clean = cleaner(recipe.data, recipe.data.source)
     raw = read_lines(file) if file else split_lines(sys.stdin.buffer.read(), "standard input")
     lines = [clean(line) for line in raw]
@@ -114,7 +135,7 @@ def actions_of(sentence: Sentence, width: int) -> Text:
 
 
 def evaluate(
-    trained: LoadedRun, dataset: Dataset, chosen: Policy, folder: Path, with_text: bool
+    trained: Loaded, dataset: Dataset, chosen: Policy | Rule, folder: Path, with_text: bool
 ) -> Callable[[], Record]:
     """Translate a split by the settings of the run.
 
@@ -136,12 +157,12 @@ def evaluate(
         **header(trained.recipe, chosen.spec, dataset, trained.path),
         **weights(trained, chosen.spec),
         "seconds": round(seconds, 2),
-        **provenance(trained.model.target_embedding.weight.device),
+        **provenance(trained.device),
     }
     return functools.partial(write_up, about, trace, sentences, with_text)
 
 
-def weights(trained: LoadedRun, policy: PolicySpec) -> dict[str, str]:
+def weights(trained: Loaded, policy: PolicySpec) -> dict[str, str]:
     """Checksums of model and agent, the latter empty if it does not decide."""
     agent = sha256(trained.path / AGENT / WEIGHTS) if policy.kind == "agent" else ""
     return {"model_sha256": trained.checksum, "agent_sha256": agent}
@@ -160,8 +181,8 @@ def check_evaluation(recipe: Recipe, dataset: Dataset, device: torch.device) -> 
     for named in settings.policies if len(recipe.stages) > 1 else ():  # without training it is found at once
         policy = PolicySpec.parse(named)
         kind = policy.kind
-        if recipe.model.encoder == "bidirectional" and kind != "full":
-            raise UserError(f"policy {policy}: the encoder needs the whole source; evaluate it under full only")
+        if recipe.model.encoder == "bidirectional":
+            Rule(policy)
         if kind == "mma" and recipe.model.cross != "monotone":
             raise UserError(NO_HEADS)
         if kind == "oracle":
@@ -172,12 +193,12 @@ def check_evaluation(recipe: Recipe, dataset: Dataset, device: torch.device) -> 
             raise UserError(NO_AGENT.format(policy.name, recipe.run))
 
 
-def with_precision(trained: LoadedRun) -> LoadedRun:
+def with_precision(trained: L) -> L:
     """Convert model and agent to half precision if the settings of the run say so."""
     settings = trained.recipe.evaluate
-    check_precision(settings, trained.model.target_embedding.weight.device)
+    check_precision(settings, trained.device)
     if settings.precision == "half":
-        for part in filter(None, (trained.model, trained.agent)):
+        for part in trained.modules:
             part.half()  # in place, since policies hold the same model
     return trained
 
@@ -193,24 +214,37 @@ def loader(overrides: list[str], device: str, settings: Evaluate | None = None) 
     return functools.cache(load)
 
 
+def opener(overrides: list[str], device: str, settings: Evaluate | None = None) -> Callable[[Path], Loaded]:
+    """The same for pretrained models too, by their names."""
+    own = loader(overrides, device, settings)
+
+    @functools.cache
+    def load(name: Path) -> Loaded:
+        if Recipe(run=str(name)).checkpoint:
+            return open_pretrained(str(name), overrides, pick_device(device))
+        return own(name)
+
+    return load
+
+
 @dataclasses.dataclass(frozen=True)
-class Job:
+class Job(Generic[L]):
     """A policy to evaluate, and the run that it is for; the run's recipe says how."""
 
     policy: PolicySpec  # without a threshold, which is in the settings
-    trained: LoadedRun
+    trained: L
 
     @property
     def settings(self) -> Evaluate:
         return self.trained.recipe.evaluate
 
 
-def find_jobs(run: Path, policies: Sequence[str], load: Callable[[Path], LoadedRun]) -> tuple[Recipe, list[Job]]:
+def find_jobs(run: Path, policies: Sequence[str], load: Callable[[Path], L]) -> tuple[Recipe, list[Job[L]]]:
     """A run's recipe, and these policies without duplicates, or those of the recipe if none is named."""
     # a run that began with the translator of another has only a fine-tuned model
     run = run if (run / "recipe.json").is_file() or not (run / SEARCH).is_dir() else run / SEARCH
     recipe = load(run).recipe
-    jobs: dict[tuple[PolicySpec, float], Job] = {}
+    jobs: dict[tuple[PolicySpec, float], Job[L]] = {}
     for name in policies or recipe.evaluate.policies:
         policy = PolicySpec.parse(name)
         trained = load(model_folder(run, policy))  # its recipe has the default threshold of its agent
@@ -232,16 +266,18 @@ def evaluate_run(
     settings: Evaluate | None = None,
 ) -> list[Record]:
     """Evaluate a run under each policy. Defaults come from the run's recipe."""
-    recipe, jobs = find_jobs(run, policies, loader(overrides, device, settings))
+    recipe, jobs = find_jobs(run, policies, opener(overrides, device, settings))
     dataset = Dataset.open(Path(recipe.data.dataset))
     dataset.require_languages("data.dataset", run, recipe.data)
+    if recipe.checkpoint:
+        run = Path("runs") / recipe.checkpoint.replace("/", "--")
     chosen = []  # all of them first, so that an error in the last costs no time
     for job in jobs:
         trained = with_precision(job.trained)
         split = dataset.split(job.settings.split)
         if job.policy.kind == "oracle":
             dataset.require_units("data.dataset", trained.path)  # the search runs on the dataset's own units
-        chosen.append((trained, policy_for(trained, job.policy, job.settings, split)))
+        chosen.append((trained, policy_or_rule(trained, job.policy, split)))
     folder = out or run / "evaluations"
     wanted = ((trace_path(folder, job.policy, job.settings), job.policy, job.trained.recipe) for job in jobs)
     require_replaceable(wanted, dataset, is_own=out is None and not overrides)
@@ -276,7 +312,7 @@ def find_evaluated(
     return {name: record for name, record in zip(policies, found, strict=True) if record is not None}
 
 
-def _find_record(job: Job, dataset: Dataset, folder: Path, with_text: bool) -> Record | None:
+def _find_record(job: Job[LoadedRun], dataset: Dataset, folder: Path, with_text: bool) -> Record | None:
     """The record of the same weights on the same text with the same settings, if its trace is complete."""
     trained, policy = job.trained, job.policy
     trace = trace_path(folder, policy, job.settings)

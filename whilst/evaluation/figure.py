@@ -27,9 +27,11 @@ COLOURS = {
     "full-sentence": "#8C6D31",
     "diagonal": "#D55E00",
     "oracle": "#7B4B94",
+    "local-agreement": "#44AA99",
+    "align-att": "#882255",
 }
 GREY = "#5B5B5B"  # of the paper's first
-MARKERS = dict(zip((*COLOURS.values(), GREY), "osD^vhX<P", strict=True))
+MARKERS = dict(zip((*COLOURS.values(), GREY), "osD^vhX<>*P", strict=True))
 STYLE: dict[Any, Any] = {
     "svg.hashsalt": "whilst",
     "font.size": 11,
@@ -63,7 +65,7 @@ class Line:
 
 
 def role_of(system: System) -> str:
-    return system.policy if system.policy in ("diagonal", "oracle") else system.name
+    return system.policy if system.policy in COLOURS else system.name
 
 
 def choose(lines: Sequence[Line]) -> list[Line]:

@@ -7,12 +7,20 @@ import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from whilst.core.policy_spec import AGENT_TRANSLATION, PolicySpec
+from whilst.core.policy_spec import AGENT_TRANSLATION, PolicySpec, split_name
 from whilst.core.settings import Data, Evaluate, Recipe, Rung
 
-BUILT_IN = "full", "wait", "diagonal", "mma", "agent", "oracle"  # policies whose systems have names of the field
+# Policies whose systems have names of the field.
+BUILT_IN = "full", "wait", "diagonal", "mma", "agent", "oracle", "local-agreement", "align-att"
 SYSTEMS = {"full": "full-sentence", "search": "bs-simt"}  # of objectives, where they differ
-TITLES = {"bs-simt": "BS-SiMT, ours", "mma": "MMA"}  # of systems, where they differ from the name
+# Of systems and policies, where they differ from the name.
+TITLES = {
+    "bs-simt": "BS-SiMT, ours",
+    "mma": "MMA",
+    "wait": "wait-k",
+    "local-agreement": "LocalAgreement",
+    "align-att": "AlignAtt",
+}
 WAYS = {"paper": "slope 1", "authors": "authors' code"}  # the rungs that are the paper's system
 SCRATCH = "scratch"
 OPTION = re.compile(r"\.(unknown-[a-z]+|ending-[a-z]+|half|fp32|int8)$")
@@ -25,7 +33,7 @@ class System:
     """What was trained and how it decides. Its evaluations under several policies are points of one curve."""
 
     name: str  # of the field, such as multi-path or bs-simt; or the kind of a policy that is not built in
-    base: str = ""  # bs-simt and policies that are not built in: the system that they start from or run on
+    base: str = ""  # the system that bs-simt starts from or a policy of one's own runs on, or a checkpoint
     fine_tuned: bool = False  # bs-simt: on searched reads; otherwise it runs on the base as it is
     policy: str = ""  # kind of policy, if it is not the usual one of the system
     rung: Rung = ""  # of the ladder from the paper's system to ours, which has none
@@ -47,7 +55,7 @@ class System:
             base = SYSTEMS.get(base_objective, base_objective) or "multi-path"
             system = cls("bs-simt", base if recipe.start else SCRATCH, True)
         else:
-            base = SCRATCH if trained == "wait-k" and not recipe.start else ""
+            base = SCRATCH if trained == "wait-k" and not recipe.start else recipe.checkpoint
             system = cls("bs-simt", trained) if kind in ("agent", "oracle") else cls(trained, base)
         usual = {"bs-simt": ("agent",), "mma": ("mma",)}.get(system.name, ("wait", "full"))
         return system if kind in usual else replace(system, policy="wait" if kind == "full" else kind)
@@ -77,7 +85,7 @@ class System:
         elif self.base and not usual_base:
             parts.append(f"on {self.base}")
         if self.policy:
-            parts.append("wait-k" if self.policy == "wait" else self.policy)
+            parts.append(TITLES.get(self.policy, self.policy))
         return ", ".join(parts)
 
 
@@ -109,7 +117,7 @@ class Decoding:
             options.insert(0, found[1])
             name = name[: found.start()]
         threshold = THRESHOLD.search(name)
-        kind, _, argument = (name[: threshold.start()] if threshold else name).partition("-")
+        kind, _, argument = split_name(name[: threshold.start()] if threshold else name)
         return cls(PolicySpec(kind, argument, float(threshold[1]) if threshold else None), tuple(options))
 
     def __str__(self) -> str:
@@ -118,7 +126,7 @@ class Decoding:
 
 def point_label(policy: PolicySpec, recipe: Recipe | None) -> str:
     """Which point of a curve it is, as the paper writes it: k, a search interval, lambda, or a threshold."""
-    if policy.kind in ("full", "wait", "diagonal"):
+    if policy.kind in ("full", "wait", "diagonal", "local-agreement", "align-att"):
         return policy.argument
     if policy.kind == "mma":  # each lambda is a model
         return str(recipe.objective.latency_average) if recipe else "?"
@@ -131,7 +139,8 @@ def point_label(policy: PolicySpec, recipe: Recipe | None) -> str:
 def shown_label(policy: PolicySpec, recipe: Recipe | None) -> str:
     """The same for figures and tables, where labels of several systems meet."""
     label = point_label(policy, recipe) or policy.name
-    return {"wait": "k=", "diagonal": "k=", "mma": "λ="}.get(policy.kind, "") + label
+    symbols = {"wait": "k=", "diagonal": "k=", "mma": "λ=", "local-agreement": "n=", "align-att": "f="}
+    return symbols.get(policy.kind, "") + label
 
 
 def pair_name(data: Data) -> str:

@@ -106,6 +106,14 @@ class LoadedRun:
     agents: tuple[PolicySpec, ...] = ()  # of its agent, in the order of its latencies
     agent_search: Search | None = None  # the search that its agent learnt from, if any
 
+    @property
+    def device(self) -> torch.device:
+        return self.model.target_embedding.weight.device
+
+    @property
+    def modules(self) -> list[nn.Module]:
+        return [self.model, *filter(None, [self.agent])]
+
     @functools.cached_property
     def checksum(self) -> str:
         return sha256(self.path / WEIGHTS)

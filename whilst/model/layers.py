@@ -134,7 +134,7 @@ class DecoderLayer(nn.Module):
         return around.after(states, self.feed_forward(*around.before(states), inner), out)
 
     def cross_weights(self, states: Tensor, encoded: Tensor, mask: Mask, cross_mask: Tensor) -> Tensor:
-        """(rows, target, source): the cross-attention of this layer, averaged over its heads. `cross_mask`: boolean."""
+        """(rows, target, source) cross-attention, the mean over its heads. `cross_mask` is boolean."""
         assert isinstance(self.cross, Heads)
         states = self_attend(self.attention, self.attention_sublayer, states, mask, None, None)
         inputs, _ = self.cross_sublayer.before(states)

@@ -45,6 +45,11 @@ def make_monotonic(spec: PolicySpec, context: Context) -> Policy:  # noqa: ARG00
     return Monotonic()
 
 
+def refuse(spec: PolicySpec, context: Context) -> Policy:  # noqa: ARG001
+    what = "translates the source anew after every word, which this command cannot"
+    raise UserError(f"policy {spec}: {what}; `translate`, `evaluate`, `live` and `serve` can")
+
+
 FACTORIES: dict[str, Factory] = {
     "full": lambda spec, context: Full(),  # noqa: ARG005
     "wait": lambda spec, context: WaitK(spec.count),  # noqa: ARG005
@@ -52,6 +57,8 @@ FACTORIES: dict[str, Factory] = {
     "mma": make_monotonic,
     "agent": make_agent,
     "oracle": lambda spec, context: Oracle(spec, context.reference_reads(spec)),
+    "local-agreement": refuse,
+    "align-att": refuse,
 }
 
 

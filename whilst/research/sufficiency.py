@@ -160,7 +160,7 @@ class Point:
         return self.policy.partition(".")[2]
 
 
-def reads_along(job: Job, split: Split, sentences: Sequence[int]) -> list[list[int]]:
+def reads_along(job: Job[LoadedRun], split: Split, sentences: Sequence[int]) -> list[list[int]]:
     """The policy's reads along the references of these sentences, in batches of similar length."""
     # The translation ends with the reference, whatever the model would write.
     policy = policy_for(job.trained, job.policy, replace(job.settings, ending="free"), split)
@@ -173,7 +173,7 @@ def reads_along(job: Job, split: Split, sentences: Sequence[int]) -> list[list[i
     return [reads[number] for number in sentences]
 
 
-def measure(run: Path, job: Job, text: Encoded) -> Point:
+def measure(run: Path, job: Job[LoadedRun], text: Encoded) -> Point:
     recipe, lags, met = job.trained.recipe, [], []
     reads = reads_along(job, text.split, range(len(text.needs)))
     for units, needed, row in zip(text.split.source.lengths.tolist(), text.needs, reads, strict=True):
@@ -202,7 +202,7 @@ def measure(run: Path, job: Job, text: Encoded) -> Point:
 
 def jobs_of(
     runs: Sequence[Path], policies: Sequence[str], overrides: list[str], device: str
-) -> list[tuple[Path, Job]]:
+) -> list[tuple[Path, Job[LoadedRun]]]:
     """Every policy of every run."""
     load = loader(overrides, device)
     found = [(run, job) for run in runs for job in find_jobs(run, policies, load)[1]]
@@ -215,7 +215,7 @@ def jobs_of(
     return found
 
 
-def measure_points(jobs: Sequence[tuple[Path, Job]], text: Aligned) -> list[Point]:
+def measure_points(jobs: Sequence[tuple[Path, Job[LoadedRun]]], text: Aligned) -> list[Point]:
     """Measure all; first on one sentence each, so that mistakes show before hours of work."""
     models = {job.trained.path: job.trained for _, job in jobs}
     encoded = {path: Encoded.of(text, trained) for path, trained in models.items()}
