@@ -21,10 +21,11 @@ VENV := .venv
 PINS := requirements/base.txt requirements/train.txt requirements/dev.txt
 SIMULEVAL_PINS := $(wildcard requirements/simuleval.txt)
 # A virtual environment cannot be moved, so the folder counts as well as the pins.
-HASH := $(shell (cat $(PINS) requirements/speech.txt pyproject.toml; echo "$(CURDIR) $(TORCH)") | cksum | cut -d' ' -f1)
+HASH := $(shell (cat $(PINS) requirements/speech.txt requirements/hf.txt pyproject.toml; echo "$(CURDIR) $(TORCH)") | cksum | cut -d' ' -f1)
 LIGHT := $(VENV)/.light-$(HASH)
 READY := $(VENV)/.ready-$(HASH)
 SPEECH := $(VENV)/.speech-$(HASH)
+HF := $(VENV)/.hf-$(HASH)
 DOCS := $(VENV)/docs
 # Compiling all of torch takes longer than compiling what is imported, when it is.
 PIP := $(VENV)/bin/python -m pip install -qq --no-compile --disable-pip-version-check
@@ -47,7 +48,7 @@ toy: $(READY)
 test: check
 	$(PYTEST) -m "not slow"
 
-test-all: check $(DOCS)/.ready $(SPEECH)
+test-all: check $(DOCS)/.ready $(SPEECH) $(HF)
 	$(PYTEST)
 
 check: $(READY) $(SIMULEVAL_PINS:requirements/simuleval.txt=$(VENV)/simuleval/.ready)
@@ -81,6 +82,10 @@ $(READY): $(LIGHT)
 # The recogniser exists for some machines only.
 $(SPEECH): $(READY)
 	@$(PIP) -r requirements/speech.txt || echo "whilst: no speech recogniser for this machine: its tests are skipped"
+	@touch $@
+
+$(HF): $(READY)
+	@$(PIP) -r requirements/hf.txt
 	@touch $@
 
 $(VENV)/simuleval/.ready: $(SIMULEVAL_PINS) $(READY)

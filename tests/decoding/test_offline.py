@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Literal
 
 import pytest
 import torch
@@ -33,7 +34,12 @@ from whilst.model.transformer import Translator, most_likely
 from whilst.policy.fixed import Full
 
 LIMITS = Limits()
+Encoder = Literal["causal", "bidirectional"]
 NAMES = "full", "wait-1", "wait-3", "local-agreement-1", "local-agreement-2", "align-att-1", "align-att-3"
+
+
+def with_encoder(settings: Model, encoder: Encoder) -> Model:
+    return dataclasses.replace(settings, encoder=encoder)
 
 
 def rule(name: str) -> Rule:
@@ -137,10 +143,10 @@ def slow_translation(model: Translator, source: list[int], prefix: list[int]) ->
 
 
 @pytest.mark.parametrize("encoder", ["causal", "bidirectional"])
-def test_hypotheses_are_those_of_greedy_decoding(encoder: str, tiny: Model, sources: list[list[int]]) -> None:
-    model = make_model(dataclasses.replace(tiny, encoder=encoder))
+def test_hypotheses_are_those_of_greedy_decoding(encoder: Encoder, tiny: Model, sources: list[list[int]]) -> None:
+    model = make_model(with_encoder(tiny, encoder))
     for source in sources[:6]:
-        sentence = Retranslation(rule("local-agreement-2"), LIMITS)
+        sentence = Retranslation(rule("local-agreement-2"), LIMITS.of)
         for unit in source[:-1]:
             sentence.read(unit)
             retranslate(OwnModel(model), [sentence])
@@ -153,9 +159,9 @@ def test_hypotheses_are_those_of_greedy_decoding(encoder: str, tiny: Model, sour
 
 @pytest.mark.parametrize("encoder", ["causal", "bidirectional"])
 def test_reading_all_first_is_translating_whole_sentences(
-    encoder: str, tiny: Model, sources: list[list[int]]
+    encoder: Encoder, tiny: Model, sources: list[list[int]]
 ) -> None:
-    model = make_model(dataclasses.replace(tiny, encoder=encoder))
+    model = make_model(with_encoder(tiny, encoder))
     expected = batched.translate(model, sources, Full(), LIMITS, 4)
     assert written(own(model, "full", sources, 4)) == written(expected)
 
@@ -167,7 +173,7 @@ def own(model: Translator, name: str, sources: list[list[int]], batch: int) -> l
 
 @pytest.mark.parametrize("name", NAMES)
 def test_batches_translate_as_one_by_one(name: str, tiny: Model, sources: list[list[int]]) -> None:
-    model = make_model(dataclasses.replace(tiny, encoder="bidirectional"))
+    model = make_model(with_encoder(tiny, "bidirectional"))
     outputs = own(model, name, sources, 5)
     assert written(outputs) == written(own(model, name, sources, 1))
     for source, output in zip(sources, outputs, strict=True):
@@ -178,7 +184,7 @@ def test_batches_translate_as_one_by_one(name: str, tiny: Model, sources: list[l
 
 @pytest.mark.parametrize("k", [1, 2, 4])
 def test_wait_k_waits(k: int, tiny: Model, sources: list[list[int]]) -> None:
-    model = make_model(dataclasses.replace(tiny, encoder="bidirectional"))
+    model = make_model(with_encoder(tiny, "bidirectional"))
     for source, output in zip(sources, own(model, f"wait-{k}", sources, 5), strict=True):
         assert all(g >= min(k + n, len(source)) for n, g in enumerate(output.reads))
 
@@ -218,9 +224,13 @@ def test_mistakes_are_errors_of_one_line(monotone: Translator, model: Translator
     with pytest.raises(UserError, match="use the policy mma"):
         OwnModel(monotone)
     short = OwnModel(model)
-    short.max_positions = 20
-    with pytest.raises(UserError, match="a source of 3 units, or a translation of up to 28, is too long"):
+    short.max_positions = 3
+    with pytest.raises(
+        UserError, match="a source of 4 units with its end mark is too long, at most 3 for this model"
+    ):
         translate(short, rule("full"), [([3, 4, 5], range(3))], LIMITS, 1)
+    [output] = translate(short, rule("full"), [([3, 4], range(2))], LIMITS, 1)
+    assert len(output.reads) <= 3  # not an error: cut
 
 
 def test_a_hypothesis_knows_its_length_without_end_mark() -> None:

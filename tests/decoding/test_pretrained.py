@@ -102,7 +102,7 @@ def test_the_settings_of_a_checkpoint(kind: str, opened: Pretrained, folder: Pat
     else:
         with pytest.raises(UserError, match=r"knows \d+ languages; choose, as in --source en --target de"):
             open_pretrained(f"hf:{folder}", [], CPU)
-        with pytest.raises(UserError, match="--target tlh: unknown to .*, which knows "):
+        with pytest.raises(UserError, match=r"--target tlh: unknown to .*, which knows "):
             open_pretrained(f"hf:{folder}", ["data.source=en", "data.target=tlh"], CPU)
 
 
@@ -114,7 +114,7 @@ def test_marian_with_several_target_languages(tmp_path: Path) -> None:
     frame, units = opened.model.frame, opened.source.encode(line.split())[0]
     ours = [*frame.before, *(opened.model.source[unit] for unit in units), *frame.after]
     assert ours == tokeniser(f">>deu<< {line}").input_ids
-    with pytest.raises(UserError, match="--target vi: unknown to .*, which knows deu, fra, … "):
+    with pytest.raises(UserError, match=r"--target vi: unknown to .*, which knows deu, fra, … "):
         open_pretrained(f"hf:{folder}", ["data.target=vi"], CPU)
 
 

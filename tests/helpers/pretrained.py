@@ -33,7 +33,7 @@ SIZES: dict[str, Any] = {
     "decoder_attention_heads": 2,
     "encoder_ffn_dim": 24,
     "decoder_ffn_dim": 24,
-    "max_position_embeddings": 100,
+    "max_position_embeddings": 300,
 }
 
 

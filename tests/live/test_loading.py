@@ -221,14 +221,6 @@ def test_pytorch_runs_models_without_export(tmp_path: Path, toy_data: Data, toy_
         opened(ModelOptions(str(made), "low", "onnx"))
 
 
-def test_bidirectional_encoders_are_an_error(tmp_path: Path, toy_data: Data, toy_dataset: Dataset) -> None:
-    tiny = Settings(width=16, heads=2, encoder_layers=1, decoder_layers=1, feed_forward=16, encoder="bidirectional")
-    made = make_run(tmp_path / "run", toy_data, toy_dataset, tiny, agent=False)
-    for engine in ("torch", "auto"):
-        with pytest.raises(UserError, match="needs the whole source; use `whilst translate`"):
-            opened(ModelOptions(str(made), "full", engine))
-
-
 def test_names(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert resolve(str(run)) == run
     with pytest.raises(UserError, match="model 'nowhere': no such folder, and no model of that name"):

@@ -26,7 +26,6 @@ from whilst.live.evaluate_export import evaluate_exported
 from whilst.model.checkpoint import load_run, save_tensors
 from whilst.research.explain import explain
 from whilst.research.sufficiency import jobs_of, sufficiency
-from whilst.server.served import EngineOptions, serve_model
 from whilst.training.train import train
 
 
@@ -177,11 +176,9 @@ def test_bidirectional_encoders_are_refused_where_prefixes_matter(offline: Recip
     trained = load_run(Path(offline.run), CPU)
     with pytest.raises(UserError, match="its encoder is bidirectional, so it needs the whole source"):
         explain(trained, "kan musak", None, 1)
-    with pytest.raises(UserError, match="its encoder is bidirectional, so it needs the whole source"):
-        serve_model(offline.run, (), EngineOptions())
-    asked = dataclasses.replace(offline, evaluate=Evaluate(policies=("full", "wait-3")))
+    asked = dataclasses.replace(offline, evaluate=Evaluate(policies=("full", "wait-3", "diagonal-3")))
     asked = dataclasses.replace(asked, stages=("translate", "evaluate"))
-    with pytest.raises(UserError, match=r"^policy wait-3: the encoder needs the whole source"):
+    with pytest.raises(UserError, match=r"^policy diagonal-3: a model that translates whole sentences knows full"):
         check_evaluation(asked, Dataset.open(Path(offline.data.dataset)), CPU)
     for name, line in (("s", "kan musak\n"), ("r", "kan musak\n"), ("a", "1-1 2-2\n")):
         (tmp_path / name).write_text(line)

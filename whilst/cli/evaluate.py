@@ -5,14 +5,16 @@ from typing import Annotated, Literal
 
 import typer
 
-from whilst.cli.options import Device, Policies, Run, Set
+from whilst.cli.options import Device, Policies, RunOrCheckpoint, Set, Source, Target, with_languages
 
 
 def translate(
-    run: Run,
+    run: RunOrCheckpoint,
     file: Annotated[Path | None, typer.Argument(help="Text, one sentence per line. Default: stdin.")] = None,
-    policy: Annotated[str, typer.Option(help="full, wait-K or agent-L.")] = "wait-3",
+    policy: Annotated[str, typer.Option(help="As for `evaluate`, such as wait-K or agent-L.")] = "wait-3",
     show: Annotated[bool, typer.Option("--show", help="Show every READ and WRITE.")] = False,
+    source: Source = "",
+    target: Target = "",
     set_: Set = [],  # noqa: B006
     device: Device = "auto",
 ) -> None:
@@ -22,18 +24,22 @@ def translate(
     Examples:
         whilst translate runs/toy data/toy-20000-1/test.src --policy wait-5
         head -n 3 data/toy-20000-1/test.src | whilst translate runs/toy --show
+        whilst translate hf:Helsinki-NLP/opus-mt-en-de talk.txt --policy local-agreement-2
+        whilst translate hf:facebook/nllb-200-distilled-600M talk.txt --source en --target de --policy align-att-4
     """
     from whilst.core.policy_spec import PolicySpec
     from whilst.evaluation.evaluate import translate_text
 
-    translate_text(run, file, PolicySpec.parse(policy), show, set_, device)
+    translate_text(run, file, PolicySpec.parse(policy), show, with_languages(set_, run, source, target), device)
 
 
 def evaluate(
-    run: Run,
+    run: RunOrCheckpoint,
     policies: Policies = [],  # noqa: B006
     out: Annotated[Path | None, typer.Option(help="Folder for the traces. Default: RUN/evaluations.")] = None,
     text: Annotated[bool, typer.Option(help="Keep source and reference in the traces.")] = True,
+    source: Source = "",
+    target: Target = "",
     precision: Annotated[Literal["fp32", "int8"] | None, typer.Option(help="Of an export. Default: int8.")] = None,
     set_: Set = [],  # noqa: B006
     device: Device = "auto",
@@ -50,12 +56,15 @@ def evaluate(
         whilst evaluate runs/toy/search --policy agent-1 --policy oracle-1
         whilst evaluate runs/iwslt15.en-vi --no-text --out results/iwslt15.en-vi --set evaluate.split=valid
         whilst evaluate engines/en-vi --policy agent-3 --precision int8
+        whilst evaluate runs/iwslt15.en-vi.full --policy local-agreement-2 --policy align-att-4 --policy wait-3
+        whilst evaluate hf:Helsinki-NLP/opus-mt-en-vi --source en --target vi --set data.dataset=data/iwslt15.en-vi
     """
     import whilst
     from whilst.evaluation.report import print_table
 
+    settings = with_languages(set_, run, source, target)
     print_table(
-        whilst.evaluate(run, policies, out=out, text=text, precision=precision, device=device, settings=set_)
+        whilst.evaluate(run, policies, out=out, text=text, precision=precision, device=device, settings=settings)
     )
 
 

@@ -5,7 +5,20 @@ from typing import Annotated
 
 import typer
 
-from whilst.cli.options import Device, Engine, Keep, Latency, Model, Precision, Set, Threads, Workers
+from whilst.cli.options import (
+    Device,
+    Engine,
+    Keep,
+    Latency,
+    Model,
+    Precision,
+    Set,
+    Source,
+    Target,
+    Threads,
+    Workers,
+    with_languages,
+)
 from whilst.core.settings import DEFAULT_MODEL
 from whilst.live.input import DEFAULT_AGREEMENT
 
@@ -40,6 +53,8 @@ def demo(
 def live(
     model: Model = DEFAULT_MODEL,
     latency: Latency = "medium",
+    source: Source = "",
+    target: Target = "",
     json: JsonLines = False,
     partial: Annotated[
         bool, typer.Option("--partial", help="Each line is the whole hypothesis of a recogniser and may change.")
@@ -70,11 +85,14 @@ def live(
         whilst live --show --pace 3 < talk.txt
         recogniser | whilst live --partial --srt talk.srt --vtt talk.vtt
         tail -f transcript.txt | whilst live --model runs/mine --latency wait-3 --json
+        whilst live --model hf:facebook/nllb-200-distilled-600M --source en --target de < talk.txt
     """
     from whilst.live.loading import ModelOptions
     from whilst.live.terminal import LiveOptions, run_live
 
-    wanted = ModelOptions(model, latency, engine, precision, tuple(set_), device)
+    wanted = ModelOptions(
+        model, latency, engine, precision, tuple(with_languages(set_, model, source, target)), device
+    )
     run_live(wanted, LiveOptions(json, show, srt, vtt, partial, keep, lines, pace))
 
 
@@ -145,6 +163,8 @@ def listen(
 
 def serve(
     model: Model = DEFAULT_MODEL,
+    source: Source = "",
+    target: Target = "",
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port; 0: any free one.", min=0, max=65535)] = 8000,
     token: Annotated[
@@ -181,6 +201,7 @@ def serve(
         whilst serve
         whilst serve --host 0.0.0.0 --port 80 --workers 2 --origin https://example.org
         WHILST_TOKEN=secret whilst serve --model runs/mine --sessions 50 --idle 60
+        whilst serve --model hf:Helsinki-NLP/opus-mt-en-de
     """
     from whilst.server.protocol import Limits
     from whilst.server.run import ServeOptions, serve
@@ -190,7 +211,8 @@ def serve(
     limits = Limits(words=words, sessions=sessions, idle=idle)
     access = AccessControl(token, tuple(origin or ()), tuple(allowed_host or default_hosts(host)))
     how = EngineOptions(engine or default_engine(), precision, device, threads)
-    options = ServeOptions(model, host, port, workers, limits, access, tuple(set_), how)
+    settings = tuple(with_languages(set_, model, source, target))
+    options = ServeOptions(model, host, port, workers, limits, access, settings, how)
     if ray:
         from whilst.server.ray import serve_ray
 

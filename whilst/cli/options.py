@@ -5,7 +5,23 @@ from typing import Annotated, Literal
 
 import typer
 
+from whilst.core.errors import UserError
+from whilst.core.settings import Recipe
+
 Run = Annotated[Path, typer.Argument(help="Folder of a trained model, written by `whilst train`.", metavar="RUN")]
+RunOrCheckpoint = Annotated[
+    Path,
+    typer.Argument(
+        help="Folder of a trained model, or hf:NAME, a pretrained model of the Hugging Face hub or in a folder.",
+        metavar="RUN",
+    ),
+]
+Source = Annotated[
+    str, typer.Option("--source", help="Source language of an hf: model, such as en.", metavar="CODE")
+]
+Target = Annotated[
+    str, typer.Option("--target", help="Target language of an hf: model, such as de.", metavar="CODE")
+]
 Set = Annotated[
     list[str],
     typer.Option("--set", help="Change a setting, such as train.steps=100. May be repeated.", metavar="A.B=C"),
@@ -13,20 +29,25 @@ Set = Annotated[
 Model = Annotated[
     str,
     typer.Option(
-        help="A run folder, a folder written by `whilst export`, or the name of a model of the package.",
+        help="A run folder, a folder written by `whilst export`, the name of a model of the package,"
+        " or hf:NAME, a pretrained model of the Hugging Face hub or in a folder.",
         metavar="MODEL",
     ),
 ]
 Latency = Annotated[
     str,
-    typer.Option(help="low, medium or high; or a policy: agent-L, wait-K, diagonal-K, full.", metavar="LATENCY"),
+    typer.Option(
+        help="low, medium or high; or a policy: agent-L, wait-K, diagonal-K, local-agreement-N, align-att-F, full.",
+        metavar="LATENCY",
+    ),
 ]
 Device = Annotated[str, typer.Option(help="auto (a GPU if there is one), cpu, cuda or cuda:N.", metavar="DEVICE")]
 Policies = Annotated[
     list[str],
     typer.Option(
         "--policy",
-        help="full, wait-K, diagonal-K, mma, agent-L or oracle-L. L is the first read of a search interval."
+        help="full, wait-K, diagonal-K, mma, agent-L, oracle-L, local-agreement-N or align-att-F. L is the first"
+        " read of a search interval."
         " agent-L.threshold-0.6 WRITEs at a probability of 0.6. May be repeated. Default: those of the recipe.",
         metavar="POLICY",
     ),
@@ -46,3 +67,12 @@ Precision = Annotated[
 Workers = Annotated[int, typer.Option(help="Worker processes, each with the model.", min=1)]
 Threads = Annotated[int, typer.Option(help="Threads of the model in each worker.", min=1)]
 Stage = Literal["translate", "search", "agent"]
+
+
+def with_languages(settings: list[str], model: str | Path, source: str, target: str) -> list[str]:
+    """The settings of a pretrained model with its languages; other models have their own."""
+    given = {"source": source, "target": target}
+    named = [f"data.{side}={code}" for side, code in given.items() if code]
+    if named and not Recipe(run=str(model)).checkpoint:
+        raise UserError(f"--source and --target are for hf: models; {model} has its own languages: leave them out")
+    return [*settings, *named]

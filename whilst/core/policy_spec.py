@@ -114,6 +114,7 @@ def _threshold(spec: PolicySpec, text: str, given: str) -> float:
 
 AGENT_TRANSLATION = PolicySpec("agent", "translation")  # its agent has one latency for all intervals
 FALLBACKS = tuple(PolicySpec("wait", k) for k in "135")  # low, medium and high without an agent
+OFFLINE = tuple(PolicySpec("local-agreement", n) for n in "234")  # and of models that need whole sentences
 
 
 def agent_policies(intervals: Sequence[Sequence[int]], labels: str) -> list[PolicySpec]:

@@ -8,7 +8,7 @@ import abc
 import itertools
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -36,6 +36,10 @@ class OfflineModel(abc.ABC):
     """A full-sentence model. Source units come without end mark: each source is taken for a whole sentence."""
 
     max_positions: int  # units of a source or of a translation, end mark counted
+
+    def limit(self, limit: Callable[[int], int]) -> Callable[[int], int]:
+        """A limit of target units by the source units that the model keeps to."""
+        return lambda source: min(limit(source), self.max_positions)
 
     @abc.abstractmethod
     def encode(self, sources: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
@@ -157,7 +161,7 @@ class Retranslation:
     """One sentence under way. `retranslate` brings it up to date after READs."""
 
     rule: Rule
-    limits: Limits
+    limit: Callable[[int], int]  # of target units, by the number of source units with the end mark
     source: list[int] = field(default_factory=list)  # units read, without the end mark
     finished: bool = False  # the end mark is read
     written: list[int] = field(default_factory=list)
@@ -183,7 +187,7 @@ class Retranslation:
 
     @property
     def _limit(self) -> int:
-        return self.limits.of(len(self.source) + 1)
+        return self.limit(len(self.source) + 1)
 
     @property
     def most(self) -> int:
@@ -225,11 +229,13 @@ def retranslate(model: OfflineModel, sentences: Iterable[Retranslation]) -> None
     waiting = [one for one in sentences if not one.current and one.most > len(one.written)]
     if not waiting:
         return
-    _check_lengths(model, waiting)
+    if (longest := max(len(one.source) + 1 for one in waiting)) > model.max_positions:
+        most = f"at most {model.max_positions} for this model"
+        raise UserError(f"a source of {longest} units with its end mark is too long, {most}; split the sentence")
     encoded, lengths = model.encode([one.source for one in waiting])
     guesses = [list(one.draft) for one in waiting]
     left = list(range(len(waiting)))
-    align = waiting[0].rule.needs_alignment
+    align = any(one.rule.needs_alignment for one in waiting)
     while left:
         rows = torch.tensor(left, device=encoded.device)
         predicted, aligned = model.predict(encoded[rows], lengths[rows], [guesses[n] for n in left], align)
@@ -257,16 +263,6 @@ def improve(guess: Sequence[int], predicted: Sequence[int], written: int, most: 
     end = predicted.index(EOS, written) + 1 if EOS in predicted[written:] else most
     better = list(predicted[: min(end, most)])
     return better, min(end, most) <= right
-
-
-def _check_lengths(model: OfflineModel, sentences: Sequence[Retranslation]) -> None:
-    longest = max(max(len(one.source) + 1, one.most) for one in sentences)
-    if longest > model.max_positions:
-        raise UserError(
-            f"a source of {max(len(one.source) for one in sentences)} units, or a translation of up to"
-            f" {longest}, is too long for this model (at most {model.max_positions}); split the sentence, or lower"
-            " evaluate.max_ratio"
-        )
 
 
 def translate(
@@ -300,7 +296,7 @@ def _translate_batch(
     """READ a word in every sentence, then WRITE what is final, until the last has ended."""
     began = time.perf_counter()
     waiting = {n: iter([*by_word(*source), [EOS]]) for n, source in sources.items()}
-    under_way = {n: Retranslation(rule, limits) for n in sources}
+    under_way = {n: Retranslation(rule, model.limit(limits.of)) for n in sources}
     while under_way:
         for n, sentence in under_way.items():
             for unit in next(waiting[n]):

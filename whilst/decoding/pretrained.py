@@ -4,6 +4,7 @@ Their tokenisers become `Language`s, so that all the rest is as with our own mod
 """
 
 import hashlib
+import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -169,12 +170,13 @@ def _load(load: Callable[..., Any], name: str) -> Any:
     """From the folder or the cache if it is there, else from the hub."""
     where = name.removeprefix(CHECKPOINT)
     try:
-        try:
-            return load(where, local_files_only=True)
-        except OSError:
-            if Path(where).is_dir():
-                raise
-            return load(where)
+        with warnings.catch_warnings(action="ignore"):  # of packages for what is not used here
+            try:
+                return load(where, local_files_only=True)
+            except OSError:
+                if Path(where).is_dir():
+                    raise
+                return load(where)
     except (OSError, ValueError) as error:
         reason = str(error).splitlines()[0] if str(error) else repr(error)
         raise UserError(f"{name}: neither a folder with a model nor to be had from the hub ({reason})") from None

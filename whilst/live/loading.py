@@ -1,6 +1,7 @@
 """Open a model by name for live translation, with PyTorch or the CPU engine. Imports PyTorch only if it is used.
 
-A name is a run folder, a folder made by `whilst export`, or a model that comes with the package (whilst/models).
+A name is a run folder, a folder made by `whilst export`, a model that comes with the package (whilst/models), or
+that of a pretrained model, "hf:NAME".
 """
 
 from collections.abc import Callable, Sequence
@@ -58,7 +59,7 @@ class Model:
     text: TextPipeline
     recipe: Recipe
     policy: PolicySpec  # of the wanted latency
-    agents: Sequence[PolicySpec]
+    agents: Sequence[PolicySpec]  # its policies by rising latency; none: wait-k
     engine: str  # for users
     note: str  # on the choice of the policy, mostly empty
     find: Callable[[PolicySpec], Any]  # its policy or rule; a UserError if it has no such policy
@@ -134,6 +135,10 @@ def resolve(name: str) -> Path:
 
 def open_model(options: ModelOptions, notify: Callable[[str], None]) -> Model:
     """`notify` gets messages on what takes time or fails without harm."""
+    if Recipe(run=options.model).checkpoint:
+        from whilst.live.torch_backend import open_checkpoint
+
+        return open_checkpoint(options)
     folder = resolve(options.model)
     if is_export(folder):
         if options.engine == "torch":

@@ -78,6 +78,7 @@ class TextPipeline:
     ends_sentence: Callable[[str], bool] = ends_sentence
     copy_names: bool = False  # write names of the source in place of unknown words
     truecase: Truecaser | None = None  # for words that come without case
+    whole_words: bool = False  # decide after the last unit of a word only
 
     @classmethod
     def of(cls, recipe: Recipe, source: Language, target: Language) -> "TextPipeline":
@@ -120,6 +121,11 @@ class SentenceState:
     done: bool = False  # no more target
     write_next: bool | None = None  # the policy's decision; None: to be requested
     lacks_case: bool = False
+
+    @property
+    def is_within_word(self) -> bool:
+        """Whether the next unit belongs to the last word that was read, as the end mark does."""
+        return bool(self.unread) and self.unread[0][1] == self.position
 
     def add(self, unit: int, word: int, name: str = "") -> None:
         if not self.done:
@@ -195,7 +201,8 @@ class SessionState:
         if not sentence.begun:
             return Request(Operation.BEGIN)
         finished = sentence.complete and not sentence.unread
-        if sentence.read and not finished and sentence.write_next is None:
+        must_read = self.text.whole_words and sentence.is_within_word
+        if sentence.read and not finished and not must_read and sentence.write_next is None:
             return Request(Operation.DECIDE)
         if finished or sentence.write_next:
             # An incomplete source grows by at least its end mark: the limit counts it.

@@ -11,8 +11,11 @@ from pathlib import Path
 import torch
 
 from whilst.core.distributed import pick_device
-from whilst.core.policy_spec import PolicySpec
+from whilst.core.errors import UserError
+from whilst.core.policy_spec import OFFLINE, PolicySpec, for_latency
+from whilst.decoding.offline import OfflineModel, OwnModel, Retranslation, Rule, retranslate, translates_anew
 from whilst.decoding.policies import policy_for
+from whilst.decoding.pretrained import Pretrained, open_pretrained
 from whilst.decoding.state import DecodingState
 from whilst.live.loading import Model, ModelOptions
 from whilst.live.session import Backend, Operation, Request, TextPipeline
@@ -46,6 +49,29 @@ class TorchBackend(Backend):
         return 0
 
 
+class OfflineBackend(Backend):
+    """One sentence, translated anew after every word by a model that needs whole sentences."""
+
+    def __init__(self, model: OfflineModel, rule: Rule, limit: Callable[[int], int]) -> None:
+        self.model = model
+        self._new = partial(Retranslation, rule, limit)
+        self.sentence = self._new()
+
+    def run(self, request: Request) -> int:
+        match request.operation:
+            case Operation.BEGIN:
+                self.sentence = self._new()
+            case Operation.READ:
+                self.sentence.read(request.unit)
+            case Operation.DECIDE:
+                retranslate(self.model, [self.sentence])
+                return int(self.sentence.can_write)
+            case Operation.WRITE:
+                retranslate(self.model, [self.sentence])
+                return self.sentence.write()
+        return 0
+
+
 @dataclass(frozen=True)
 class TorchModel(Model):
     """A live model whose trained model the server can run in batches."""
@@ -54,13 +80,14 @@ class TorchModel(Model):
     trained: LoadedRun
 
 
-def open_run(options: ModelOptions, folder: Path, policy: PolicySpec, note: str) -> TorchModel:
+def open_run(options: ModelOptions, folder: Path, policy: PolicySpec, note: str) -> Model:
     """The run in `folder`, opened for this policy."""
     if options.threads:
         torch.set_num_threads(options.threads)
     trained = load_run(folder, pick_device(options.device))
-    trained.require_causal_encoder()
     trained = replace(trained, recipe=override_after_training(trained.recipe, list(options.overrides), folder))
+    if trained.model.bidirectional or translates_anew(trained.recipe.model, policy):
+        return open_offline(options, trained, OwnModel(trained.model))
     find = lru_cache(maxsize=64)(partial(policy_for, trained, settings=trained.recipe.evaluate))
 
     def make(rule: Policy, text: TextPipeline) -> Backend:
@@ -68,3 +95,33 @@ def open_run(options: ModelOptions, folder: Path, policy: PolicySpec, note: str)
 
     text = TextPipeline.of(trained.recipe, trained.source, trained.target)
     return TorchModel(text, trained.recipe, policy, trained.agents, "PyTorch", note, find, make, trained)
+
+
+@dataclass(frozen=True)
+class Offline(Model):
+    """A live model that needs whole sentences. The server can run its sessions in one batch."""
+
+    model: OfflineModel
+    make_backend: Callable[[Rule, TextPipeline], OfflineBackend]
+
+
+def open_offline(options: ModelOptions, trained: LoadedRun | Pretrained, model: OfflineModel) -> Offline:
+    """A run or checkpoint as a model that translates anew after every word."""
+    policy, note = for_latency(options.latency, OFFLINE)
+    text = TextPipeline.of(trained.recipe, trained.source, trained.target)
+    text = replace(text, max_target_units=model.limit(text.max_target_units), whole_words=True)
+
+    def make(rule: Rule, text: TextPipeline) -> OfflineBackend:
+        return OfflineBackend(model, rule, text.max_target_units)
+
+    return Offline(text, trained.recipe, policy, OFFLINE, "PyTorch", note, Rule, make, model=model)
+
+
+def open_checkpoint(options: ModelOptions) -> Offline:
+    """A pretrained model by its name with "hf:"."""
+    if options.engine == "onnx":
+        raise UserError(f"--engine onnx: {options.model} runs on PyTorch; leave it out")
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    opened = open_pretrained(options.model, options.overrides, pick_device(options.device))
+    return open_offline(options, opened, opened.model)

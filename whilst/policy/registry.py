@@ -46,8 +46,8 @@ def make_monotonic(spec: PolicySpec, context: Context) -> Policy:  # noqa: ARG00
 
 
 def refuse(spec: PolicySpec, context: Context) -> Policy:  # noqa: ARG001
-    what = "translates the source anew after every word, which this command cannot"
-    raise UserError(f"policy {spec}: {what}; `translate`, `evaluate`, `live` and `serve` can")
+    can = f"`whilst translate`, `evaluate` and `live --latency {spec}` can"
+    raise UserError(f"policy {spec}: translates the source anew after every word; {can}")
 
 
 FACTORIES: dict[str, Factory] = {

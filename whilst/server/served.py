@@ -91,9 +91,15 @@ def serve_model(model: str, overrides: Sequence[str], how: EngineOptions) -> Ser
     )
     pool: Callable[[int], Pool] = lambda _: SinglePool(opened.backend)  # noqa: E731
     if engine == "torch":
-        from whilst.live.torch_backend import TorchModel
-        from whilst.server.torch_pool import batch_pool, pack_weights
+        from whilst.live.torch_backend import Offline, TorchModel
+        from whilst.server.torch_pool import OfflinePool, batch_pool, pack_weights
 
+        if isinstance(opened, Offline):
+            if how.weights != "fp32":
+                raise UserError(
+                    f"--precision {how.precision}: {model} needs whole sentences, and fp32; leave it out"
+                )
+            return Served(opened, lambda _: OfflinePool(opened) if how.engine == "batch" else pool(0), "fp32")
         assert isinstance(opened, TorchModel)
         precision, output = pack_weights(opened.trained, how)
         if how.engine == "batch":

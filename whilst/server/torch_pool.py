@@ -12,9 +12,10 @@ from torch import Tensor, nn
 
 from whilst.core.errors import UserError
 from whilst.core.policy_spec import parse_live
+from whilst.decoding.offline import retranslate
 from whilst.decoding.state import DecodingState
-from whilst.live.session import Operation
-from whilst.live.torch_backend import TorchModel
+from whilst.live.session import Operation, Request
+from whilst.live.torch_backend import Offline, OfflineBackend, TorchModel
 from whilst.model.checkpoint import LoadedRun
 from whilst.model.run_folder import BUNDLE
 from whilst.model.transformer import Translator
@@ -110,6 +111,25 @@ class BatchPool(Pool):
             self._deciders[key].update(rows, decider)
             decisions |= zip(group, map(int, write.tolist()), strict=True)
         return [decisions[slot] for slot in slots]
+
+
+class OfflinePool(Pool):
+    """Sessions of a model that needs whole sentences, which are translated anew in one batch."""
+
+    def __init__(self, opened: Offline) -> None:
+        self._opened = opened
+        self._backends: dict[int, OfflineBackend] = {}  # by slot
+
+    def use(self, slot: int, policy: str) -> None:
+        rule = self._opened.find(self._opened.policy_of(policy))
+        self._backends[slot] = self._opened.make_backend(rule, self._opened.text)
+
+    def do(self, operation: Operation, requests: Sequence[tuple[int, int]]) -> list[int]:
+        backends = [self._backends[slot] for slot, _ in requests]
+        if operation in (Operation.DECIDE, Operation.WRITE):
+            retranslate(self._opened.model, [backend.sentence for backend in backends])
+        pairs = zip(backends, requests, strict=True)
+        return [backend.run(Request(operation, unit)) for backend, (_, unit) in pairs]
 
 
 def pack_weights(trained: LoadedRun, how: EngineOptions) -> tuple[str, nn.Module | None]:
