@@ -166,7 +166,7 @@ def test_evaluations_have_records(whole: Path, checkpoint: str, tmp_path: Path, 
     done = whilst("evaluate", checkpoint, "--policy=align-att-2", *sources, "--out", tmp_path / "hf")
     assert done.code == 0, done.err
     record = read_record(tmp_path / "hf" / "test.align-att-2.json")
-    assert str(record.system) == f"full-sentence on {checkpoint[3:]}, AlignAtt"
+    assert str(record.system) == f"full-sentence, on {checkpoint[3:]}, AlignAtt"
     assert build(Recipe, record.settings).checkpoint == checkpoint[3:]
     assert whilst("report", tmp_path / "own", "--out", tmp_path / "report").code == 0
 
