@@ -9,7 +9,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -31,6 +31,7 @@ from whilst.live.torch_backend import TorchBackend
 from whilst.model.checkpoint import save_tensors, write_run
 from whilst.model.transformer import Translator
 from whilst.policy import Policy
+from whilst.server.audience import LocalAudience
 from whilst.server.metrics import Metrics
 from whilst.server.protocol import Limits
 from whilst.server.run import Server
@@ -100,13 +101,13 @@ class ThreadServer(Server):
 class LocalServer:
     """It keeps its port when it is started again."""
 
-    def __init__(self, served: Served, limits: Limits, access: AccessControl) -> None:
+    def __init__(self, served: Sequence[Served], limits: Limits, access: AccessControl) -> None:
         self._settings = served, limits, access
         self.port = 0
         self.start()
 
     def start(self) -> None:
-        self.manager = SessionManager(*self._settings, Metrics())
+        self.manager = SessionManager(*self._settings, Metrics(), LocalAudience())
         self.uvicorn = ThreadServer(self.manager)
         self._socket = socket.socket()
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -144,19 +145,21 @@ class LocalServer:
 
     def is_idle(self) -> bool:
         """No session is open, and the worker has all its slots again."""
-        worker = self.manager.worker
-        free = len(worker._free) == self.manager.limits.sessions
-        return not self.manager.sessions and free and not worker._active
+        workers = self.manager.workers.values()
+        free = all(len(worker._free) == self.manager.limits.sessions for worker in workers)
+        return not self.manager.sessions and free and not any(worker._active for worker in workers)
 
-    def connect(self, **options: Any) -> "Client":
-        return Client(f"ws://127.0.0.1:{self.port}/v1/stream", options)
+    def connect(self, path: str = "/v1/stream", **options: Any) -> "Client":
+        return Client(f"ws://127.0.0.1:{self.port}{path}", options)
 
 
 @contextlib.contextmanager
 def local_server(
-    served: Served, limits: Limits | None = None, access: AccessControl | None = None
+    served: Served | list[Served], limits: Limits | None = None, access: AccessControl | None = None
 ) -> Iterator[LocalServer]:
-    server = LocalServer(served, limits or Limits(sessions=8), access or AccessControl())
+    server = LocalServer(
+        [served] if isinstance(served, Served) else served, limits or Limits(sessions=8), access or AccessControl()
+    )
     try:
         yield server
     finally:

@@ -62,14 +62,14 @@ def witness(server: LocalServer, model: Translator) -> Iterator[Client]:
     wait_until(server.is_idle, "sessions close")
 
 
-def raw(server: LocalServer) -> socket.socket:
+def raw(server: LocalServer, path: str = "/v1/stream") -> socket.socket:
     """A socket after the WebSocket handshake."""
     found = socket.socket()
     found.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     found.settimeout(30)
     found.connect(("127.0.0.1", server.port))
     lines = [
-        "GET /v1/stream HTTP/1.1",
+        f"GET {path} HTTP/1.1",
         f"Host: 127.0.0.1:{server.port}",
         "Upgrade: websocket",
         "Connection: Upgrade",

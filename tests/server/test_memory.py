@@ -10,6 +10,7 @@ import pytest
 from tests.helpers.serving import make_served
 from whilst.model.transformer import Translator
 from whilst.server.app import make_app
+from whilst.server.audience import LocalAudience
 from whilst.server.metrics import Metrics, resident_bytes
 from whilst.server.protocol import Limits
 from whilst.server.sessions import AccessControl, SessionManager
@@ -62,14 +63,16 @@ def test_ten_thousand_sessions_leave_nothing_behind(model: Translator) -> None:
         return now
 
     async def main() -> list[tuple[int, int]]:
-        manager = SessionManager(make_served(model), Limits(sessions=16), AccessControl(), Metrics())
+        manager = SessionManager(
+            [make_served(model)], Limits(sessions=16), AccessControl(), Metrics(), LocalAudience()
+        )
         app = make_app(manager)
         counts = []
         async with app.router.lifespan_context(app):
             for thousand in range(10):
                 for begin in range(0, 1000, 10):
                     await asyncio.gather(*(visit(app, 1000 * thousand + begin + n) for n in range(10)))
-                while len(manager.worker._free) < 16:
+                while len(manager.workers["src-tgt"]._free) < 16:
                     await asyncio.sleep(0.01)
                 assert not manager.sessions
                 assert not manager.handshakes

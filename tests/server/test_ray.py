@@ -28,7 +28,7 @@ MISSING = importlib.util.find_spec("ray") is None
 def test_a_missing_ray_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(UserError, match=r"pip install 'whilst\[ray\]'"):
-        deployment(ServeOptions("run"))
+        deployment(ServeOptions(("run",)))
 
 
 def sessions_opened(port: int) -> dict[str, int]:

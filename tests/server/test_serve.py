@@ -99,8 +99,8 @@ class ServeProcess:
         found = re.findall(rb'whilst_open_sessions{process="(\d+)"} (\d+)', self.get("/metrics"))
         return {int(process): int(count) for process, count in found if int(count)}
 
-    def connect(self) -> Client:
-        return Client(f"ws://127.0.0.1:{self.port}/v1/stream", {})
+    def connect(self, path: str = "/v1/stream") -> Client:
+        return Client(f"ws://127.0.0.1:{self.port}{path}", {})
 
     def wait(self) -> tuple[int, str]:
         """Exit code and the rest of stderr."""
@@ -207,14 +207,14 @@ def test_mistakes_are_one_line(run: Path, tmp_path: Path) -> None:
     done = whilst("serve", "--port", "0", "--model", run, "--engine", "magic")
     assert (done.code, done.err) == (2, "whilst: --engine magic: write batch, single, onnx\n")
     with pytest.raises(UserError, match="not a run folder"):
-        serve(ServeOptions(str(tmp_path), port=0))
+        serve(ServeOptions((str(tmp_path),), port=0))
     with pytest.raises(UserError, match=r"--host 192.0.2.1 --port 0: cannot be served at"):
-        serve(ServeOptions(str(run), "192.0.2.1", 0))
+        serve(ServeOptions((str(run),), "192.0.2.1", 0))
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         for workers in (1, 2):
             with pytest.raises(UserError, match=f"--port {port}: cannot be served at .*in use"):
-                serve(ServeOptions(str(run), port=port, workers=workers))
+                serve(ServeOptions((str(run),), port=port, workers=workers))
 
 
 def test_latencies_of_a_run_without_an_agent(run: Path, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from whilst.cli.options import (
     Workers,
     with_languages,
 )
+from whilst.core.errors import UserError
 from whilst.core.settings import DEFAULT_MODEL
 from whilst.live.input import DEFAULT_AGREEMENT
 
@@ -162,7 +163,13 @@ def listen(
 
 
 def serve(
-    model: Model = DEFAULT_MODEL,
+    model: Annotated[
+        list[str],
+        typer.Option(
+            help="As of `whilst live`. May be repeated, one for each language pair, from which clients choose.",
+            metavar="MODEL",
+        ),
+    ] = [DEFAULT_MODEL],  # noqa: B006
     source: Source = "",
     target: Target = "",
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all.")] = "127.0.0.1",
@@ -184,6 +191,7 @@ def serve(
     workers: Workers = 1,
     threads: Threads = 1,
     sessions: Annotated[int, typer.Option(help="Sessions at a time in each worker.", min=1)] = 100,
+    watchers: Annotated[int, typer.Option(help="Watchers of published sessions in each worker.", min=1)] = 5_000,
     words: Annotated[int, typer.Option(help="Source words of a session at most.", min=1)] = 100_000,
     idle: Annotated[float, typer.Option(help="Seconds without a message after which a session ends.")] = 300.0,
     engine: Engine = "",
@@ -199,6 +207,7 @@ def serve(
     \b
     Examples:
         whilst serve
+        whilst serve --model en-vi --model runs/vi-en
         whilst serve --host 0.0.0.0 --port 80 --workers 2 --origin https://example.org
         WHILST_TOKEN=secret whilst serve --model runs/mine --sessions 50 --idle 60
         whilst serve --model hf:Helsinki-NLP/opus-mt-en-de
@@ -208,11 +217,13 @@ def serve(
     from whilst.server.served import EngineOptions, default_engine
     from whilst.server.sessions import AccessControl, default_hosts
 
-    limits = Limits(words=words, sessions=sessions, idle=idle)
+    limits = Limits(words=words, sessions=sessions, watchers=watchers, idle=idle)
     access = AccessControl(token, tuple(origin or ()), tuple(allowed_host or default_hosts(host)))
     how = EngineOptions(engine or default_engine(), precision, device, threads)
-    settings = tuple(with_languages(set_, model, source, target))
-    options = ServeOptions(model, host, port, workers, limits, access, settings, how)
+    if len(model) > 1 and (source or target):
+        raise UserError("--source and --target are for one hf: model: serve the others by themselves")
+    settings = tuple(with_languages(set_, model[0], source, target))
+    options = ServeOptions(tuple(model), host, port, workers, limits, access, settings, how)
     if ray:
         from whilst.server.ray import serve_ray
 

@@ -8,7 +8,7 @@ EXTRAS = {
     "train": ("torch", "sacrebleu", "tensorboard", "tokenizers"),
     "plot": ("matplotlib",),
     "export": ("onnx",),
-    "serve": ("starlette", "uvicorn", "websockets", "sse_starlette", "prometheus_client"),
+    "serve": ("starlette", "uvicorn", "websockets", "sse_starlette", "prometheus_client", "segno"),
     "ray": ("ray",),
     "moses": ("sacremoses",),
     "hf": ("transformers",),

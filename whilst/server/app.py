@@ -2,11 +2,15 @@
 
 import asyncio
 import contextlib
+import io
+import json
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 from pathlib import Path
+from urllib.parse import urlsplit
 
+import segno
 from sse_starlette import EventSourceResponse
 from sse_starlette.sse import SendTimeoutError
 from starlette.applications import Starlette
@@ -19,12 +23,14 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from whilst import __version__
 from whilst.server import protocol
+from whilst.server.audience import Channel
 from whilst.server.protocol import Finish, Limits, MessageEncoder, SessionError, Words
-from whilst.server.sessions import ClientSession, SessionManager
-from whilst.server.websocket import handle_websocket
+from whilst.server.sessions import ClientSession, SessionManager, find_policy
+from whilst.server.websocket import handle_websocket, run_session, run_watch
 
 PAGE = Path(__file__).parent / "page"
 PROBES = "/healthz", "/readyz"
+Events = AsyncIterator[dict[str, str]]
 HEADERS = {  # of the page: it may load from this server only, and a new version is used at once
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self';"
     " connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -47,12 +53,16 @@ def make_app(manager: SessionManager) -> Starlette:
             await manager.stop()
 
     routes = [
-        WebSocketRoute("/v1/stream", partial(handle_websocket, manager)),
+        WebSocketRoute("/v1/stream", partial(handle_websocket, run_session, manager)),
+        WebSocketRoute("/v1/watch/{name}", partial(handle_websocket, run_watch, manager)),
+        Route("/v1/watch/{name}", partial(watch, manager)),
+        Route("/v1/qr.svg", qr_code),
         Route("/v1/translate", partial(translate, manager), methods=["POST"]),
         *(Route(path, partial(health, manager)) for path in PROBES),
         Route("/metrics", partial(metrics, manager)),
         Route("/", page_file),
         Route("/captions", page_file),
+        Route("/watch/{talk}", page_file),
         Route("/static/{name:path}", page_file),
     ]
     return Starlette(routes=routes, lifespan=lifespan, middleware=[Middleware(Guard, manager)])
@@ -94,8 +104,9 @@ async def translate(manager: SessionManager, request: Request) -> Response:
         manager.access.check_origin(request.headers)
         manager.access.check_token(request.headers)
         table = protocol.parse_object(await read_body(request, manager.limits))
-        policy = manager.find_policy(protocol.string_field(table, "latency", "medium"))
-        session = manager.open("translate", policy)
+        served = manager.find_model(protocol.string_field(table, "model", ""))
+        policy = find_policy(served, protocol.string_field(table, "latency", "medium"))
+        session = manager.open("translate", served, policy)
         try:
             session.add(Words(1, protocol.string_field(table, "text")))
         except SessionError:
@@ -106,7 +117,41 @@ async def translate(manager: SessionManager, request: Request) -> Response:
         return error_response(manager, error)
     except ClientDisconnect:
         return Response()
-    return EventStream(session)
+    return EventStream(manager, session_events(session), partial(manager.close, session))
+
+
+async def session_events(session: ClientSession) -> Events:
+    """The messages of a session until it is final."""
+    encoder, message = MessageEncoder(), session.ready_message()
+    while True:
+        yield {"event": message["type"], "data": encoder.encode(message, time.monotonic())}
+        if message["type"] in ("final", "error"):
+            return
+        try:
+            message = await session.next_message()
+        except SessionError as error:
+            session.manager.metrics.count_error(error.code)
+            message = error.to_message()
+
+
+async def watch(manager: SessionManager, request: Request) -> Response:
+    """GET /v1/watch/NAME: a published session as server-sent events."""
+    try:
+        manager.access.check_origin(request.headers)
+        channel = manager.join(request.path_params["name"])
+    except SessionError as error:
+        return error_response(manager, error)
+    after = request.headers.get("last-event-id") or request.query_params.get("after", "")
+    return EventStream(manager, watch_events(channel, after), partial(manager.leave, channel))
+
+
+async def watch_events(channel: Channel, after: str) -> Events:
+    try:
+        async for kind, text in channel.frames(after):
+            cursor = {"id": json.loads(text)["cursor"]} if kind == "commit" else {}
+            yield {"event": kind, "data": text} | cursor
+    except SessionError as error:
+        yield {"event": "error", "data": json.dumps(error.to_message())}
 
 
 async def read_body(request: Request, limits: Limits) -> bytes:
@@ -123,44 +168,32 @@ async def read_body(request: Request, limits: Limits) -> bytes:
 
 
 class EventStream(EventSourceResponse):
-    """The messages of a session until it is final or the client disconnects."""
+    """Events until they end or the client disconnects; then `close` is called."""
 
-    def __init__(self, session: ClientSession) -> None:
-        self._session = session
-        limits = session.manager.limits
-        events = self._events()
+    def __init__(self, manager: SessionManager, events: Events, close: Callable[[], None]) -> None:
+        self._metrics, self._close = manager.metrics, close
+        limits = manager.limits
         super().__init__(events, sep="\n", send_timeout=limits.send, shutdown_grace_period=2 * limits.drain)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        manager = self._session.manager
         try:
             await super().__call__(scope, receive, send)
         except SendTimeoutError:
-            manager.metrics.count_error("slow")
+            self._metrics.count_error("slow")
         finally:
-            manager.close(self._session)
-
-    async def _events(self) -> AsyncIterator[dict[str, str]]:
-        encoder, message = MessageEncoder(), self._session.ready_message()
-        while True:
-            yield {"event": message["type"], "data": encoder.encode(message, time.monotonic())}
-            if message["type"] in ("final", "error"):
-                return
-            try:
-                message = await self._session.next_message()
-            except SessionError as error:
-                self._session.manager.metrics.count_error(error.code)
-                message = error.to_message()
+            self._close()
 
 
 async def health(manager: SessionManager, request: Request) -> Response:
     """/healthz: whether the process works. /readyz: whether it takes sessions."""
-    status = "failed" if not manager.worker.is_alive() else "stopping" if manager.stopping else "ok"
+    alive = all(worker.is_alive() for worker in manager.workers.values())
+    status = "failed" if not alive else "stopping" if manager.stopping else "ok"
+    served = manager.find_model("")
     body = {
         "status": status,
         "version": __version__,
-        "model": manager.served.name,
-        "precision": manager.served.precision,
+        "models": list(manager.served),
+        "precision": served.precision,
         "sessions": len(manager.sessions),
         "most_sessions": manager.limits.sessions,
     }
@@ -177,8 +210,19 @@ async def metrics(manager: SessionManager, request: Request) -> Response:
     return Response(body, headers={"content-type": content_type})
 
 
+async def qr_code(request: Request) -> Response:
+    """GET /v1/qr.svg?url=URL: of a page of this server."""
+    url = request.query_params.get("url", "")
+    if len(url) > 500 or urlsplit(url).netloc != request.headers.get("host"):
+        return PlainTextResponse("url: must be the address of a page of this server\n", 400)
+    picture = io.BytesIO()
+    segno.make(url, micro=False).save(picture, kind="svg", border=4, omitsize=True, xmldecl=False, light="#fff")
+    return Response(picture.getvalue(), media_type="image/svg+xml", headers=HEADERS)
+
+
 async def page_file(request: Request) -> Response:
-    name = request.path_params.get("name", "index.html")
+    """Of the speaker's page, or of /watch/NAME."""
+    name = request.path_params.get("name", "watch.html" if "talk" in request.path_params else "index.html")
     if name not in {path.name for path in PAGE.iterdir()}:
         return PlainTextResponse(f"{name}: not found\n", 404)
     return FileResponse(PAGE / name, headers=HEADERS)

@@ -33,6 +33,7 @@ class Metrics:
         gauge = partial(Gauge, labelnames=["process"], multiprocess_mode="livesum", registry=self._registry)
         process = str(os.getpid())
         self._open = gauge("whilst_open_sessions", "Open sessions.").labels(process)
+        self._watchers = gauge("whilst_open_watchers", "Watchers of published sessions.").labels(process)
         self._memory = gauge("whilst_resident_bytes", "Memory of the process.").labels(process)
         self._sessions = counter("whilst_sessions_total", "Sessions opened.", ["kind"])
         self._words = counter("whilst_source_words_total", "Source words translated.")
@@ -51,6 +52,9 @@ class Metrics:
 
     def count_session_end(self) -> None:
         self._open.dec()
+
+    def count_watchers(self, count: int) -> None:
+        self._watchers.set(count)
 
     def count_error(self, code: str) -> None:
         self._errors.labels(code).inc()

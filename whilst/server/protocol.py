@@ -21,6 +21,7 @@ ERRORS = {  # code: (close code of the WebSocket, HTTP status)
     "too_big": (1009, 413),
     "too_many_words": (1008, 413),
     "too_many_sessions": (1013, 503),
+    "taken": (1008, 409),
     "idle": (1008, 408),
     "slow": (1008, 400),
     "internal": (1011, 400),
@@ -39,6 +40,7 @@ class Limits:
     header_bytes: int = 16_384  # of a request, names and values
     headers: int = 64  # of a request
     sessions: int = 100
+    watchers: int = 5_000
     idle: float = 300.0  # without a client message
     handshake: float = 10.0  # until the first client message
     send: float = 10.0  # to send one message
@@ -67,6 +69,9 @@ class SessionError(Exception):
 class Start:
     latency: str = "medium"
     token: str = ""
+    model: str = ""  # the name of one; empty: the first
+    key: str = ""  # of a published session
+    sentence: int | None = None  # of a published session: the number of its first sentence
 
 
 @dataclass(frozen=True)
@@ -91,11 +96,17 @@ def parse_message(frame: str | bytes, limits: Limits) -> ClientMessage:
     table = parse_object(frame)
     match table.get("type"):
         case "start":
-            return Start(string_field(table, "latency", "medium"), string_field(table, "token", ""))
+            return Start(
+                string_field(table, "latency", "medium"),
+                string_field(table, "token", ""),
+                string_field(table, "model", ""),
+                string_field(table, "key", ""),
+                None if table.get("sentence") is None else number_field(table, "sentence"),
+            )
         case "words":
-            return Words(_seq_field(table), string_field(table, "text"))
+            return Words(number_field(table, "seq"), string_field(table, "text"))
         case "finish":
-            return Finish(_seq_field(table))
+            return Finish(number_field(table, "seq"))
     raise SessionError("protocol", f"a message of type {shorten(table.get('type'))}: unknown; send {FORMS}")
 
 
@@ -132,10 +143,10 @@ def string_field(table: Message, name: str, default: str | None = None) -> str:
     return value
 
 
-def _seq_field(table: Message) -> int:
-    value = table.get("seq")
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise SessionError("protocol", f"seq: must be a whole number, not {shorten(value)}")
+def number_field(table: Message, name: str) -> int:
+    value = table.get(name)
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise SessionError("protocol", f"{name}: must be a whole number, not {shorten(value)}")
     return value
 
 

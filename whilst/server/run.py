@@ -10,13 +10,14 @@ import contextlib
 import logging
 import multiprocessing
 import os
+import resource
 import signal
 import socket
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing import connection
@@ -33,6 +34,7 @@ from whilst.core.console import notes
 from whilst.core.errors import UserError
 from whilst.core.signals import STOP_SIGNALS, handle_signals
 from whilst.server.app import make_app
+from whilst.server.audience import LocalAudience, RemoteAudience, run_hub
 from whilst.server.metrics import FOLDER, Metrics
 from whilst.server.protocol import Limits
 from whilst.server.served import EngineOptions, Served, serve_model
@@ -49,7 +51,7 @@ log = logging.getLogger("whilst.serve")
 
 @dataclass(frozen=True)
 class ServeOptions:
-    model: str  # a folder or a name
+    models: tuple[str, ...]  # folders or names; the first is the default
     host: str = "127.0.0.1"
     port: int = 8000
     workers: int = 1
@@ -58,12 +60,19 @@ class ServeOptions:
     overrides: tuple[str, ...] = ()
     how: EngineOptions = field(default_factory=EngineOptions)
 
-    def load(self) -> Served:
-        return serve_model(self.model, self.overrides, self.how)
+    def load(self) -> list[Served]:
+        served = [serve_model(model, self.overrides, self.how) for model in self.models]
+        names = [one.name for one in served]
+        for index, (model, name) in enumerate(zip(self.models, names, strict=True)):
+            if name in names[:index]:
+                other = self.models[names.index(name)]
+                raise UserError(f"--model {model}: {other} translates {name} already; serve one of them")
+        return served
 
-    def manager(self, served: Served | None = None) -> SessionManager:
-        """`served`: the model, if it is loaded already."""
-        return SessionManager(served or self.load(), self.limits, self.access, Metrics())
+    def manager(self, served: Sequence[Served] = (), hub: str = "") -> SessionManager:
+        """`served`: the models, if they are loaded already. `hub`: the socket of channels in another process."""
+        audience = RemoteAudience(hub) if hub else LocalAudience()
+        return SessionManager(served or self.load(), self.limits, self.access, Metrics(), audience)
 
 
 class Protocol(WebSocketsSansIOProtocol):
@@ -135,8 +144,8 @@ def _stop_with_parent() -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def run_worker(options: ServeOptions, port: int, ready: Semaphore) -> None:
-    """One of several processes; it loads the model itself.
+def run_worker(options: ServeOptions, port: int, hub: str, ready: Semaphore) -> None:
+    """One of several processes; it loads the models itself.
 
     Its socket is its own: connections to a killed worker are refused, and new ones come to the others. With one
     socket for all, the worker that was woken last would take most connections.
@@ -144,7 +153,7 @@ def run_worker(options: ServeOptions, port: int, ready: Semaphore) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes: the parent stops its children
     threading.Thread(target=_stop_with_parent, daemon=True).start()
     logging.basicConfig(level=logging.WARNING, format="whilst: %(message)s")
-    manager = options.manager()
+    manager = options.manager(hub=hub)
     with open_socket(options.host, port, shared=True) as bound:
         Server(manager, ready.release).run([bound])
 
@@ -159,15 +168,16 @@ def supervise(options: ServeOptions, port: int, on_ready: Callable[[], None]) ->
     ready, missing = context.Semaphore(0), options.workers
 
     def start() -> BaseProcess:
-        process = context.Process(target=run_worker, args=(options, port, ready))
+        process = context.Process(target=run_worker, args=(options, port, hub, ready))
         process.start()
         return process
 
     with (
-        tempfile.TemporaryDirectory(prefix="whilst-") as counts,
+        tempfile.TemporaryDirectory(prefix="whilst-") as folder,
+        run_hub(hub := f"{folder}/hub"),
         handle_signals(STOP_SIGNALS, lambda number, _: signals.append(number)),
     ):
-        os.environ[FOLDER] = counts  # inherited
+        os.environ[FOLDER] = folder  # inherited
         processes = [start() for _ in range(options.workers)]
         try:
             while not signals:
@@ -221,23 +231,36 @@ def reserve_port(options: ServeOptions) -> socket.socket:
         raise UserError(f"{at}: cannot be served at ({error})") from None
 
 
-def print_summary(options: ServeOptions, served: Served, port: int) -> None:
+def print_summary(options: ServeOptions, served: Sequence[Served], port: int) -> None:
     host = f"[{options.host}]" if ":" in options.host else options.host
     limits = options.limits
     workers = f"{options.workers} workers, each with " if options.workers > 1 else ""
-    rows = {
-        "address": f"http://{host}:{port}  (WebSocket /v1/stream, POST /v1/translate, /readyz, /metrics)",
-        "model": f"{options.model}: {' to '.join(served.model.languages)}, {options.how.engine} {served.precision}",
-        "latencies": ", ".join(f"{name} = {policy}" for name, policy in served.model.latencies.items()),
-        "limits": f"{workers}{limits.sessions} sessions of {limits.words:,} words, messages of"
-        f" {limits.message_bytes:,} bytes, {limits.idle:g} s without one",
-        "token": "required" if options.access.token else "none: anyone who reaches the address can use it",
-    }
-    for name, value in rows.items():
+    rows = [("address", f"http://{host}:{port}  (WebSocket /v1/stream, POST /v1/translate, /readyz, /metrics)")]
+    for model, one in zip(options.models, served, strict=True):
+        languages = " to ".join(one.model.languages)
+        latencies = ", ".join(f"{name} = {policy}" for name, policy in one.model.latencies.items())
+        rows += [("model", f"{model}: {languages}, {options.how.engine} {one.precision}"), ("latencies", latencies)]
+    rows += [
+        (
+            "limits",
+            f"{workers}{limits.sessions} sessions of {limits.words:,} words, messages of"
+            f" {limits.message_bytes:,} bytes, {limits.idle:g} s without one; {limits.watchers:,} watchers",
+        ),
+        ("token", "required" if options.access.token else "none: anyone who reaches the address can use it"),
+    ]
+    for name, value in rows:
         notes.print(f"{name:10}{value}", markup=False, highlight=False, soft_wrap=True)
 
 
+def allow_connections() -> None:
+    """As many open files as the system lets us have: often 1,024 to begin with, one for each connection."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):  # macOS says "infinity" and allows less
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
 def serve(options: ServeOptions) -> None:
+    allow_connections()  # inherited by the workers
     logging.basicConfig(level=logging.WARNING, format="whilst: %(message)s")
     with reserve_port(options) as bound:
         port = bound.getsockname()[1]

@@ -80,6 +80,11 @@ class Served:
     def name(self) -> str:
         return "-".join(self.model.languages)
 
+    def describe(self) -> dict[str, str]:
+        """For clients."""
+        source, target = self.model.languages
+        return {"name": self.name, "source": source, "target": target}
+
 
 def serve_model(model: str, overrides: Sequence[str], how: EngineOptions) -> Served:
     """By its name. All policies share the model that low, medium and high are for."""

@@ -5,12 +5,14 @@ import hmac
 import ipaddress
 import time
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from starlette.datastructures import Headers
 
 from whilst import __version__
 from whilst.core.errors import UserError
+from whilst.server.audience import Audience, Channel, Publication, check_name, shutdown_error
 from whilst.server.metrics import Metrics
 from whilst.server.protocol import Finish, Limits, Message, MessageCounter, SessionError, Words, shorten
 from whilst.server.served import Served
@@ -64,45 +66,54 @@ class AccessControl:
             raise SessionError("unauthorized", message)
 
 
-def shutdown_error() -> SessionError:
-    return SessionError("shutdown", "the server is being stopped; connect again in a moment")
+def find_policy(served: Served, latency: str) -> str:
+    try:
+        return str(served.model.policy_of(latency))
+    except UserError as error:
+        raise SessionError("protocol", str(error), fatal=False) from None
 
 
 class ClientSession:
-    def __init__(self, manager: "SessionManager", policy: str) -> None:
-        self.manager, self.policy = manager, policy
-        self.stream = Stream(manager.served.model.text, policy, self._receive)
+    def __init__(self, manager: "SessionManager", served: Served, policy: str) -> None:
+        self.manager, self.served, self.policy = manager, served, policy
+        self.worker = manager.workers[served.name]
+        self.stream = Stream(served.model.text, policy, self._receive)
         self.outbox: asyncio.Queue[Message | SessionError] = asyncio.Queue()
         self.stopped: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._id = uuid.uuid4().hex
         self._counter = MessageCounter(manager.limits)
         self._pending = 0  # inputs that the worker has not completed
+        self.publication: Publication | None = None
         self._in_sentence = False  # words came after the last finish
         self._progress = asyncio.Event()
 
     def _receive(self, message: Message | SessionError, completes: bool) -> None:
         """From the worker."""
+        if self.publication is not None and isinstance(message, dict) and message["type"] == "commit":
+            self.publication.commit(message)
         self._pending -= completes
         self._progress.set()
         self.outbox.put_nowait(message)
 
     def ready_message(self) -> Message:
-        served, limits = self.manager.served, self.manager.limits
-        source, target = served.model.languages
-        return {
+        limits = self.manager.limits
+        latencies = self.served.model.latencies.items()
+        message = {
             "type": "ready",
             "session": self._id,
             "version": __version__,
-            "model": {"name": served.name, "source": source, "target": target},
+            "model": self.served.describe(),
+            "models": [served.describe() for served in self.manager.served.values()],
             "latency": self.policy,
-            "latencies": [{"name": name, "policy": policy} for name, policy in served.model.latencies.items()],
+            "latencies": [{"name": name, "policy": policy} for name, policy in latencies],
             "limits": {"message_bytes": limits.message_bytes, "words": limits.words, "idle_seconds": limits.idle},
         }
+        return message if self.publication is None else message | {"sentence": self.publication.sentence}
 
     def set_latency(self, latency: str) -> None:
         """From the next sentence on."""
-        self.policy = self.manager.find_policy(latency)
-        self.manager.worker.send(self.stream, self.policy)
+        self.policy = find_policy(self.served, latency)
+        self.worker.send(self.stream, self.policy)
 
     def add(self, message: Words | Finish) -> None:
         self._counter.check(message)
@@ -111,7 +122,7 @@ class ClientSession:
     def _send(self, message: Words | Finish) -> None:
         self._pending += 1
         self._in_sentence = isinstance(message, Words)
-        self.manager.worker.send(self.stream, (message, time.monotonic()))
+        self.worker.send(self.stream, (message, time.monotonic()))
 
     async def wait_for_backlog(self) -> None:
         """Back-pressure: until few messages wait to be processed or sent."""
@@ -144,27 +155,32 @@ class ClientSession:
 
 
 class SessionManager:
-    """The sessions of a process, its worker, and their limits."""
+    """The sessions of a process and their watchers, a worker for each model, and the limits."""
 
-    worker: Worker
-
-    def __init__(self, served: Served, limits: Limits, access: AccessControl, metrics: Metrics) -> None:
-        self.served, self.limits, self.access, self.metrics = served, limits, access, metrics
+    def __init__(
+        self, served: Sequence[Served], limits: Limits, access: AccessControl, metrics: Metrics, audience: Audience
+    ) -> None:
+        self.served = {one.name: one for one in served}
+        self.limits, self.access, self.metrics, self.audience = limits, access, metrics, audience
+        self.workers: dict[str, Worker] = {}
         self.sessions: set[ClientSession] = set()
+        self.watchers = 0
         self.handshakes = 0  # connections without a start message so far
         self.stopping = False
 
     def start(self) -> None:
-        loop = asyncio.get_running_loop()
-        pool = self.served.pool(self.limits.sessions)
-        self.worker = Worker(pool, self.limits.sessions, loop.call_soon_threadsafe, self.metrics)
-        self.worker.start()
+        loop, most = asyncio.get_running_loop(), self.limits.sessions
+        for name, served in self.served.items():
+            self.workers[name] = Worker(served.pool(most), most, loop.call_soon_threadsafe, self.metrics)
+            self.workers[name].start()
 
-    def find_policy(self, latency: str) -> str:
-        try:
-            return str(self.served.model.policy_of(latency))
-        except UserError as error:
-            raise SessionError("protocol", str(error), fatal=False) from None
+    def find_model(self, name: str) -> Served:
+        """The first one has no need of its name."""
+        name = name or next(iter(self.served))
+        if name not in self.served:
+            known = ", ".join(self.served)
+            raise SessionError("protocol", f"model {shorten(name)}: not served; there is {known}", fatal=False)
+        return self.served[name]
 
     def check_open(self, count: int) -> None:
         """Whether there may be one more than `count`."""
@@ -174,27 +190,49 @@ class SessionManager:
             message = f"{self.limits.sessions} sessions are open, and no more are taken; try again later"
             raise SessionError("too_many_sessions", message)
 
-    def open(self, kind: str, policy: str) -> ClientSession:
+    def open(self, kind: str, served: Served, policy: str) -> ClientSession:
         self.check_open(len(self.sessions))
-        session = ClientSession(self, policy)
+        session = ClientSession(self, served, policy)
         self.sessions.add(session)
-        self.worker.open(session.stream)
+        session.worker.open(session.stream)
         self.metrics.count_session(kind)
         return session
 
     def close(self, session: ClientSession) -> None:
         self.sessions.discard(session)
-        self.worker.close(session.stream)
+        session.worker.close(session.stream)
+        if session.publication is not None:
+            session.publication.close()
         self.metrics.count_session_end()
 
+    def join(self, name: str) -> Channel:
+        """For one more watcher of what is published under this name."""
+        if self.stopping:
+            raise shutdown_error()
+        if self.watchers >= self.limits.watchers:
+            raise SessionError("too_many_sessions", f"{self.watchers} people watch already; try again later")
+        channel = self.audience.join(check_name(name))
+        self.watchers += 1
+        self.metrics.count_watchers(self.watchers)
+        return channel
+
+    def leave(self, channel: Channel) -> None:
+        self.audience.leave(channel)
+        self.watchers -= 1
+        self.metrics.count_watchers(self.watchers)
+
     async def drain(self) -> None:
-        """Open no more sessions, and end those that are open once their words are translated."""
+        """Open no more sessions, end those that are open once their words are translated, then their watchers."""
         self.stopping = True
         for session in self.sessions:
             session.stop(shutdown_error())
         deadline = time.monotonic() + 2 * self.limits.drain
         while self.sessions and time.monotonic() < deadline:
             await asyncio.sleep(0.02)
+        self.audience.close()
+        while self.watchers and time.monotonic() < deadline:
+            await asyncio.sleep(0.02)
 
     async def stop(self) -> None:
-        await asyncio.to_thread(self.worker.stop)
+        for worker in self.workers.values():
+            await asyncio.to_thread(worker.stop)

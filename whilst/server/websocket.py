@@ -1,11 +1,13 @@
-"""WebSocket /v1/stream: one session from its handshake to its close."""
+"""WebSocket /v1/stream: one session from its handshake to its close. /v1/watch/NAME: one watcher of another's."""
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from whilst.server.audience import Channel
 from whilst.server.protocol import (
     DRAINED,
     ClientMessage,
@@ -16,7 +18,8 @@ from whilst.server.protocol import (
     Start,
     parse_message,
 )
-from whilst.server.sessions import ClientSession, SessionManager
+from whilst.server.served import Served
+from whilst.server.sessions import ClientSession, SessionManager, find_policy
 
 ABORT = "whilst.abort"  # extension of the ASGI scope: closes the connection without a handshake (run.py)
 
@@ -27,14 +30,17 @@ class SlowClientError(Exception):
 
 class Connection:
     def __init__(self, websocket: WebSocket, limits: Limits) -> None:
-        self.headers = websocket.headers
+        self.headers, self.query, self.path = websocket.headers, websocket.query_params, websocket.path_params
         self._websocket, self._limits = websocket, limits
         self._encoder = MessageEncoder()
 
     async def send(self, message: Message) -> None:
+        await self.send_text(self._encoder.encode(message, time.monotonic()))
+
+    async def send_text(self, text: str) -> None:
         try:
             async with asyncio.timeout(self._limits.send):
-                await self._websocket.send_text(self._encoder.encode(message, time.monotonic()))
+                await self._websocket.send_text(text)
         except TimeoutError:
             raise SlowClientError from None
 
@@ -54,12 +60,16 @@ class Connection:
             abort()
 
 
-async def handle_websocket(manager: SessionManager, websocket: WebSocket) -> None:
+Run = Callable[[SessionManager, Connection], Awaitable[None]]
+
+
+async def handle_websocket(run: Run, manager: SessionManager, websocket: WebSocket) -> None:
+    """`run` ends with an exception: an error, or the client's disconnect."""
     await websocket.accept()
     connection = Connection(websocket, manager.limits)
     try:
         try:
-            await run_session(manager, connection)
+            await run(manager, connection)
         except SessionError as error:
             manager.metrics.count_error(error.code)
             await connection.close(error)
@@ -71,35 +81,37 @@ async def handle_websocket(manager: SessionManager, websocket: WebSocket) -> Non
 
 
 async def run_session(manager: SessionManager, connection: Connection) -> None:
-    """Ends with an exception: an error, or the client's disconnect."""
     manager.access.check_origin(connection.headers)
     manager.check_open(manager.handshakes)
     manager.handshakes += 1
     try:
         async with asyncio.timeout(manager.limits.handshake):
-            policy = await handshake(manager, connection)
+            start, served, policy = await handshake(manager, connection)
     except TimeoutError:
         seconds = manager.limits.handshake
         raise SessionError("idle", f"no start message within {seconds:g} seconds; send one at once") from None
     finally:
         manager.handshakes -= 1
-    session = manager.open("stream", policy)
+    session = manager.open("stream", served, policy)
     try:
+        if name := connection.query.get("publish"):
+            session.publication = await manager.audience.publish(name, start.key, start.sentence, served.describe())
         await connection.send(session.ready_message())
         await exchange(session, connection)
     finally:
         manager.close(session)
 
 
-async def handshake(manager: SessionManager, connection: Connection) -> str:
-    """The policy of the client's start message; after an unknown latency it may send another."""
+async def handshake(manager: SessionManager, connection: Connection) -> tuple[Start, Served, str]:
+    """The client's start message, its model and policy; if they are unknown it may send another."""
     while True:
         message = await connection.receive()
         if not isinstance(message, Start):
             raise SessionError("protocol", 'the first message must be {"type":"start"}')
         manager.access.check_token(connection.headers, message.token)
         try:
-            return manager.find_policy(message.latency)
+            served = manager.find_model(message.model)
+            return message, served, find_policy(served, message.latency)
         except SessionError as error:
             await connection.send(error.to_message())
 
@@ -143,6 +155,8 @@ async def receive_messages(session: ClientSession, connection: Connection) -> No
             session.add(message)
             continue
         try:
+            if message.model not in ("", session.served.name):
+                raise SessionError("protocol", "the model of a session stays; begin another session", fatal=False)
             session.set_latency(message.latency)
             session.outbox.put_nowait(session.ready_message())
         except SessionError as error:
@@ -153,3 +167,27 @@ async def send_messages(session: ClientSession, connection: Connection) -> None:
     while True:
         await connection.send(await session.next_message())
         session.outbox.task_done()
+
+
+async def run_watch(manager: SessionManager, connection: Connection) -> None:
+    """The name is all that a watcher needs: there is no token. What a watcher sends is an error."""
+    manager.access.check_origin(connection.headers)
+    channel = manager.join(connection.path["name"])
+    receiving = asyncio.create_task(connection.receive())
+    sending = asyncio.create_task(send_frames(channel, connection))
+    try:
+        await asyncio.wait({receiving, sending}, return_when=asyncio.FIRST_COMPLETED)
+        if receiving.done():
+            receiving.result()
+            raise SessionError("protocol", "who watches sends nothing")
+        sending.result()
+    finally:
+        manager.leave(channel)
+        receiving.cancel()
+        sending.cancel()
+        await asyncio.gather(receiving, sending, return_exceptions=True)
+
+
+async def send_frames(channel: Channel, connection: Connection) -> None:
+    async for _, text in channel.frames(connection.query.get("after", "")):
+        await connection.send_text(text)
