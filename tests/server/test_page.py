@@ -123,11 +123,12 @@ def test_files_load_nothing_from_other_hosts(path: Path) -> None:
 
 
 def test_all_files_are_used_and_exist() -> None:
-    html = (PAGE / "index.html").read_text(encoding="utf-8")
-    named = set(re.findall(r"(?:href|src)=\"static/([^\"]+)\"", html))
+    pages = sorted(PAGE.glob("*.html"))
+    html = "".join(page.read_text(encoding="utf-8") for page in pages)
+    named = set(re.findall(r"(?:href|src)=\"(?:\.\./)?static/([^\"]+)\"", html)) | {page.name for page in pages}
     for module in PAGE.glob("*.js"):
         named |= set(re.findall(r"from \"\./([^\"]+)\"", module.read_text(encoding="utf-8")))
-    assert named | {"index.html"} == {path.name for path in FILES}, "missing or unused files"
+    assert named == {path.name for path in FILES}, "missing or unused files"
 
 
 def test_the_toy_sample_is_in_the_toy_language() -> None:
@@ -137,9 +138,10 @@ def test_the_toy_sample_is_in_the_toy_language() -> None:
     assert set(text[1].split()) <= known
 
 
-def test_every_control_has_a_name() -> None:
+@pytest.mark.parametrize("page", ["index.html", "watch.html"])
+def test_every_control_has_a_name(page: str) -> None:
     """For screen readers; test_page_browser checks the accessibility tree of the browser."""
-    html = (PAGE / "index.html").read_text(encoding="utf-8")
+    html = (PAGE / page).read_text(encoding="utf-8")
     for attributes, text in re.findall(r"<button([^>]*)>(.*?)</button>", html, flags=re.DOTALL):
         assert "aria-label=" in attributes or re.sub(r"<.*?>", "", text).strip()
         assert 'type="' in attributes

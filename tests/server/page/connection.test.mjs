@@ -18,7 +18,9 @@ class Server {
   receive(message) {
     if (message.type === "start") {
       this.start = message;
-      return this.send({ type: "ready", session: "s", latency: "wait-3", latencies: [], model: {}, limits: {} });
+      const ready = { type: "ready", session: "s", latency: "wait-3", latencies: [], model: {}, limits: {} };
+      // A published session: the number of its first sentence, after those of another speaker.
+      return this.send(message.key ? { ...ready, sentence: message.sentence ?? 10 } : ready);
     }
     assert.equal(message.seq, this.expected, "messages are counted without a gap");
     this.expected += 1;
@@ -46,8 +48,9 @@ class Server {
 /** A connection, its sockets, events and timers, which the test runs. */
 function begin(options = {}) {
   const page = { sockets: [], events: [], timers: [], up: true };
-  const openSocket = () => {
+  const openSocket = (url) => {
     const socket = {
+      url,
       closed: false,
       send(text) {
         assert.ok(!this.closed);
@@ -282,4 +285,50 @@ test("the number of unacknowledged messages is limited", async () => {
   page.sockets[0].server.send({ type: "commit", ack: 100, words: [], ends: [] });
   assert.equal(sent.length, 356);
   assert.deepEqual(sent.map(({ seq }) => seq), Array.from({ length: 356 }, (_, n) => n + 1));
+});
+
+test("a published session says which sentence it begins with", async () => {
+  const page = begin();
+  const starts = () => page.sockets.map(({ url, server }) => [url, server.start.key, server.start.sentence]);
+  page.send("one. a b");
+  await settle();
+  page.connection.publish("talk", "k");
+  await settle();
+  assert.deepEqual(page.sockets.at(-1).server.received, ["a", "b"], "the current sentence is published");
+  page.send("c. d");
+  page.break();
+  await page.wait();
+  page.connection.reset();
+  await settle();
+  page.send("e. f");
+  page.break();
+  await page.wait();
+  const at = "ws://here?publish=talk";
+  assert.deepEqual(starts(), [
+    ["ws://here", undefined, undefined],
+    [at, "k", undefined], // the next one: 10
+    [at, "k", 11],
+    [at, "k", undefined], // 10 in this mock
+    [at, "k", 11],
+  ]);
+  page.connection.publish("", "");
+  await settle();
+  assert.deepEqual(starts().at(-1), ["ws://here", undefined, undefined]);
+});
+
+test("another model begins after the current sentence", async () => {
+  const page = begin();
+  page.send("a b c");
+  await settle();
+  page.connection.setModel("vi-en");
+  page.send("d e.");
+  assert.equal(texts(page.words()), "A B C");
+  await settle();
+  const [first, second] = page.sockets.map(({ server }) => server);
+  assert.deepEqual([first.start.model, second.start.model], [undefined, "vi-en"]);
+  assert.deepEqual([first.received, second.received], [["a", "b", "c", ""], ["d", "e."]]);
+  assert.equal(texts(page.words()), "A B C D E.");
+  page.connection.setModel("de-en"); // nothing waits
+  await settle();
+  assert.equal(page.sockets.at(-1).server.start.model, "de-en");
 });

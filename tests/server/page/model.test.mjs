@@ -1,6 +1,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { applyEvent, wordsBehind, captions, delays, empty, addSourceWord, meanLag, readInSentence, timeline, translation } from "./model.js";
+import { text } from "./export.js";
+import {
+  applyEvent, wordsBehind, captions, delays, empty, addSourceWord, meanLag, readInSentence, timeline, visibleSource,
+} from "./model.js";
 import { corners, ticks } from "./staircase.js";
 
 const word = (text, delay, arrived = 0) => ({ type: "word", text, delay, arrived });
@@ -20,9 +23,19 @@ test("words are addSourceWord, read, written; a state is never changed", () => {
 test("source words after the end of a sentence belong to the next", () => {
   const state = all("a", "b.", "c", { type: "read", source: 2 }, word("A", 1), word("B", 2), end(2));
   const words = [{ text: "A", delay: 1, arrived: 0 }, { text: "B", delay: 2, arrived: 0 }];
-  assert.deepEqual(state.past, [{ source: ["a", "b."], words, lag: 1 }]);
+  assert.deepEqual(state.past, [{ source: ["a", "b."], words, lag: 1, time: -1 }]);
   assert.deepEqual([state.source, state.words, state.before, readInSentence(state)], [["c"], [], 2, 0]);
   assert.equal(readInSentence(applyEvent(state, { type: "read", source: 1 })), 0, "it does not decrease");
+});
+
+test("of a long paste the current sentence is shown, or some words ahead", () => {
+  const long = Array.from({ length: 100 }, (_, n) => `w${n}`);
+  const state = all("a", "b.", "c", "d.", { type: "read", source: 1 });
+  assert.deepEqual(visibleSource(state), { shown: ["a", "b."], more: 2 });
+  assert.deepEqual(visibleSource(all(...long)), { shown: long.slice(0, 40), more: 60 });
+  const later = applyEvent(all(...long), { type: "read", source: 30 });
+  assert.deepEqual(visibleSource(later), { shown: long.slice(0, 70), more: 30 });
+  assert.deepEqual(visibleSource(empty), { shown: [], more: 0 });
 });
 
 test("the mean lag leaves out sentences without a translation", () => {
@@ -34,7 +47,7 @@ test("the mean lag leaves out sentences without a translation", () => {
 
 test("text, captions and timeline", () => {
   let state = all("a", word("A", 1, 1250), word(".", 1, 1250.4), end(1), "b", word("B", 1, 3000));
-  assert.equal(translation(state), "A.\nB\n");
+  assert.equal(text(timeline(state)), "A.\nB\n");
   const times = [{ text: "A", at: 250 }, { text: ".", at: 250 }, null, { text: "B", at: 2000 }];
   assert.deepEqual(timeline(state), times);
   assert.deepEqual(captions(state), { first: 0, lines: [["A", "."], ["B"]] });

@@ -46,13 +46,16 @@ test("the address", () => {
   const plain = readAddress("https://host:1/");
   assert.deepEqual(plain, {
     latency: "medium", view: "transcript", size: null, pace: null, transparent: false, theme: null, token: "",
-    stream: "wss://host:1/v1/stream",
+    base: "https://host:1/", stream: "wss://host:1/v1/stream", name: "", model: "", publish: "", style: "", lines: null,
   });
-  const long = "?latency=agent-3&size=9999&background=none&theme=dark&pace=5#token=x%26y";
+  const long = "?latency=agent-3&size=9999&background=none&theme=dark&pace=5&publish=talk&model=vi-en#token=x%26y";
+  const watch = readAddress("https://host/a/watch/talk?style=obs&lines=2");
+  assert.deepEqual([watch.base, watch.name, watch.style, watch.lines], ["https://host/a/", "talk", "obs", 2]);
   const full = readAddress(`http://host/a/captions${long}`);
   assert.deepEqual(full, {
     latency: "agent-3", view: "captions", size: 300, pace: 5, transparent: true, theme: "dark", token: "x&y",
-    stream: "ws://host/a/v1/stream",
+    base: "http://host/a/", stream: "ws://host/a/v1/stream", name: "captions", model: "vi-en", publish: "talk",
+    style: "", lines: null,
   });
   assert.equal(readAddress("http://host/?view=captions&size=big&theme=pink").size, null);
   assert.equal(readAddress("http://host/?view=captions").view, "captions");

@@ -1,4 +1,4 @@
-// Settings in the address: ?latency=low&view=captions&size=64&background=none&theme=dark&pace=4#token=…
+// Settings in the address: ?latency=low&view=captions&size=64&theme=dark&pace=4#token=… (docs/page.md)
 
 const number = (text, least, most) => {
   const value = Number(text);
@@ -8,9 +8,16 @@ const number = (text, least, most) => {
 /** Settings from the page's address. The token is in the fragment, which browsers do not send. */
 export function readAddress(address) {
   const { pathname, searchParams, hash, origin } = new URL(address);
+  const base = new URL(pathname.replace(/(?:watch\/)?[^/]*$/u, ""), origin).href; // the page may have a path prefix
   const captions = searchParams.get("view") === "captions" || pathname.endsWith("/captions");
   const theme = searchParams.get("theme");
   return {
+    base,
+    name: decodeURIComponent(pathname.replace(/.*\//u, "")), // of a page that watches
+    model: searchParams.get("model") ?? "",
+    style: searchParams.get("style") ?? "",
+    lines: number(searchParams.get("lines"), 1, 10),
+    publish: searchParams.get("publish") ?? "",
     latency: searchParams.get("latency") || "medium",
     view: captions ? "captions" : "transcript",
     size: number(searchParams.get("size"), 12, 300), // pixels
@@ -18,8 +25,7 @@ export function readAddress(address) {
     transparent: searchParams.get("background") === "none",
     theme: ["light", "dark"].includes(theme) ? theme : null,
     token: new URLSearchParams(hash.slice(1)).get("token") ?? "",
-    // Relative to the page, which may have a path prefix.
-    stream: new URL(pathname.replace(/[^/]*$/u, "v1/stream"), origin.replace(/^http/u, "ws")).href,
+    stream: `${base.replace(/^http/u, "ws")}v1/stream`,
   };
 }
 

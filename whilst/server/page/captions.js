@@ -7,11 +7,13 @@ const CHANNEL = "whilst-captions";
 
 export class Captions {
   #first = 0; // number of the first sentence shown
-  #channel = globalThis.BroadcastChannel ? new BroadcastChannel(CHANNEL) : null;
+  #channel = null;
   #last = null;
 
-  constructor(node) {
+  /** shared: with other windows. */
+  constructor(node, { shared = true } = {}) {
     this.node = node;
+    if (shared && globalThis.BroadcastChannel) this.#channel = new BroadcastChannel(CHANNEL);
     if (this.#channel) this.#channel.onmessage = ({ data }) => this.#receive(data);
   }
 

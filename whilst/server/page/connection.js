@@ -8,7 +8,7 @@ const RETRY_DELAYS = [300, 600, 1200, 2500, 5000]; // milliseconds before the ne
 const RESPONSE_TIMEOUT = 15000; // milliseconds without an answer until a connection counts as broken
 const DEFAULT_LATENCY = "medium"; // every server has it
 // A new connection would end with the same error.
-const FINAL_ERRORS = new Set(["unauthorized", "origin", "protocol", "too_big"]);
+const FINAL_ERRORS = new Set(["unauthorized", "origin", "protocol", "too_big", "taken"]);
 
 export class Connection {
   #socket = null;
@@ -19,13 +19,15 @@ export class Connection {
   #fatalError = null; // the code of the last one
   #idle = true; // a session is opened when there is something to send
   #journal = new Journal();
+  #nextModel = ""; // from the next sentence on
+  #offset = null; // sentences of the published name before those of the journal
 
   /**
    * onEvent receives {type: "state", state} (connecting, open, reconnecting, idle, stopped), {type: "ready", …},
    * {type: "error", …} and the events of the journal. The others are replaced in tests.
    */
-  constructor({ url, latency, token, onEvent, openSocket, setTimer, clearTimer, random }) {
-    Object.assign(this, { url, latency, token, onEvent });
+  constructor({ url, latency, model, token, onEvent, openSocket, setTimer, clearTimer, random }) {
+    Object.assign(this, { url, latency, model: model ?? "", token, onEvent, published: "", key: "" });
     this.openSocket = openSocket ?? ((address) => new WebSocket(address));
     this.setTimer = setTimer ?? ((call, pause) => setTimeout(call, pause));
     this.clearTimer = clearTimer ?? ((timer) => clearTimeout(timer));
@@ -56,7 +58,7 @@ export class Connection {
     this.#fatalError = null;
     this.#idle = false;
     this.#setState("connecting");
-    const socket = this.openSocket(this.url);
+    const socket = this.openSocket(this.published ? `${this.url}?publish=${this.published}` : this.url);
     this.#socket = socket;
     socket.onopen = () => this.#ifCurrent(socket, () => this.#sendMessage(this.#start()));
     socket.onmessage = (event) => this.#ifCurrent(socket, () => this.#receive(JSON.parse(event.data)));
@@ -65,13 +67,32 @@ export class Connection {
 
   /** Start anew, without what was sent before. */
   reset() {
-    this.#disconnect();
     this.#journal = new Journal();
-    this.connect();
+    this.#offset = null;
+    this.#reconnect();
   }
 
   setToken(token) {
     this.token = token;
+    this.#reconnect();
+  }
+
+  /** Under a name, from the current sentence on; "" ends it. */
+  publish(name, key) {
+    Object.assign(this, { published: name, key });
+    this.#offset = null;
+    this.#reconnect();
+  }
+
+  /** End the sentence, and go on with another model: a session has one. */
+  setModel(model) {
+    this.#nextModel = model;
+    this.#journal.hold();
+    this.wake();
+    this.#flush();
+  }
+
+  #reconnect() {
     this.#disconnect();
     this.connect();
   }
@@ -91,7 +112,11 @@ export class Connection {
 
   #start() {
     const start = { type: "start", latency: this.latency };
-    return this.token ? { ...start, token: this.token } : start;
+    if (this.model) start.model = this.model;
+    if (this.token) start.token = this.token;
+    if (this.published) start.key = this.key;
+    if (this.#offset !== null) start.sentence = this.#offset + this.#journal.sentences;
+    return start;
   }
 
   #sendMessage(message) {
@@ -103,6 +128,11 @@ export class Connection {
   }
 
   #flush() {
+    if (this.#journal.held) {
+      this.model = this.#nextModel;
+      this.#journal.go();
+      return this.#reconnect();
+    }
     if (!this.#ready) return;
     for (let message; (message = this.#journal.nextMessage()) !== null; ) this.#sendMessage(message);
     this.clearTimer(this.#responseTimer);
@@ -122,6 +152,7 @@ export class Connection {
         if (this.#ready) return; // the answer to setLatency
         this.#ready = true;
         this.#journal.startSession();
+        if (message.sentence !== undefined) this.#offset = message.sentence - this.#journal.sentences;
         this.#setState("open");
         break;
       case "commit":
@@ -131,8 +162,8 @@ export class Connection {
       case "error":
         if (message.fatal) this.#fatalError = message.code;
         if (message.code !== "idle") this.onEvent(message);
-        if (!this.#ready && !message.fatal && this.latency !== DEFAULT_LATENCY) {
-          this.latency = DEFAULT_LATENCY; // the server does not have ours
+        if (!this.#ready && !message.fatal && (this.latency !== DEFAULT_LATENCY || this.model)) {
+          Object.assign(this, { latency: DEFAULT_LATENCY, model: "" }); // the server does not have ours
           this.#sendMessage(this.#start());
         }
     }

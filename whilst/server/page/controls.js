@@ -1,20 +1,16 @@
 // Buttons, the text field, and their settings.
 
 import { languageName, languageTag } from "./address.js";
-import { translation, timeline } from "./model.js";
+import { connectExports, text } from "./export.js";
+import { timeline } from "./model.js";
 import { sampleIn } from "./sample.js";
+import { connectShare } from "./share.js";
 import { Listener, Recognition } from "./speech.js";
-import { srt, vtt } from "./subtitles.js";
+import { connectTheme } from "./theme.js";
 import { element } from "./transcript.js";
 import { BREAK, takeCompleteWords, splitText } from "./words.js";
 
 const CONTROLS_VISIBLE = 3000; // milliseconds over the captions
-
-function save(name, type, text) {
-  const link = element("a", { download: name, href: URL.createObjectURL(new Blob([text], { type })) });
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 60000);
-}
 
 function connectInput(input, { addWord, player }) {
   const send = (text) => {
@@ -123,15 +119,6 @@ function connectCaptions({ node, address, captionView }) {
   show(address.view === "captions");
 }
 
-function connectTheme(button, theme) {
-  const root = document.documentElement;
-  if (theme) root.dataset.theme = theme;
-  button.onclick = () => {
-    const preferred = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
-    root.dataset.theme = (root.dataset.theme ?? preferred) === "dark" ? "light" : "dark";
-  };
-}
-
 /** Returns a function that sets the source language. */
 function connectPlayer({ node, address, player, addWord, state }) {
   let sample = null; // set with the language
@@ -164,17 +151,34 @@ function connectPlayer({ node, address, player, addWord, state }) {
 function connectOutput({ node, note, state }) {
   node("copy").onclick = async () => {
     try {
-      await navigator.clipboard.writeText(translation(state()));
+      await navigator.clipboard.writeText(text(timeline(state())));
       note("Copied.");
     } catch {
       note("The browser does not let this page copy: select the text instead."); // or has no clipboard, without TLS
     }
   };
-  node("srt").onclick = () => save("whilst.srt", "application/x-subrip", srt(timeline(state())));
-  node("vtt").onclick = () => save("whilst.vtt", "text/vtt", vtt(timeline(state())));
+  connectExports(node, "whilst", () => timeline(state()));
 }
 
-/** Returns {draw, note, setModel}: show a state, show a message, set languages and latencies. */
+/** Returns a function that sets the models of the server, and the one of the session. */
+function connectModels({ node, connection, player }) {
+  const box = node("model");
+  box.onchange = () => {
+    player.clear();
+    connection.setModel(box.value);
+  };
+  return (models, model) => {
+    const pair = ({ source, target }) => `${languageName(source)} → ${languageName(target)}`;
+    node("pair").textContent = pair(model);
+    node("pair").hidden = models.length > 1;
+    box.hidden = models.length < 2;
+    const options = models.map((one) => element("option", { value: one.name, textContent: pair(one) }));
+    if (box.options.length !== models.length) box.replaceChildren(...options);
+    box.value = model.name;
+  };
+}
+
+/** Returns {draw, note, taken, setModel}: show a state, a message, that the name is taken, a `ready` message. */
 export function connectControls(page) {
   const { node, address, player, connection, clear } = page;
   const note = (text) => (node("note").textContent = text);
@@ -186,6 +190,8 @@ export function connectControls(page) {
   connectTheme(node("theme"), address.theme);
   const setSpeech = connectSpeech(parts);
   const setLatencies = connectLatency(parts);
+  const setModels = connectModels(parts);
+  const taken = connectShare(parts);
   node("clear").onclick = () => {
     player.clear();
     note("");
@@ -199,14 +205,16 @@ export function connectControls(page) {
   };
   return {
     note,
-    setModel(latencies, current, source) {
-      setSpeech(source);
-      setPlayer(source);
-      setLatencies(latencies, current);
+    taken,
+    setModel({ models, model, latencies, latency }) {
+      setSpeech(model.source);
+      setPlayer(model.source);
+      setLatencies(latencies, latency);
+      setModels(models, model);
     },
     draw({ past, source, words }) {
       const written = words.length > 0 || past.some((sentence) => sentence.words.length);
-      for (const id of ["copy", "srt", "vtt"]) node(id).disabled = !written;
+      for (const id of ["copy", "txt", "srt", "vtt"]) node(id).disabled = !written;
       node("clear").disabled = !past.length && !source.length && !player.left;
       node("play").disabled = Boolean(node("play").title) && !player.left;
       node("play").textContent = player.playing ? "Pause" : player.left ? "Resume" : "Play a sample";

@@ -15,6 +15,7 @@ export class Journal {
     this.endedWords = 0; // source words of the sentences that have ended
     this.sentences = 0; // that have ended
     this.written = 0; // target words of the current sentence
+    this.limit = Infinity; // no items are sent from this one on
     this.startSession();
   }
 
@@ -39,10 +40,25 @@ export class Journal {
     this.items.push({ word, at, number: this.sourceWords });
   }
 
+  /** End the sentence, and send nothing more until `go`. */
+  hold() {
+    this.add(BREAK, 0);
+    this.limit = this.dropped + this.items.length;
+  }
+
+  /** Whether all is translated that was added before `hold`. */
+  get held() {
+    return this.dropped >= this.limit;
+  }
+
+  go() {
+    this.limit = Infinity;
+  }
+
   /** The next message to send; null if there is none, or too many are unacknowledged. */
   nextMessage() {
     const item = this.items[this.next - this.dropped];
-    if (item === undefined || this.pending >= WINDOW) return null;
+    if (item === undefined || this.pending >= WINDOW || this.next >= this.limit) return null;
     this.next += 1;
     this.messages.push({ number: item.number, at: item.at });
     const seq = this.messages.length;

@@ -1,6 +1,6 @@
 // The page: user input goes to the connection, its events change the state, the state is drawn.
 
-import { languageName, languageTag, readAddress } from "./address.js";
+import { languageTag, readAddress } from "./address.js";
 import { Announcer } from "./announcer.js";
 import { Captions } from "./captions.js";
 import { Connection } from "./connection.js";
@@ -42,6 +42,7 @@ const announcer = new Announcer(node("log"));
 const connection = new Connection({
   url: address.stream,
   latency: address.latency,
+  model: address.model,
   token: address.token,
   onEvent: handleEvent,
 });
@@ -73,17 +74,18 @@ function showState(name) {
   }
 }
 
-function showModel({ model, latency, latencies }) {
+function showModel(ready) {
+  const { model } = ready;
   language = languageTag(model.target);
-  node("pair").textContent = `${languageName(model.source)} → ${languageName(model.target)}`;
   transcript.setLanguages(languageTag(model.source), language);
-  controls.setModel(latencies, latency, model.source);
+  controls.setModel(ready);
   if (lost) controls.note("");
   lost = false;
 }
 
 function showError({ code, message, fatal }) {
   if (code === "shutdown") return; // handled as a lost connection
+  if (code === "taken") return controls.taken(message);
   lost = fatal;
   if (code !== "unauthorized") return controls.note(`${message[0].toUpperCase()}${message.slice(1)}.`);
   controls.note(connection.token ? "The server expects another token." : "");

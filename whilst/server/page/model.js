@@ -1,11 +1,13 @@
 // The state of the page as plain values; functions return the next state.
 
-import { BREAK, join } from "./words.js";
+import { BREAK, mayEndSentence } from "./words.js";
 
 const CAPTIONS = 3; // sentences; more than fit
+const AHEAD = 40; // source words shown before they are read
 
 /**
- * past: finished sentences, {source, words, lag}; a word is {text, delay, arrived}.
+ * past: finished sentences, {source, words, lag, time (seconds until the first word)}. A word is
+ * {text, delay, arrived}.
  * source, words: of the current sentence; source may go on into the next. before: source words of past sentences.
  * read: source words that the server has read, of all. start: the time of the first word.
  */
@@ -34,7 +36,8 @@ export function applyEvent(state, event) {
 function endSentence(state, before) {
   const length = before - state.before;
   const { words } = state;
-  const sentence = { source: state.source.slice(0, length), words, lag: lagging(delays(words), length) };
+  const time = words.length ? (words[0].arrived - state.start) / 1000 : null; // seconds
+  const sentence = { source: state.source.slice(0, length), words, lag: lagging(delays(words), length), time };
   return { ...state, past: [...state.past, sentence], source: state.source.slice(length), words: [], before };
 }
 
@@ -60,16 +63,19 @@ export function meanLag(state) {
 /** Source words read in the current sentence. */
 export const readInSentence = (state) => Math.min(Math.max(0, state.read - state.before), state.source.length);
 
+/** The source words to show, and the number of the others: of a long paste, the translation stays in view. */
+export function visibleSource(state) {
+  const from = readInSentence(state);
+  const ahead = state.source.slice(from, from + AHEAD);
+  const end = ahead.findIndex(mayEndSentence);
+  const shown = state.source.slice(0, from + (end < 0 ? ahead.length : end + 1));
+  return { shown, more: state.source.length - shown.length };
+}
+
 /** Source words minus target words, from the current sentence on. */
 export const wordsBehind = (state) => Math.max(0, state.source.length - state.words.length);
 
 const texts = (words) => words.map((word) => word.text);
-
-/** The translation, one sentence per line. */
-export function translation(state) {
-  const lines = [...state.past.map((sentence) => sentence.words), state.words].filter((words) => words.length);
-  return lines.map((words) => join(texts(words)) + "\n").join("");
-}
 
 /** The last sentences of the translation, each a list of words, with the number of the first. */
 export function captions(state) {

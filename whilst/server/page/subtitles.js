@@ -64,6 +64,9 @@ export function formatTime(ms, mark) {
   return `${two(ms / 3600000)}:${two((ms / 60000) % 60)}:${two((ms / 1000) % 60)}${mark}${rest}`;
 }
 
+/** Such as 1:02, for people. */
+export const clock = (seconds) => `${Math.floor(seconds / 60)}:${two(seconds % 60)}`;
+
 export function srt(timeline) {
   return cues(timeline)
     .map(({ begin, end, lines }, n) => {

@@ -1,6 +1,7 @@
 // Draws sentences, source and translation side by side. Only what has changed is updated.
 
-import { delays, readInSentence } from "./model.js";
+import { delays, readInSentence, visibleSource } from "./model.js";
+import { clock } from "./subtitles.js";
 import { separator } from "./words.js";
 
 export function element(name, properties = {}, ...children) {
@@ -44,10 +45,11 @@ export class Transcript {
       source.replaceChildren();
       target.replaceChildren();
     }
-    appendWords(source, state.source);
+    const { shown, more } = visibleSource(state);
+    appendWords(source, shown);
     appendWords(target, texts(state.words));
     this.#highlightRead(readInSentence(state));
-    this.#drawUpcoming(state.source, upcoming);
+    this.#drawUpcoming(state.source, more ? [`… ${more.toLocaleString("en")} words`] : upcoming);
   }
 
   clear() {
@@ -70,7 +72,8 @@ export class Transcript {
     appendWords(source, sentence.source);
     appendWords(target, texts(sentence.words));
     for (const word of source.children) word.classList.add("read");
-    const beside = element("div", {}, target, this.#button(sentence, number));
+    const time = element("time", { textContent: sentence.time === null ? "" : clock(sentence.time) });
+    const beside = element("div", {}, target, element("span", {}, time, this.#button(sentence, number)));
     const row = element("li", { className: "row" }, source, beside);
     this.#linkWords(row, sentence);
     return row;

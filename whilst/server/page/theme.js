@@ -1,0 +1,10 @@
+// Light or dark: as the system says, the address, or the button.
+
+export function connectTheme(button, theme) {
+  const root = document.documentElement;
+  if (theme) root.dataset.theme = theme;
+  button.onclick = () => {
+    const preferred = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
+    root.dataset.theme = (root.dataset.theme ?? preferred) === "dark" ? "light" : "dark";
+  };
+}
