@@ -39,6 +39,22 @@ SCREENSHOTS = (
 )
 
 
+def share(chrome: Browser, address: str, folder: Path) -> None:
+    """The speaker's dialog, and a phone of the audience."""
+    speaker, phone = chrome.tab(), chrome.tab()
+    speaker.resize(900, 620)
+    speaker.open(f"{address}/?pace=6&publish=talk")
+    phone.resize(360, 640, scale=2, mobile=True)
+    phone.open(f"{address}/watch/talk")
+    speaker.evaluate("document.querySelector('#play').click()")
+    phone.wait("document.querySelectorAll('#sentences li').length >= 4", timeout=100)
+    speaker.evaluate("document.querySelector('#share').click()")
+    speaker.evaluate("document.querySelector('#share-local').hidden = true")
+    speaker.wait("document.querySelector('#share-code').naturalWidth > 0")
+    for name, tab in (("share", speaker), ("watch-phone", phone)):
+        save(tab, folder / f"{name}.png")
+
+
 def play(tab: Tab, shot: Screenshot, address: str) -> None:
     """Play the sample up to the state of the screenshot."""
     tab.resize(*shot.size, scale=2, mobile=shot.size[0] < 640)
@@ -55,7 +71,10 @@ def play(tab: Tab, shot: Screenshot, address: str) -> None:
 def take(chrome: Browser, shot: Screenshot, address: str, folder: Path) -> None:
     tab = chrome.tab()
     play(tab, shot, address)
-    path = folder / f"{shot.name}.png"
+    save(tab, folder / f"{shot.name}.png")
+
+
+def save(tab: Tab, path: Path) -> None:
     tab.screenshot(path)
     assert not tab.errors, tab.errors
     tab.close()
@@ -70,6 +89,7 @@ def main(model: str = DEFAULT_MODEL, *settings: str, folder: Path = DOCS) -> Non
     with local_server(serve_model(model, settings, EngineOptions())) as server, browser() as chrome:
         for shot in SCREENSHOTS:
             take(chrome, shot, server.address, folder)
+        share(chrome, server.address, folder)
 
 
 if __name__ == "__main__":
