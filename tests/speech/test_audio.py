@@ -97,16 +97,15 @@ def test_without_ffmpeg(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         open_file(tmp_path / "b.mp3")
 
 
-def test_the_pace_of_speech(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_pace_of_speech() -> None:
     now = 100.0
 
     def sleep(seconds: float) -> None:
         nonlocal now
         now += seconds
 
-    monkeypatch.setattr(audio, "time", SimpleNamespace(sleep=sleep, monotonic=lambda: now))
     block = bytes(SECOND // 10)
-    blocks = at_speaking_pace(block for _ in range(20))
+    blocks = at_speaking_pace((block for _ in range(20)), lambda: now, sleep)
     assert next(blocks) == block
     assert now == pytest.approx(100.1)
     now += 1.0  # the recogniser was busy
@@ -117,7 +116,7 @@ def test_the_pace_of_speech(monkeypatch: pytest.MonkeyPatch) -> None:
     assert now == pytest.approx(102.0)
 
 
-def test_audio_for_a_reader_that_is_late_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_audio_for_a_reader_that_is_late_at_the_end() -> None:
     """Nothing is lost, and what is closed is closed to its source."""
     closed = []
 
@@ -128,9 +127,8 @@ def test_audio_for_a_reader_that_is_late_at_the_end(monkeypatch: pytest.MonkeyPa
             closed.append(True)
 
     now = itertools.chain([0.0, 0.0], itertools.repeat(100.0))
-    monkeypatch.setattr(audio, "time", SimpleNamespace(sleep=lambda _: None, monotonic=lambda: next(now)))
-    assert list(at_speaking_pace(source())) == [b"a", b"bc"]
-    blocks = at_speaking_pace(source())
+    assert list(at_speaking_pace(source(), lambda: next(now), lambda _: None)) == [b"a", b"bc"]
+    blocks = at_speaking_pace(source(), lambda: next(now), lambda _: None)
     next(blocks)
     blocks.close()
     assert closed == [True, True]

@@ -5,13 +5,14 @@ from typing import Annotated
 
 import typer
 
-from whilst.cli.options import Device, Engine, Json, Latency, Model, Precision, Set, Stage, Threads, Workers
+from whilst.cli.options import Device, Engine, Json, Keep, Latency, Model, Precision, Set, Stage, Threads, Workers
 from whilst.core.settings import DEFAULT_MODEL
+from whilst.live.input import DEFAULT_AGREEMENT
 
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="Measure speed: training, decoding, CPU engine, server.",
+    help="Measure speed: training, decoding, CPU engine, server, speech.",
 )
 Recipe = Annotated[
     Path | None,
@@ -134,3 +135,30 @@ def serve(
     options = ["--workers", str(workers), "--threads", str(threads), "--engine", engine, "--precision", precision]
     load = Load(streams or 1, rate, seconds, latency)
     serve_bench(model, streams, load, limit, most, options, json)
+
+
+@app.command()
+def speech(
+    model: Model = DEFAULT_MODEL,
+    latency: Latency = "medium",
+    interval: Annotated[
+        list[float] | None,
+        typer.Option(help="Seconds of speech between updates. May be repeated. Default: 0.5, 1, 2."),
+    ] = None,
+    keep: Keep = DEFAULT_AGREEMENT,
+    json: Json = None,
+) -> None:
+    """Measure the way from speech to captions: word errors, lag, computing time.
+
+    Two talks are spoken by espeak-ng, a third is a human reading. Audio arrives at the pace of speech, by a clock
+    that skips the waiting.
+
+    \b
+    Examples:
+        whilst bench speech
+        whilst bench speech --interval 0.5 --keep 3 --latency low --json speech.json
+    """
+    from whilst.live.loading import ModelOptions
+    from whilst.research.bench_speech import speech_bench
+
+    speech_bench(ModelOptions(model, latency), interval or [0.5, 1.0, 2.0], keep, json)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from sacrebleu.metrics.chrf import CHRF
 
 
-def average_lagging(reads: Sequence[int], source_length: int, target_length: int) -> float:
+def average_lagging(reads: Sequence[float], source_length: float, target_length: int) -> float:
     """AL: how many source tokens the translation lags behind one at a constant rate.
 
     Averaged up to the first target token with the whole source.

@@ -15,13 +15,11 @@ from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
-from rich.table import Table
 
 from whilst.core.config import load_recipe, override
-from whilst.core.console import console, progress_bar
+from whilst.core.console import progress_bar
 from whilst.core.distributed import pick_device, provenance
 from whilst.core.errors import UserError
-from whilst.core.files import write_json
 from whilst.core.policy_spec import PolicySpec
 from whilst.core.settings import Limits, Recipe
 from whilst.data.batches import prefetch
@@ -38,6 +36,7 @@ from whilst.model.agent import Agent
 from whilst.model.run_folder import model_folder
 from whilst.model.transformer import Translator
 from whilst.policy.fixed import WaitK
+from whilst.research.figures import Figures, report
 from whilst.training.loop import Loop
 from whilst.training.tasks import AgentTask, Task, make_task
 from whilst.training.train import stages
@@ -47,12 +46,11 @@ ALONE = 20  # sentences that are decoded one by one
 CPU = torch.device("cpu")
 TOKEN = 5  # any one
 
-Figures = dict[str, Any]
 Stage = Literal["translate", "search", "agent"]
 T = TypeVar("T")
 
 
-# The clock, the table and the file of figures.
+# The clock and the memory.
 
 
 def clock(device: torch.device) -> float:
@@ -73,35 +71,6 @@ def peak_memory(device: torch.device) -> float:
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 2**30
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-
-
-def processor() -> str:
-    """The CPU's name, and whether it has instructions for products of 8-bit integers (VNNI)."""
-    path = Path("/proc/cpuinfo")
-    text = path.read_text(encoding="utf-8") if path.is_file() else ""
-    names = [line.split(":", 1)[1].strip() for line in text.splitlines() if line.startswith("model name")]
-    return f"{names[0] if names else 'unknown'}, {'with' if 'vnni' in text else 'without'} VNNI"
-
-
-def report(bench: str, about: Figures, rows: Sequence[Figures], device: torch.device, out: Path | None) -> None:
-    """Print a table of the rows, whose keys are its headings, and write everything to the file `out`.
-
-    `about`: what was measured, the same for all rows.
-    """
-    where = provenance(device) | {"processor": processor()}
-    details = ", ".join(f"{name} {_shown(value)}" for name, value in about.items())
-    table = Table(title=f"{bench} on {where['device']}\n{details}")
-    for name, value in rows[0].items():
-        table.add_column(name, justify="left" if isinstance(value, str) else "right")
-    for row in rows:
-        table.add_row(*map(_shown, row.values()))
-    console.print(table)
-    if out is not None:
-        write_json(out, {"bench": bench, **about, "rows": rows, **where})
-
-
-def _shown(value: object) -> str:
-    return f"{value:,.2f}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def random_model(recipe: Path | None, overrides: list[str], device: torch.device) -> tuple[Recipe, Translator]:
@@ -184,7 +153,7 @@ def train_bench(
         "peak memory (GiB)": peak_memory(device),
     }
     title = {"translate": "training", "search": "fine-tuning", "agent": "agent training"}[stage]
-    report(title, about, [row], device, out)
+    report(title, about, [row], provenance(device), out)
 
 
 # Decoding, in batches and one by one.
@@ -251,7 +220,7 @@ def decode_bench(work: Work, with_recomputed: bool, out: Path | None) -> None:
         "sentences": len(sources),
         "peak memory (GiB)": peak_memory(weight.device),
     }
-    report("decoding", about, rows, weight.device, out)
+    report("decoding", about, rows, provenance(weight.device), out)
 
 
 # A READ and a WRITE on a CPU: PyTorch without and with caches, exported graphs.
@@ -333,6 +302,6 @@ def engine_bench(
     torch.set_num_threads(threads)
     try:
         rows = [row for length in lengths for row in measure(ways, length, repeats)]
-        report("CPU engine, ms a token", about, rows, CPU, out)
+        report("CPU engine, ms a token", about, rows, provenance(CPU), out)
     finally:
         torch.set_num_threads(before)

@@ -25,12 +25,13 @@ import numpy as np
 import torch
 
 from whilst.core.console import console, notes
+from whilst.core.distributed import provenance
 from whilst.core.errors import UserError
 from whilst.data import toy
 from whilst.data.vocabulary import UNK, Language
 from whilst.live.loading import resolve
 from whilst.live.terminal import TALK
-from whilst.research.bench import Figures, report
+from whilst.research.figures import Figures, report
 
 WARM_UP = 2.0  # seconds at the start of a probe that do not count
 
@@ -213,5 +214,5 @@ def serve_bench(
         "limit of p99 (ms)": limit,
         "streams within it": found,
     }
-    report("serve", about, results, torch.device("cpu"), out)
+    report("serve", about, results, provenance(torch.device("cpu")), out)
     console.print(f"p99 below {limit:g} ms, nothing lost: {found} streams")

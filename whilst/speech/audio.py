@@ -11,7 +11,7 @@ import subprocess
 import threading
 import time
 import wave
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
@@ -40,16 +40,20 @@ def to_pcm(samples: NDArray[np.floating]) -> bytes:
     return np.asarray(np.clip(samples, -1, 1) * 32767).astype("<i2").tobytes()
 
 
-def at_speaking_pace(blocks: PcmBlocks) -> PcmBlocks:
+def at_speaking_pace(
+    blocks: PcmBlocks,
+    now: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> PcmBlocks:
     """Each block when it has been spoken. If the reader is late, what was spoken meanwhile is one block."""
-    start, waiting, seconds = time.monotonic(), b"", 0.0
+    start, waiting, seconds = now(), b"", 0.0
     with contextlib.closing(blocks):
         for block in blocks:
             waiting += block
             seconds += len(block) / SECOND
-            early = start + seconds - time.monotonic()
+            early = start + seconds - now()
             if early > -1 / BLOCKS:
-                time.sleep(max(0.0, early))
+                sleep(max(0.0, early))
                 yield waiting
                 waiting = b""
         if waiting:
