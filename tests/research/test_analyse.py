@@ -66,6 +66,21 @@ def test_analysis_matches_the_slow_reference(model: Translator, random_split: Ca
     assert (found.sentences, found.tokens, found.bucket.sentences) == (30, len(every), len(bucket))
 
 
+def test_the_past_may_follow_wait_k(model: Translator, random_split: Callable[..., Split]) -> None:
+    split = random_split(12, 62, longest=8)
+    found = analyse(model, split, SHARES, None, tokens=40, past=2)
+    every = []
+    for n in range(12):
+        source, target = split.source[n].tolist(), split.target[n].tolist()[:-1]
+        for i, token in enumerate(target):
+            before = [min(2 + j, len(source)) for j in range(i)]
+            paths = [[*before, math.ceil(share * len(source))] for share in SHARES]
+            states = [recomputed_logits(model, source, target[:i], path) for path in paths]
+            every.append([float(logits.softmax(-1)[token]) for logits in states])
+    assert np.allclose(found.mean, np.mean(every, 0), rtol=1e-5, atol=5e-6)
+    assert found.mean != analyse(model, split, SHARES, None, tokens=40).mean
+
+
 def test_a_length_that_no_target_has(model: Translator, split: Split) -> None:
     with pytest.raises(UserError, match="--length 99: no sentence has so many target units"):
         analyse(model, split, SHARES, 99, tokens=400)

@@ -49,6 +49,9 @@ def analyse(
     ] = None,
     length: Annotated[int | None, typer.Option(help="Target length to show. Default: the most frequent.")] = None,
     points: Annotated[int, typer.Option(help="Shares of the source to evaluate.", min=1)] = 20,
+    past: Annotated[
+        int | None, typer.Option(help="K: the tokens before follow wait-K. Default: the same share.", min=1)
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the table and the figure. Default: RUN.")] = None,
     device: Device = "auto",
 ) -> None:
@@ -57,11 +60,11 @@ def analyse(
     \b
     Examples:
         whilst analyse runs/toy
-        whilst analyse runs/iwslt14.de-en --split test --length 20
+        whilst analyse runs/iwslt14.de-en --split test --length 20 --past 5
     """
     from whilst.research.analyse import analyse_run
 
-    analyse_run(run, split, length, points, out or run, device)
+    analyse_run(run, split, length, points, past, out or run, device)
 
 
 def sufficiency(

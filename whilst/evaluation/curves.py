@@ -37,6 +37,7 @@ class Point:
     label: str  # k, lambda or search interval, as the paper writes it
     al: float | None  # None: the paper does not give it for every full-sentence model
     bleu: float
+    deviation: float = 0.0  # of the BLEU of several seeds
 
 
 def interpolate(points: Sequence[Point], al: float | None) -> float | None:
@@ -202,10 +203,15 @@ class Result:
         values = self._values(score)
         return fmean(values) if values else None
 
-    def shown(self, score: str, digits: int = 2) -> str:
-        """A score, or its mean ± standard deviation of a sample (n - 1) over the seeds."""
+    def deviation(self, score: str) -> float | None:
+        """Standard deviation of a sample (n - 1) over the seeds; None for a single seed."""
         values = self._values(score)
-        return figure(self.mean(score), digits) + (f" ± {stdev(values):.{digits}f}" if len(values) > 1 else "")
+        return stdev(values) if len(values) > 1 else None
+
+    def shown(self, score: str, digits: int = 2) -> str:
+        """A score, or its mean ± deviation over the seeds."""
+        deviation = self.deviation(score)
+        return figure(self.mean(score), digits) + ("" if deviation is None else f" ± {deviation:.{digits}f}")
 
     def _values(self, score: str) -> list[float]:
         """Of every seed; none if one of them lacks the score."""

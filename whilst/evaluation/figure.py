@@ -114,6 +114,9 @@ def _draw(axes: Axes, line: Line, colour: str) -> Line2D:
     als, bleus = zip(*curve, strict=True)
     face, edge, dashes = ("white", colour, "--") if line.is_reference else (colour, "white", "-")
     (drawn,) = axes.plot(als, bleus, color=colour, linestyle=dashes, linewidth=1.8, marker=MARKERS[colour])
+    spread = [point.deviation for point in line.points if point.al is not None]
+    if any(spread):  # mean ± deviation over seeds
+        axes.errorbar(als, bleus, spread, fmt="none", ecolor=colour, elinewidth=1.2, capsize=2.5)
     drawn.set(markersize=6, markerfacecolor=face, markeredgecolor=edge, label=line.name)
     return drawn
 

@@ -121,7 +121,8 @@ def _point(result: Result) -> Point:
     if result.bleu is None:
         traces = ", ".join(record.trace for record in result.records)
         raise UserError(f"{traces}: has no BLEU; score it with its reference first")
-    return Point(result.shown_label, None if result.is_full else result.al, result.bleu)
+    al, deviation = None if result.is_full else result.al, result.deviation("bleu") or 0.0
+    return Point(result.shown_label, al, result.bleu, deviation)
 
 
 def reference_lines(pair: str) -> list[Line]:

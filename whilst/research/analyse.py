@@ -16,6 +16,7 @@ import torch
 from matplotlib import colormaps
 from matplotlib.figure import Figure
 from rich.table import Table
+from torch import Tensor
 
 from whilst.core.console import console, notes, progress_bar
 from whilst.core.distributed import pick_device, provenance
@@ -26,10 +27,12 @@ from whilst.data.batches import pad_batch, padded_chunks
 from whilst.data.dataset import Dataset, Split
 from whilst.evaluation.figure import MARKERS, STYLE, save
 from whilst.evaluation.identity import System, pair_name
+from whilst.model.attention import dense_mask
 from whilst.model.checkpoint import load_run
 from whilst.model.run_folder import base_objective
 from whilst.model.transformer import Translator
-from whilst.search.binary_search import PathDecoder
+from whilst.search.binary_search import PathDecoder, probability_and_argmax
+from whilst.training.sampling import wait_k
 
 QUARTERS = ("first quarter", "second quarter", "third quarter", "last quarter")
 SHORTEST = 8  # of the target lengths to choose from, if there are any
@@ -50,6 +53,7 @@ class Analysis:
 
     sentences: int
     tokens: int
+    past: int | None  # k of wait-k, which the tokens before the one in question follow; None: its own share
     shares: list[float]
     mean: list[float]  # over all tokens
     quarters: dict[str, list[float]]  # by the token's position in its sentence
@@ -62,8 +66,34 @@ def usual_length(lengths: Sequence[int]) -> int:
     return max(counts, key=lambda length: (counts[length], length))
 
 
+def after_past(decoder: PathDecoder, past: Tensor, path: Tensor) -> Tensor:
+    """(rows, target) p of each token under `path`, where the tokens before it are under the reads `past`.
+
+    The row has each token twice, first as a past and then as a query, which sees the pasts before it and itself.
+    """
+    batch, embedded = decoder.batch, decoder.embedded
+    position = batch.target_at.position
+    before = dense_mask(batch.target_at, position, batch.target_at)
+    itself = torch.eye(position.shape[1], dtype=torch.bool, device=position.device).expand_as(before)
+    causal = dense_mask(batch.target_at, position + 1, batch.target_at)
+    rows = torch.cat([causal, torch.zeros_like(causal)], -1), torch.cat([before, itself], -1)
+    cross = torch.cat([dense_mask(batch.target_at, reads, batch.source_at) for reads in (past, path)], 2)
+    states = decoder.model.decode_embedded(
+        torch.cat([embedded, embedded], 1), decoder.sources, torch.cat(rows, 2), cross
+    )
+    logits = decoder.logits_of(states[:, position.shape[1] :])
+    return probability_and_argmax(logits, batch.labels, None)[0]
+
+
 @torch.inference_mode()
-def analyse(model: Translator, split: Split, shares: Sequence[float], length: int | None, tokens: int) -> Analysis:
+def analyse(
+    model: Translator,
+    split: Split,
+    shares: Sequence[float],
+    length: int | None,
+    tokens: int,
+    past: int | None = None,
+) -> Analysis:
     """One decoder pass for each share of the source; the model must be in eval mode."""
     device = model.target_embedding.weight.device
     lengths = split.target.lengths - 1  # without the end mark
@@ -79,7 +109,12 @@ def analyse(model: Translator, split: Split, shares: Sequence[float], length: in
         batch = pad_batch(split, chosen).to(device)
         decoder, position, end = PathDecoder(model, batch), batch.target_at.position, batch.target_lengths - 1
         paths = [read_at(share, batch.source_lengths) for share in shares]
-        probabilities = torch.stack([decoder.predict(path).probability.double() for path in paths], -1)
+        if past is None:
+            found = [decoder.predict(path).probability for path in paths]
+        else:
+            before = wait_k(past, position, batch.source_lengths)
+            found = [after_past(decoder, before, path) for path in paths]
+        probabilities = torch.stack(found, -1).double()
         real = position < end
         quarter = position[real] * len(QUARTERS) // end[real]
         counts += quarter.bincount(minlength=len(QUARTERS))
@@ -91,6 +126,7 @@ def analyse(model: Translator, split: Split, shares: Sequence[float], length: in
     return Analysis(
         sentences=len(split.target),
         tokens=int(counts.sum()),
+        past=past,
         shares=list(shares),
         mean=mean.round(decimals=5).tolist(),
         quarters=dict(zip(QUARTERS, quarters.round(decimals=5).tolist(), strict=True)),
@@ -103,7 +139,9 @@ def read_at(share: float, lengths: torch.Tensor) -> torch.Tensor:
     return (share * lengths.double() - 1e-9).ceil().long().clamp(min=1).minimum(lengths)
 
 
-def analyse_run(run: Path, split: str | None, length: int | None, points: int, out: Path, device: str) -> None:
+def analyse_run(
+    run: Path, split: str | None, length: int | None, points: int, past: int | None, out: Path, device: str
+) -> None:
     """Analyse a run on a split of its dataset; write analysis.json, .png and .svg."""
     trained = load_run(run, pick_device(device))
     trained.require_causal_encoder()
@@ -111,7 +149,7 @@ def analyse_run(run: Path, split: str | None, length: int | None, points: int, o
     shares = [number / points for number in range(1, points + 1)]
     dataset = Dataset.open(Path(trained.recipe.data.dataset))
     dataset.require_units("data.dataset", run)
-    found = analyse(trained.model, dataset.split(name), shares, length, trained.recipe.train.batch_tokens)
+    found = analyse(trained.model, dataset.split(name), shares, length, trained.recipe.train.batch_tokens, past)
     base = base_objective(trained.recipe, trained.path)
     system, pair = str(System.of(trained.recipe, PolicySpec("full"), base)), pair_name(trained.recipe.data)
     about = {"system": system, "pair": pair, "split": name, **asdict(found), "model_sha256": trained.checksum}

@@ -87,14 +87,16 @@ def _sections(results: Path, ours: Collection) -> dict[str, list[str]]:
     """The tables and figures by the paper's number, such as Table 3."""
     about = f"The paper: {tables.ABLATED}, a model for each interval. Over default: at equal AL, on the same text."
     gap = "Gap: BLEU on the oracle's curve at the agent's AL, minus the agent's."
-    search = "A drawing of the search for one sentence, without numbers. Any sentence can be drawn:"
+    search = "A drawing of the search for one sentence, without numbers. Ours are of real models; any can be drawn:"
+    files = sorted(results.rglob("search.svg"))
+    drawn = [picture(path.with_suffix(""), path.parent.name, ours.folder) for path in files]
     return {
         **{name: tables.main_table(task, ours) for name, task in TASKS.items()},
         **{name: [about, *tables.ablation(name, ours)] for name in tables.ABLATIONS},
         "Table 3": [gap, *tables.oracle_table(ours)],
         "Table 7": hyperparameters(ours),
         "Figure 1": analysis(results, ours),
-        "Figure 2": [search, '```sh\nwhilst explain RUN "a source sentence" "its translation"\n```'],
+        "Figure 2": [search, '```sh\nwhilst explain RUN "a source sentence" --out search.svg\n```', *drawn],
         "Figure 3": agent(ours),
         "Figure 4": _figure(results, ours),
         "Figure 5": sufficiency(results, ours),
@@ -146,15 +148,18 @@ def analysis(results: Path, ours: Collection) -> list[str]:
     facts, studies = paper.facts()["analysis"], read_studies(results, {"shares", "quarters", "bucket"})
     parts = [
         f"The paper: a curve for each token of {facts['sentences']} targets of one length, {facts['task']}.",
-        "In the paper, the tokens before the one in question follow wait-k. Here every token of a sentence is given"
-        " the same share of the source, ceil(qJ) of its J tokens.",
+        "Each token is given a share of the source, ceil(qJ) of its J tokens. The paper does not say what the"
+        " tokens before it had read.",
     ]
     if not any(paper.task(found["pair"]) == facts["task"] for found in studies.values()):
         parts.append(f"Not run on {facts['task']}. `whilst analyse RUN` makes it.")
     for path, found in studies.items():
         bucket = found["bucket"]
         about = f"Ours, {found['pair']} {found['split']}, {found['system']}: {found['sentences']:,} sentences; "
-        about += f"the bucket has {bucket['sentences']:,} targets of {bucket['target_length']} units."
+        about += (
+            f"the bucket has {bucket['sentences']:,} targets of {bucket['target_length']} units. The tokens before"
+        )
+        about += f" follow wait-{past}." if (past := found.get("past")) else " have read the same share."
         rows = []
         for name, values in (found["quarters"] | {"all": found["mean"]}).items():
             known = dict(zip(found["shares"], values, strict=True))
