@@ -21,10 +21,11 @@ if TYPE_CHECKING:
     from whilst.live.loading import Model
     from whilst.live.session import Event, SentenceEnd, Session, Word
     from whilst.policy.registry import Factory
+    from whilst.policy.words import WordPolicy
 
 __version__ = "0.1.0"
 __all__ = ["PolicyKind", "PolicySpec", "UserError", "evaluate", "open_model", "register_policy", "score"]
-__all__ += ["Event", "Model", "Sentence", "SentenceEnd", "Session", "Word"]  # see _LAZY
+__all__ += ["Event", "Model", "Sentence", "SentenceEnd", "Session", "Word", "WordPolicy"]  # see _LAZY
 
 # Threads that wait must sleep, not spin: with more of them than cores an update of the toy model took 2.8 s
 # spinning and 0.3 s sleeping (alone on two cores, 0.10 s either way). It has to be set before torch is loaded.
@@ -32,6 +33,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 # Imported when they are first used, since they need numpy.
 _LAZY = dict.fromkeys(("Event", "SentenceEnd", "Session", "Word"), "whilst.live.session")
+_LAZY["WordPolicy"] = "whilst.policy.words"
 _LAZY |= {"Model": "whilst.live.loading", "Sentence": "whilst.evaluation.trace"}
 
 
@@ -115,11 +117,12 @@ def score(trace: "str | Path | Sequence[Sentence]", references: Sequence[str] | 
 
 @naming_extras()
 def register_policy(kind: str, factory: "Factory", about: PolicyKind | None = None) -> None:
-    """Add a kind of policy, which `open_model(..., engine="torch")` and `evaluate` then know by its name.
+    """Add a kind of policy, which `open_model` and `evaluate` then know by its name. It runs on PyTorch.
 
-    `factory` makes a policy from a `PolicySpec` and a `Context` (see whilst/policy); `about`: how it is named.
+    `factory` makes a `WordPolicy` or a `whilst.policy.Policy` from a `PolicySpec` and a `Context` (see
+    whilst/policy); `about`: how it is named.
 
-        whilst.register_policy("every", lambda spec, context: Every(spec.count), PolicyKind("count"))
+        whilst.register_policy("comma", lambda spec, context: AfterComma(spec.count), whilst.PolicyKind("count"))
     """
     from whilst.policy import register
 

@@ -10,7 +10,8 @@ from torch import Tensor
 from whilst.core.policy_spec import PolicySpec
 from whilst.core.settings import Limits, Model
 from whilst.data.batches import Tokens
-from whilst.data.vocabulary import BOS, EOS
+from whilst.data.segment import WordSegmenter
+from whilst.data.vocabulary import BOS, EOS, Language
 from whilst.decoding.output import Output
 from whilst.decoding.reference import States, recomputed_states
 from whilst.decoding.state import DecodingState
@@ -58,7 +59,8 @@ def bare_context() -> Context:
     """Of a model with monotone heads and no weights, without an agent."""
     with torch.device("meta"):
         model = Translator(Model(cross="monotone"), 8, 8)
-    return Context(model, "run", None, (), 0.5, lambda: (1, 1), lambda _: [], False)
+    language = Language("x", WordSegmenter(), "abcd")
+    return Context(model, (language, language), "run", None, (), 0.5, lambda: (1, 1), lambda _: [], False)
 
 
 def policy(name: str) -> Policy:

@@ -10,10 +10,8 @@ import pytest
 
 import whilst
 from tests.helpers.random_runs import make_varied_run
-from whilst.core.policy_spec import KINDS
 from whilst.core.settings import Data
 from whilst.data.dataset import Dataset
-from whilst.policy.registry import FACTORIES
 
 ROOT = Path(__file__).parents[2]
 BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "api.md").read_text(encoding="utf-8"), flags=re.DOTALL)
@@ -62,12 +60,8 @@ def test_the_examples_of_the_page_work(
     make_varied_run(tmp_path / "runs" / "toy", toy_data, toy_dataset)
     monkeypatch.chdir(tmp_path)
     namespace: dict[str, object] = {"__name__": "example"}
-    try:
-        for block in BLOCKS:
-            exec(compile(block, "docs/api.md", "exec"), namespace)
-    finally:
-        KINDS.pop("every", None)
-        FACTORIES.pop("every", None)
+    for block in BLOCKS:
+        exec(compile(block, "docs/api.md", "exec"), namespace)
     said = capsys.readouterr().out
     assert said.startswith("Cảm ơn rất nhiều.\n['Cảm', 'ơn', 'rất', 'nhiều.']\n")
     assert "wait-1" in said

@@ -5,7 +5,21 @@ from typing import Annotated
 
 import typer
 
-from whilst.cli.options import Device, Engine, Json, Keep, Latency, Model, Precision, Set, Stage, Threads, Workers
+from whilst.cli.options import (
+    Device,
+    Engine,
+    Json,
+    Keep,
+    Latency,
+    Model,
+    PolicyFile,
+    Precision,
+    Set,
+    Stage,
+    Threads,
+    Workers,
+    register_policies,
+)
 from whilst.core.settings import DEFAULT_MODEL
 from whilst.live.input import DEFAULT_AGREEMENT
 
@@ -56,6 +70,7 @@ def decode(
     length: Annotated[int, typer.Option(help="Source length of the cached/recomputed comparison.", min=2)] = 30,
     run: Annotated[Path | None, typer.Option("--run", help="Time this run on its test text.", metavar="R")] = None,
     policy: Annotated[str, typer.Option(help="With --run: agent-L, wait-K or full.")] = "agent-3",
+    policy_file: PolicyFile = [],  # noqa: B006
     set_: Set = [],  # noqa: B006
     device: Device = "auto",
     json: Json = None,
@@ -74,6 +89,7 @@ def decode(
     from whilst.core.policy_spec import PolicySpec
     from whilst.research.bench import decode_bench, random_work, work_of_run
 
+    register_policies(policy_file)
     if run is not None:
         decode_bench(work_of_run(run, PolicySpec.parse(policy), sentences, set_, device), False, json)
     else:
@@ -113,6 +129,7 @@ def serve(
     rate: Annotated[float, typer.Option(help="Words per second of each stream.", min=0.1)] = 3.0,
     seconds: Annotated[float, typer.Option(help="Of each probe, after two to warm up.", min=1)] = 10.0,
     latency: Latency = "medium",
+    policy_file: PolicyFile = [],  # noqa: B006
     limit: Annotated[float, typer.Option(help="Milliseconds that 99 of 100 words must stay below.")] = 300.0,
     most: Annotated[int, typer.Option(help="Streams at most.", min=1)] = 400,
     workers: Workers = 1,
@@ -133,6 +150,7 @@ def serve(
     from whilst.research.bench_serve import Load, serve_bench
 
     options = ["--workers", str(workers), "--threads", str(threads), "--engine", engine, "--precision", precision]
+    options += [text for file in policy_file for text in ("--policy-file", str(file))]
     load = Load(streams or 1, rate, seconds, latency)
     serve_bench(model, streams, load, limit, most, options, json)
 

@@ -5,13 +5,24 @@ from typing import Annotated, Literal
 
 import typer
 
-from whilst.cli.options import Device, Policies, RunOrCheckpoint, Set, Source, Target, with_languages
+from whilst.cli.options import (
+    Device,
+    Policies,
+    PolicyFile,
+    RunOrCheckpoint,
+    Set,
+    Source,
+    Target,
+    register_policies,
+    with_languages,
+)
 
 
 def translate(
     run: RunOrCheckpoint,
     file: Annotated[Path | None, typer.Argument(help="Text, one sentence per line. Default: stdin.")] = None,
     policy: Annotated[str, typer.Option(help="As for `evaluate`, such as wait-K or agent-L.")] = "wait-3",
+    policy_file: PolicyFile = [],  # noqa: B006
     show: Annotated[bool, typer.Option("--show", help="Show every READ and WRITE.")] = False,
     source: Source = "",
     target: Target = "",
@@ -26,16 +37,19 @@ def translate(
         head -n 3 data/toy-20000-1/test.src | whilst translate runs/toy --show
         whilst translate hf:Helsinki-NLP/opus-mt-en-de talk.txt --policy local-agreement-2
         whilst translate hf:facebook/nllb-200-distilled-600M talk.txt --source en --target de --policy align-att-4
+        whilst translate runs/toy data/toy-20000-1/test.src --policy-file mine.py --policy comma-3
     """
     from whilst.core.policy_spec import PolicySpec
     from whilst.evaluation.evaluate import translate_text
 
+    register_policies(policy_file)
     translate_text(run, file, PolicySpec.parse(policy), show, with_languages(set_, run, source, target), device)
 
 
 def evaluate(
     run: RunOrCheckpoint,
     policies: Policies = [],  # noqa: B006
+    policy_file: PolicyFile = [],  # noqa: B006
     out: Annotated[Path | None, typer.Option(help="Folder for the traces. Default: RUN/evaluations.")] = None,
     text: Annotated[bool, typer.Option(help="Keep source and reference in the traces.")] = True,
     source: Source = "",
@@ -58,10 +72,12 @@ def evaluate(
         whilst evaluate engines/en-vi --policy agent-3 --precision int8
         whilst evaluate runs/iwslt15.en-vi.full --policy local-agreement-2 --policy align-att-4 --policy wait-3
         whilst evaluate hf:Helsinki-NLP/opus-mt-en-vi --source en --target vi --set data.dataset=data/iwslt15.en-vi
+        whilst evaluate runs/toy --policy-file mine.py --policy comma-2 --policy comma-3
     """
     import whilst
     from whilst.evaluation.report import print_table
 
+    register_policies(policy_file)
     settings = with_languages(set_, run, source, target)
     print_table(
         whilst.evaluate(run, policies, out=out, text=text, precision=precision, device=device, settings=settings)

@@ -11,12 +11,14 @@ from whilst.cli.options import (
     Keep,
     Latency,
     Model,
+    PolicyFile,
     Precision,
     Set,
     Source,
     Target,
     Threads,
     Workers,
+    register_policies,
     with_languages,
 )
 from whilst.core.errors import UserError
@@ -56,6 +58,7 @@ def live(
     latency: Latency = "medium",
     source: Source = "",
     target: Target = "",
+    policy_file: PolicyFile = [],  # noqa: B006
     json: JsonLines = False,
     partial: Annotated[
         bool, typer.Option("--partial", help="Each line is the whole hypothesis of a recogniser and may change.")
@@ -87,10 +90,12 @@ def live(
         recogniser | whilst live --partial --srt talk.srt --vtt talk.vtt
         tail -f transcript.txt | whilst live --model runs/mine --latency wait-3 --json
         whilst live --model hf:facebook/nllb-200-distilled-600M --source en --target de < talk.txt
+        whilst live --policy-file mine.py --latency comma-3 < talk.txt
     """
     from whilst.live.loading import ModelOptions
     from whilst.live.terminal import LiveOptions, run_live
 
+    register_policies(policy_file)
     wanted = ModelOptions(
         model, latency, engine, precision, tuple(with_languages(set_, model, source, target)), device
     )
@@ -108,6 +113,7 @@ def listen(
     ] = "",
     model: Model = DEFAULT_MODEL,
     latency: Latency = "medium",
+    policy_file: PolicyFile = [],  # noqa: B006
     device: Annotated[
         str,
         typer.Option(help="Microphone: its number, or part of its name.", metavar="NAME", show_default="default"),
@@ -159,6 +165,7 @@ def listen(
         return
     how = LiveOptions(as_json=json, srt=srt, vtt=vtt, show=show, agreement=keep)
     options = ListenOptions(source, device, fast, interval, recogniser, serve, token, how)
+    register_policies(policy_file)
     listen(ModelOptions(model, latency, overrides=tuple(set_)), options)
 
 
@@ -172,6 +179,7 @@ def serve(
     ] = [DEFAULT_MODEL],  # noqa: B006
     source: Source = "",
     target: Target = "",
+    policy_file: PolicyFile = [],  # noqa: B006
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port; 0: any free one.", min=0, max=65535)] = 8000,
     token: Annotated[
@@ -211,6 +219,7 @@ def serve(
         whilst serve --host 0.0.0.0 --port 80 --workers 2 --origin https://example.org
         WHILST_TOKEN=secret whilst serve --model runs/mine --sessions 50 --idle 60
         whilst serve --model hf:Helsinki-NLP/opus-mt-en-de
+        whilst serve --policy-file mine.py    # clients may ask for its policies by name
     """
     from whilst.server.protocol import Limits
     from whilst.server.run import ServeOptions, serve
@@ -223,7 +232,7 @@ def serve(
     if len(model) > 1 and (source or target):
         raise UserError("--source and --target are for one hf: model: serve the others by themselves")
     settings = tuple(with_languages(set_, model[0], source, target))
-    options = ServeOptions(tuple(model), host, port, workers, limits, access, settings, how)
+    options = ServeOptions(tuple(model), host, port, workers, limits, access, settings, how, tuple(policy_file))
     if ray:
         from whilst.server.ray import serve_ray
 

@@ -66,6 +66,10 @@ Precision = Annotated[
 ]
 Workers = Annotated[int, typer.Option(help="Worker processes, each with the model.", min=1)]
 Threads = Annotated[int, typer.Option(help="Threads of the model in each worker.", min=1)]
+PolicyFile = Annotated[
+    list[Path],
+    typer.Option("--policy-file", help="Python file that registers policies (docs/policies.md).", metavar="FILE"),
+]
 Stage = Literal["translate", "search", "agent"]
 
 
@@ -76,3 +80,11 @@ def with_languages(settings: list[str], model: str | Path, source: str, target: 
     if named and not Recipe(run=str(model)).checkpoint:
         raise UserError(f"--source and --target are for hf: models; {model} has its own languages: leave them out")
     return [*settings, *named]
+
+
+def register_policies(files: list[Path]) -> None:
+    """Make the policies of these files known by their names."""
+    if files:
+        from whilst.policy.registry import register_files
+
+        register_files(files)

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from whilst.cli.options import Device, Policies, Run, Set
+from whilst.cli.options import Device, Policies, PolicyFile, Run, Set, register_policies
 from whilst.core.errors import UserError
 
 
@@ -73,6 +73,7 @@ def sufficiency(
     reference: Annotated[Path, typer.Option(help="Its translation.")],
     alignment: Annotated[Path, typer.Option(help="Links of word numbers from 1: 9-8 sure, 25p22 possible.")],
     policies: Policies = [],  # noqa: B006
+    policy_file: PolicyFile = [],  # noqa: B006
     possible: Annotated[bool, typer.Option("--possible", help="Count possible links too.")] = False,
     reverse: Annotated[bool, typer.Option("--reverse", help="Links name the target word first.")] = False,
     sentences: Annotated[
@@ -92,6 +93,7 @@ def sufficiency(
     """
     from whilst.research.sufficiency import sufficiency
 
+    register_policies(policy_file)
     files = source, reference, alignment
     sufficiency(runs, files, policies, possible, reverse, out, set_, device, sentences)
 

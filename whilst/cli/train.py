@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from whilst.cli.options import Device, Run, Set
+from whilst.cli.options import Device, PolicyFile, Run, Set, register_policies
 
 
 def prepare(
@@ -40,6 +40,7 @@ def train(
     only: Annotated[
         list[str], typer.Option(help="Of a sweep, train these runs only: 0.4, 3-7/1 or '3-7/*'. May be repeated.")
     ] = [],  # noqa: B006
+    policy_file: PolicyFile = [],  # noqa: B006
 ) -> None:
     """Train a recipe, or resume where training was stopped.
 
@@ -60,6 +61,7 @@ def train(
     from whilst.core.distributed import pick_device
     from whilst.training.train import train_all
 
+    register_policies(policy_file)
     loaded = [run for recipe in recipes for run in load_sweep(recipe, set_, only)]
     train_all(loaded, pick_device(device), restart, text)
 

@@ -1,7 +1,9 @@
 """The exception for a user's mistake, and the message for a package that is not installed."""
 
 import contextlib
+import traceback
 from collections.abc import Iterator
+from pathlib import Path
 
 # Extras of pyproject.toml and the packages that each one brings.
 EXTRAS = {
@@ -14,6 +16,7 @@ EXTRAS = {
     "hf": ("transformers",),
     "speech": ("moonshine_voice", "sounddevice"),
 }
+PACKAGE = str(Path(__file__).parents[1])
 
 
 class UserError(Exception):
@@ -31,3 +34,23 @@ def naming_extras() -> Iterator[None]:
         if extra is None:
             raise
         raise UserError(f"{package} is not installed: pip install 'whilst[{extra}]'") from None
+
+
+@contextlib.contextmanager
+def explaining(what: str) -> Iterator[None]:
+    """Turn an exception of a user's own code into a UserError that says where in it."""
+    try:
+        with naming_extras():
+            yield
+    except UserError:
+        raise
+    except Exception as error:
+        if isinstance(error, SyntaxError):
+            place, reason = f"{Path(error.filename or '').name}:{error.lineno}: ", error.msg
+        else:
+            frames = traceback.extract_tb(error.__traceback__)
+            own = [
+                one for one in frames if not one.filename.startswith(PACKAGE) and "importlib" not in one.filename
+            ]
+            place, reason = (f"{Path(own[0].filename).name}:{own[0].lineno}: " if own else ""), str(error)
+        raise UserError(f"{what}: {place}{type(error).__name__}: {' '.join(reason.split())}") from error

@@ -1,11 +1,14 @@
 """Identity of a READ/WRITE policy, such as wait-3 or agent-1.threshold-0.6. Knows no model and no PyTorch."""
 
+import functools
+import importlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Literal, TypeVar
 
-from whilst.core.errors import UserError
+from whilst.core.errors import UserError, explaining
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -45,6 +48,20 @@ def split_name(name: str) -> tuple[str, str, str]:
     return kind, *name[len(kind) :].partition("-")[1:]
 
 
+@functools.cache
+def installed() -> dict[str, EntryPoint]:
+    """Modules of installed packages by the kind of policy that they register."""
+    return {point.name: point for point in entry_points(group="whilst.policies")}
+
+
+def find_kind(kind: str) -> PolicyKind | None:
+    """Imports the package that offers it, if it is not known yet."""
+    if kind not in KINDS and kind in installed():
+        with explaining(f"policy {kind}, of {installed()[kind].value}"):
+            importlib.import_module(installed()[kind].module)
+    return KINDS.get(kind)
+
+
 @dataclass(frozen=True)
 class PolicySpec:
     """One policy. `str()` gives its canonical name, `parse` accepts every spelling of it."""
@@ -57,8 +74,9 @@ class PolicySpec:
     def parse(cls, text: str) -> "PolicySpec":
         name, mark, threshold = text.partition(".threshold-")
         kind, dash, argument = split_name(name)
-        if kind not in KINDS:
-            known = [one.usage or name for name, one in KINDS.items()]
+        kind, dash, argument = name.partition("-")
+        if find_kind(kind) is None:
+            known = [one.usage or name for name, one in KINDS.items()] + sorted(installed().keys() - KINDS.keys())
             raise UserError(f"policy {text[:40]!r}: unknown; write {', '.join(known[:-1])} or {known[-1]}")
         about, shown = KINDS[kind], f"policy {kind}-{argument[:40]}"
         is_count = argument.isdecimal() and len(argument) <= MAX_DIGITS
@@ -139,7 +157,7 @@ def distinct(policies: Sequence[str], threshold: float) -> list[PolicySpec]:
 
 def parse_live(text: str) -> PolicySpec:
     """A policy that can translate live: one that needs no reference."""
-    kind = KINDS.get(split_name(text)[0])
+    kind = find_kind(split_name(text)[0])
     if kind is None or kind.needs_reference:
         wanted = "low, medium, high, or a policy such as agent-1 or wait-3"
         raise UserError(f"latency {text[:40]}: must be {wanted}")

@@ -73,6 +73,11 @@ class Language:
         buffer = WordBuffer(self)
         return [word for id in ids for word in buffer.feed(id)] + buffer.flush()
 
+    def whole_words(self, ids: Iterable[int]) -> list[str]:
+        """Those words of these units that no further unit can change."""
+        buffer = WordBuffer(self)
+        return [word for id in ids for word in buffer.feed(id)]
+
     def save(self, folder: Path, side: str) -> None:
         """Write `side.json` and, for sub-words, the segmentation model `side.split`."""
         self.segmenter.save(folder / f"{side}.split")

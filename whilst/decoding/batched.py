@@ -83,13 +83,14 @@ class Decoding:
     policy: Policy
     limits: Limits
     batch: int
-    graphed: bool | None = None  # None: on a GPU
+    graphed: bool | None = None  # None: on a GPU, if the policy can be recorded
 
     def __post_init__(self) -> None:
         check(self.model, self.policy)
         self.recorded: Graphed | None = None
         if self.graphed is None:
-            self.graphed = self.model.target_embedding.weight.device.type == "cuda"
+            on_gpu = self.model.target_embedding.weight.device.type == "cuda"
+            self.graphed = on_gpu and not self.policy.on_host
 
     def translate(self, sources: Sequence[Sequence[int]], what: str = "translating") -> list[Output]:
         """In the order of the sources."""

@@ -24,6 +24,7 @@ def policy_for(trained: LoadedRun, spec: PolicySpec, settings: Evaluate, split: 
         raise UserError(f"--set search.…: the agent of {trained.path} has learnt by other settings; leave them")
     context = Context(
         trained.model,
+        (trained.source, trained.target),
         str(trained.path),
         trained.agent,
         trained.agents,

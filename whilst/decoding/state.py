@@ -48,6 +48,10 @@ class DecodingState:
         self.model.read(self.cache, tokens[:, None], torch.ones_like(tokens))
         self.lookahead = None
 
+    def announce(self, tokens: Tensor) -> None:
+        """The tokens (rows) that follow in the same words as the last ones read; EOS where a word is whole."""
+        self.source[row_numbers(self.cache.rows, tokens), self.cache.read] = tokens
+
     def uncover(self, reading: Tensor) -> None:
         """READ in these rows (booleans) of loaded sources."""
         self.cache.read = self.cache.read + reading.long()

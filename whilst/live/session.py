@@ -55,7 +55,7 @@ class Operation(enum.Enum):
 @dataclass(frozen=True)
 class Request:
     operation: Operation
-    unit: int = EOS  # of a READ
+    unit: int = EOS  # to READ; of a DECIDE, the unit that follows in the same word, EOS if the word is whole
 
 
 class Backend(abc.ABC):
@@ -126,6 +126,11 @@ class SentenceState:
     def is_within_word(self) -> bool:
         """Whether the next unit belongs to the last word that was read, as the end mark does."""
         return bool(self.unread) and self.unread[0][1] == self.position
+
+    @property
+    def following(self) -> int:
+        """The unit that follows in the last word that was read, or EOS."""
+        return self.unread[0][0] if self.is_within_word else EOS
 
     def add(self, unit: int, word: int, name: str = "") -> None:
         if not self.done:
@@ -203,7 +208,7 @@ class SessionState:
         finished = sentence.complete and not sentence.unread
         must_read = self.text.whole_words and sentence.is_within_word
         if sentence.read and not finished and not must_read and sentence.write_next is None:
-            return Request(Operation.DECIDE)
+            return Request(Operation.DECIDE, sentence.following)
         if finished or sentence.write_next:
             # An incomplete source grows by at least its end mark: the limit counts it.
             limit = self.text.max_target_units(sentence.units + (not sentence.complete))

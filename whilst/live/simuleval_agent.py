@@ -9,6 +9,7 @@ No other module imports this one: simuleval is installed apart.
 import argparse
 import dataclasses
 import sys
+from pathlib import Path
 
 from simuleval.agents import TextToTextAgent
 from simuleval.agents.actions import Action, ReadAction, WriteAction
@@ -38,6 +39,7 @@ class Whilst(TextToTextAgent):  # type: ignore[misc]  # simuleval has no types
         # Not --latency: argparse would take it for an abbreviation of --latency-metrics.
         parser.add_argument("--model", required=True, help="A run folder, an export, or a model's name.")
         parser.add_argument("--policy", default="medium", help="low, medium, high, or as in `whilst evaluate`.")
+        parser.add_argument("--policy-file", action="append", default=[], help="A Python file with policies.")
         parser.add_argument("--engine", default="auto", help=f"{', '.join(ENGINES)}: as in `whilst live`.")
         parser.add_argument(
             "--precision", default="fp32", help="Of the CPU engine: fp32 (PyTorch's words) or int8."
@@ -62,6 +64,10 @@ class Whilst(TextToTextAgent):  # type: ignore[misc]  # simuleval has no types
 
 
 def open_agent(args: argparse.Namespace) -> Model:
+    if args.policy_file:
+        from whilst.policy.registry import register_files
+
+        register_files(map(Path, args.policy_file))
     wanted = ModelOptions(args.model, args.policy, args.engine, args.precision, device=args.device)
     model = open_model(wanted, lambda line: print(f"whilst: {line}", file=sys.stderr))
     text = dataclasses.replace(model.text, max_units=MAX_UNITS, ends_sentence=never_ends)

@@ -43,6 +43,7 @@ class TorchBackend(Backend):
             case Operation.READ:
                 self.state.read(torch.full_like(self.sentence, request.unit))
             case Operation.DECIDE:
+                self.state.announce(torch.full_like(self.sentence, request.unit))
                 return int(self.decider.write(self.state.view(self.policy.needs_lookahead)))
             case Operation.WRITE:
                 return int(self.state.write())

@@ -17,7 +17,10 @@ from whilst.core.policy_spec import PolicySpec
 
 @dataclass(frozen=True)
 class View:
-    """The state of each translation of a batch. A policy must not use source tokens beyond `read`."""
+    """The state of each translation of a batch.
+
+    A policy must not use source tokens beyond `read`, except the next one to see whether the last word is whole.
+    """
 
     read: Tensor  # (rows) source tokens read
     written: Tensor  # (rows) target tokens written
@@ -101,6 +104,11 @@ class Policy(abc.ABC):
     @property
     def needs_lookahead(self) -> bool:
         """Whether it decides by what would be written now, which costs a decoder step for every READ too."""
+        return False
+
+    @property
+    def on_host(self) -> bool:
+        """Whether it decides outside of the device, so that a GPU cannot record its steps."""
         return False
 
     @property

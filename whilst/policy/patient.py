@@ -26,6 +26,10 @@ class Patient(Policy):
         return self.policy.spec
 
     @property
+    def on_host(self) -> bool:
+        return self.policy.on_host
+
+    @property
     def batch_key(self) -> Hashable:
         return Patient, self.policy.batch_key
 
@@ -65,3 +69,7 @@ class PatientDecider(Decider):
 
     def subset(self, rows: Tensor) -> "PatientDecider":
         return PatientDecider(self.policy, self.inner.subset(rows))
+
+    def update(self, rows: Tensor, subset: Decider) -> None:
+        assert isinstance(subset, PatientDecider)
+        self.inner.update(rows, subset.inner)

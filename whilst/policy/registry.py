@@ -1,16 +1,22 @@
 """From a PolicySpec to its policy. `register` adds a kind that every command then knows by its own name."""
 
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from importlib.util import module_from_spec
+from pathlib import Path
 
-from whilst.core.errors import UserError
+from whilst.core.errors import UserError, explaining
 from whilst.core.policy_spec import KINDS, PolicyKind, PolicySpec
+from whilst.data.vocabulary import Language
 from whilst.model.agent import Agent
 from whilst.model.transformer import Translator
 from whilst.policy.base import Policy
 from whilst.policy.fixed import Diagonal, Full, Oracle, WaitK
 from whilst.policy.learnt import NO_HEADS, AgentPolicy, Monotonic
 from whilst.policy.patient import Patient
+from whilst.policy.words import ByWords, WordPolicy
 
 NO_AGENT = 'policy {}: {} has no agent; train one with stages = [… "agent"]'
 
@@ -20,6 +26,7 @@ class Context:
     """What policies are made from."""
 
     model: Translator
+    languages: tuple[Language, Language]  # source and target
     run: str  # in messages
     agent: Agent | None
     agent_policies: Sequence[PolicySpec]  # in the order of the agent's intervals
@@ -29,7 +36,7 @@ class Context:
     is_patient: bool  # evaluate.ending = "patient"
 
 
-Factory = Callable[[PolicySpec, Context], Policy]
+Factory = Callable[[PolicySpec, Context], Policy | WordPolicy]
 
 
 def make_agent(spec: PolicySpec, context: Context) -> Policy:
@@ -69,6 +76,34 @@ def register(kind: str, factory: Factory, about: PolicyKind | None = None) -> No
     KINDS[kind], FACTORIES[kind] = about or PolicyKind(usage=kind), factory
 
 
+def register_files(paths: Iterable[Path]) -> None:
+    """Run Python files that register policies; each once, however often it is named."""
+    for path in paths:
+        _register_file(path)
+
+
+def _register_file(path: Path) -> None:
+    if not path.is_file():
+        raise UserError(f"--policy-file {path}: no such file")
+    name = f"policies of {path.resolve()}"
+    if name in sys.modules:
+        return
+    found, known = SourceFileLoader(name, str(path)), set(KINDS)
+    module = module_from_spec(ModuleSpec(name, found, origin=str(path)))
+    sys.modules[name] = module  # where dataclasses look
+    try:
+        with explaining(f"--policy-file {path}"):
+            found.exec_module(module)
+        if KINDS.keys() == known:
+            raise UserError(f"--policy-file {path}: registers no policy; call whilst.register_policy in it")
+    except UserError:
+        del sys.modules[name]
+        for kind in KINDS.keys() - known:
+            del KINDS[kind], FACTORIES[kind]
+        raise
+
+
 def make_policy(spec: PolicySpec, context: Context) -> Policy:
-    policy = FACTORIES[spec.kind](spec, context)
+    made = FACTORIES[spec.kind](spec, context)
+    policy = ByWords(spec, made, context.languages) if isinstance(made, WordPolicy) else made
     return Patient(policy, context.model.logits) if context.is_patient and spec.about.can_end_early else policy

@@ -23,6 +23,7 @@ from functools import partial
 from multiprocessing import connection
 from multiprocessing.process import BaseProcess
 from multiprocessing.synchronize import Semaphore
+from pathlib import Path
 from typing import Any
 
 import uvicorn
@@ -59,8 +60,13 @@ class ServeOptions:
     access: AccessControl = field(default_factory=AccessControl)
     overrides: tuple[str, ...] = ()
     how: EngineOptions = field(default_factory=EngineOptions)
+    policy_files: tuple[Path, ...] = ()  # of one's own
 
     def load(self) -> list[Served]:
+        if self.policy_files:
+            from whilst.policy.registry import register_files
+
+            register_files(self.policy_files)
         served = [serve_model(model, self.overrides, self.how) for model in self.models]
         names = [one.name for one in served]
         for index, (model, name) in enumerate(zip(self.models, names, strict=True)):

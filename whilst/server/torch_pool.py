@@ -5,7 +5,7 @@ memory depends on silent sessions or on how long a session has been.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -49,7 +49,7 @@ class BatchPool(Pool):
     def do(self, operation: Operation, requests: Sequence[tuple[int, int]]) -> list[int]:
         slots = [slot for slot, _ in requests]
         if operation is Operation.DECIDE:
-            return self._decide(slots)
+            return self._decide(dict(requests))
         if operation is Operation.WRITE:
             self._look_ahead(slots)
         rows = self._tensor(slots)
@@ -96,7 +96,9 @@ class BatchPool(Pool):
             self.state.update(subset)  # where monotone heads stopped
             self._ahead.update(slots)
 
-    def _decide(self, slots: list[int]) -> list[int]:
+    def _decide(self, following: Mapping[int, int]) -> list[int]:
+        """By slot, the units that follow in the same word."""
+        slots = list(following)
         self._look_ahead([slot for slot in slots if self._policy[slot].needs_lookahead])
         groups: defaultdict[Hashable, list[int]] = defaultdict(list)
         for slot in slots:
@@ -106,6 +108,7 @@ class BatchPool(Pool):
             rows, needs_lookahead = self._tensor(group), self._policy[group[0]].needs_lookahead
             subset = self._subset(group, rows)
             subset.lookahead = self._lookahead[rows] if needs_lookahead else None
+            subset.announce(self._tensor([following[slot] for slot in group]))
             decider = self._deciders[key].subset(rows)
             write = decider.write(subset.view(needs_lookahead))
             self._deciders[key].update(rows, decider)
