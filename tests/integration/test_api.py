@@ -40,7 +40,7 @@ def test_open_model_loads_no_torch() -> None:
 
 
 def test_every_public_name_is_documented() -> None:
-    page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    page = "".join((ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("api.md", "policies.md"))
     for name in whilst.__all__:
         assert getattr(whilst, name).__doc__ or name == "Event", name
     functions = ("open_model", "evaluate", "score", "register_policy", "PolicySpec", "PolicyKind", "UserError")

@@ -1,16 +1,15 @@
 """Policies in a file of their own: by words, by tensors, at random, through every command."""
 
 import re
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from unittest import mock
 
 import pytest
 
 import whilst
 from tests.helpers.commands import whilst as command
+from tests.helpers.policies import FILE, forgotten
 from tests.helpers.random_runs import make_varied_run
 from tests.server.test_serve import serve_process
 from whilst.core import policy_spec
@@ -20,38 +19,16 @@ from whilst.data.dataset import Dataset
 from whilst.data.prepare import prepare
 from whilst.evaluation.record import read_records
 from whilst.evaluation.trace import read_trace
-from whilst.policy.registry import FACTORIES
+from whilst.policy.registry import register_files
 
 PAGE = (Path(__file__).parents[2] / "docs" / "policies.md").read_text(encoding="utf-8")
 EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
-FILE = """
-import random
-import whilst
-
-class Ends(whilst.WordPolicy):
-    def __init__(self, n: int) -> None:
-        self.n = n
-
-    def write(self, read: list[str], written: list[str]) -> bool:
-        assert all(read)
-        return read[-1].endswith("n") or len(read) - len(written) >= self.n
-
-class Chance(whilst.WordPolicy):
-    def write(self, read: list[str], written: list[str]) -> bool:
-        return random.Random(" ".join([*read, "/", *written])).random() < 0.5
-
-whilst.register_policy("ends", lambda spec, context: Ends(spec.count), whilst.PolicyKind("count"))
-whilst.register_policy("chance", lambda spec, context: Chance())
-"""
 
 
 @pytest.fixture(autouse=True)
 def restored() -> Iterator[None]:
-    """As if no file had been named."""
-    with mock.patch.dict(KINDS), mock.patch.dict(FACTORIES):
+    with forgotten():
         yield
-    for name in [name for name in sys.modules if name.startswith("policies of ")]:
-        del sys.modules[name]
 
 
 @pytest.fixture
@@ -122,7 +99,7 @@ def test_words_are_whole(run: Path) -> None:
 def test_workers_of_a_server_know_them(toy_data: Data, toy_dataset: Dataset, mine: Path, tmp_path: Path) -> None:
     run = make_varied_run(tmp_path / "run", toy_data, toy_dataset)
     [line, *_], _ = toy_dataset.text("test")
-    assert command("translate", run, "--policy-file", mine, "--policy", "chance", stdin=line.encode()).code == 0
+    register_files([mine])
     wanted = whilst.open_model(run, engine="torch", device="cpu").translate([line], "ends-2")[0]
     with (
         serve_process("--model", run, "--policy-file", mine, "--workers", "2") as server,
@@ -131,8 +108,8 @@ def test_workers_of_a_server_know_them(toy_data: Data, toy_dataset: Dataset, min
         assert client.start(latency="ends-2")["latency"] == "ends-2"
         client.send_words(line)
         client.finish()
-        words = [word for message in client.receive_until("final") for word in message.get("words", [])]
-        assert [word["text"] for word in words] == list(wanted.words)
+        client.receive_until("final")
+        assert [word for word, _, _ in client.words] == list(wanted.words)
 
 
 def test_the_examples_of_the_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

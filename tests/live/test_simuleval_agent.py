@@ -12,6 +12,7 @@ import pytest
 
 from tests.evaluation.test_simuleval import FOLDER
 from tests.helpers.commands import whilst
+from tests.helpers.policies import FILE, forgotten
 from tests.helpers.runs import CPU, ENVIRONMENT, changed, short_recipe
 from whilst.core.settings import Agent, Data, Search
 from whilst.data.prepare import prepare
@@ -51,16 +52,20 @@ def simuleval(run: Path, out: Path, *arguments: str) -> subprocess.CompletedProc
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("policy", "engine"), [("agent-1", "onnx"), ("wait-2", "torch")])
+@pytest.mark.parametrize(("policy", "engine"), [("agent-1", "onnx"), ("wait-2", "torch"), ("chance", "torch")])
 def test_simuleval_finds_what_evaluate_finds(run: Path, tmp_path: Path, policy: str, engine: str) -> None:
     agent = (
         ["--agent-class", "whilst.live.simuleval_agent.Whilst"]
         if engine == "onnx"
         else ["--agent", str(ROOT / "whilst" / "live" / "simuleval_agent.py")]
     )
-    done = simuleval(run, tmp_path, *agent, "--model", str(run), "--policy", policy, "--engine", engine, "--clean")
+    (tmp_path / "mine.py").write_text(FILE, encoding="utf-8")
+    mine = ["--policy-file", str(tmp_path / "mine.py")] * (policy == "chance")
+    of_run = "--model", str(run), "--policy", policy, *mine
+    done = simuleval(run, tmp_path, *agent, *of_run, "--engine", engine, "--clean")
     assert done.returncode == 0, done.stderr
-    said = whilst("evaluate", run, "--policy", policy, "--device", "cpu", "--out", tmp_path)
+    with forgotten():
+        said = whilst("evaluate", run, "--policy", policy, *mine, "--device", "cpu", "--out", tmp_path)
     assert said.code == 0, said.err
     ours = read_trace(tmp_path / f"test.{policy}.jsonl.xz")
     theirs = [json.loads(line) for line in (tmp_path / "instances.log").read_text(encoding="utf-8").splitlines()]
