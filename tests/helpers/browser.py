@@ -13,7 +13,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,13 +43,13 @@ def chromium() -> str | None:
 class Pipes:
     """JSON messages to the browser and back, each followed by a zero byte."""
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, flags: Sequence[str]) -> None:
         (near, self._out), (self._in, far) = os.pipe(), os.pipe()
         # The browser uses the descriptors 3 and 4: a shell moves them there from higher numbers.
         read, write = (fcntl.fcntl(end, fcntl.F_DUPFD, 10) for end in (near, far))
         line = f'exec "$0" "$@" 3<&{read} 4>&{write}'
         self.process = subprocess.Popen(
-            ["bash", "-c", line, str(chromium()), *FLAGS, f"--user-data-dir={folder}", "about:blank"],
+            ["bash", "-c", line, str(chromium()), *FLAGS, *flags, f"--user-data-dir={folder}", "about:blank"],
             pass_fds=(read, write),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -193,9 +193,9 @@ class Browser:
 
 
 @contextlib.contextmanager
-def browser() -> Iterator[Browser]:
+def browser(*flags: str) -> Iterator[Browser]:
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        pipes = Pipes(folder)
+        pipes = Pipes(folder, flags)
         try:
             yield Browser(pipes)
         finally:

@@ -101,13 +101,13 @@ class ThreadServer(Server):
 class LocalServer:
     """It keeps its port when it is started again."""
 
-    def __init__(self, served: Sequence[Served], limits: Limits, access: AccessControl) -> None:
-        self._settings = served, limits, access
+    def __init__(self, served: Sequence[Served], limits: Limits, access: AccessControl, recogniser: str) -> None:
+        self._settings, self._recogniser = (served, limits, access), recogniser
         self.port = 0
         self.start()
 
     def start(self) -> None:
-        self.manager = SessionManager(*self._settings, Metrics(), LocalAudience())
+        self.manager = SessionManager(*self._settings, Metrics(), LocalAudience(), self._recogniser)
         self.uvicorn = ThreadServer(self.manager)
         self._socket = socket.socket()
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -147,6 +147,7 @@ class LocalServer:
         """No session is open, and the worker has all its slots again."""
         workers = self.manager.workers.values()
         free = all(len(worker._free) == self.manager.limits.sessions for worker in workers)
+        free = free and not self.manager.speech._streams
         return not self.manager.sessions and free and not any(worker._active for worker in workers)
 
     def connect(self, path: str = "/v1/stream", **options: Any) -> "Client":
@@ -155,11 +156,13 @@ class LocalServer:
 
 @contextlib.contextmanager
 def local_server(
-    served: Served | list[Served], limits: Limits | None = None, access: AccessControl | None = None
+    served: Served | list[Served],
+    limits: Limits | None = None,
+    access: AccessControl | None = None,
+    recogniser: str = "",
 ) -> Iterator[LocalServer]:
-    server = LocalServer(
-        [served] if isinstance(served, Served) else served, limits or Limits(sessions=8), access or AccessControl()
-    )
+    models = [served] if isinstance(served, Served) else served
+    server = LocalServer(models, limits or Limits(sessions=8), access or AccessControl(), recogniser)
     try:
         yield server
     finally:

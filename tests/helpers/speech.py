@@ -1,5 +1,7 @@
 """Speech without a recogniser: audio whose blocks say which word is spoken, and a recogniser that reads them."""
 
+import shlex
+import sys
 import wave
 from pathlib import Path
 
@@ -26,12 +28,26 @@ def say(numbers: list[int]) -> bytes:
     return b"".join(np.full(RATE // 4, number, "<i2").tobytes() for number in numbers)
 
 
+def program(code: str) -> str:
+    """A command that runs this code."""
+    return shlex.join([sys.executable, "-c", f"import sys\n{code}"])
+
+
+# Hears what `say` made, as Counter does; a pause ends the utterance.
+COUNTING = program(f"""
+words = []
+while block := sys.stdin.buffer.read({WORD}):
+    words = words + [f"w{{block[0]}}"] if block[0] else []
+    print(*words, flush=True)
+""")
+
+
 class Counter(Recogniser):
     """Hears what `say` made: word 12 is w12. The last word of an unfinished hypothesis is often another one."""
 
     def __init__(self, interval: float = 1.0) -> None:
         self.interval, self.waiting, self.words = round(interval * RATE) * WIDTH, b"", list[str]()
-        self.updates = 0
+        self.updates = self.read = 0
         self.closed = False
 
     def feed(self, pcm: bytes) -> list[Hypothesis]:
@@ -46,12 +62,15 @@ class Counter(Recogniser):
         found = []
         self.updates += 1
         for place in range(0, len(pcm) // WIDTH * WIDTH, WORD):
+            self.read += len(pcm[place : place + WORD]) // WIDTH
             number = int(np.frombuffer(pcm[place : place + WIDTH], "<i2")[0])
             if number:
                 self.words.append(f"w{number}")
             elif self.words:
                 found.append(Hypothesis(" ".join(self.words), final=True, pause=True))
                 self.words = []
+            if not self.words:
+                self.settled = self.read
         if self.words:
             guess = [*self.words[:-1], "what"] if self.updates % 2 else self.words
             found.append(Hypothesis(" ".join(guess)))

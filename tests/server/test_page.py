@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -17,6 +18,7 @@ from whilst.data import toy
 from whilst.evaluation.metrics import average_lagging
 from whilst.live.output import SubtitleFile
 from whilst.live.session import SentenceEnd, Word
+from whilst.speech.audio import Resampler, from_pcm, to_pcm
 
 PAGE = Path(__file__).parents[2] / "whilst" / "server" / "page"
 TESTS = Path(__file__).parent / "page"
@@ -29,8 +31,13 @@ needs_node = pytest.mark.skipif(NODE is None, reason="node is not installed")
 CALLS = """
 import readline from "node:readline";
 import { lagging } from "./model.js";
+import { Resampler, toPcm } from "./recorder.js";
 import { srt, vtt } from "./subtitles.js";
-const functions = { lagging, srt, vtt };
+function resample(rate, pieces) {
+  const resampler = new Resampler(rate);
+  return [...toPcm(pieces.flatMap((piece) => resampler.feed(Float32Array.from(piece))))];
+}
+const functions = { lagging, resample, srt, vtt };
 for await (const line of readline.createInterface({ input: process.stdin })) {
   const [name, ...given] = JSON.parse(line);
   console.log(JSON.stringify(functions[name](...given)));
@@ -106,6 +113,17 @@ def test_subtitles_equal_those_of_python(
 def test_lag_equals_the_metric(call: Callable[..., Any], length: int, reads: list[int]) -> None:
     reads = [min(read, length) for read in reads]
     assert call("lagging", reads, length) == pytest.approx(average_lagging(reads, length, len(reads)))
+
+
+@needs_node
+@pytest.mark.parametrize("rate", [8_000, 16_000, 44_100, 48_000, 96_000])
+def test_audio_is_resampled_as_in_python(call: Callable[..., Any], rate: int) -> None:
+    samples = np.random.default_rng(rate).uniform(-1.2, 1.2, rate // 10).astype(np.float32)
+    pieces = np.array_split(samples, rate // 10 // 128)  # as browsers cut it
+    found = call("resample", rate, [piece.tolist() for piece in pieces])
+    wanted = from_pcm(to_pcm(Resampler(rate).feed(samples)))
+    assert abs(len(found) - 1600) <= 3
+    assert from_pcm(np.asarray(found, "<i2").tobytes()) == pytest.approx(wanted[: len(found)], abs=2e-4)
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)

@@ -1,4 +1,4 @@
-"""Any frame is parsed to one of three messages or to an error with a code and one line of text."""
+"""Any frame is parsed to a message or to an error with a code and one line of text."""
 
 import json
 
@@ -12,9 +12,11 @@ from whilst.live.session import Event, SentenceEnd, Summary, Word
 from whilst.server.protocol import (
     ERRORS,
     LETTERS,
+    Audio,
     ClientMessage,
     Finish,
     Limits,
+    Listen,
     MessageCounter,
     MessageEncoder,
     SessionError,
@@ -32,9 +34,9 @@ json_values = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=5,
 )
-kinds = st.sampled_from(["start", "words", "finish", "", "ready"]) | json_values
+kinds = st.sampled_from(["start", "words", "finish", "listen", "", "ready"]) | json_values
 messages = st.fixed_dictionaries(
-    {"type": kinds}, optional=dict.fromkeys(("seq", "text", "latency", "token"), json_values)
+    {"type": kinds}, optional=dict.fromkeys(("seq", "text", "latency", "token", "said"), json_values)
 )
 
 
@@ -54,11 +56,13 @@ def test_any_frame_is_a_message_or_an_error(frame: str | bytes) -> None:
         assert "\n" not in message.message
         assert json.loads(json.dumps(message.to_message())) == message.to_message()
         return
-    assert isinstance(frame, str)
+    if isinstance(frame, bytes):
+        assert isinstance(message, Audio)
+        return
     assert len(frame.encode()) <= LIMITS.message_bytes
     if isinstance(message, Words):
         message.text.encode()  # no surrogates
-    if not isinstance(message, Start):
+    if isinstance(message, Words | Finish):
         assert type(message.seq) is int
 
 
@@ -69,9 +73,13 @@ def test_any_frame_is_a_message_or_an_error(frame: str | bytes) -> None:
         ('{"type":"start","latency":"agent-3","token":"t","more":1}', Start("agent-3", "t")),
         ('{"type":"words","seq":1,"text":"xin chào"}', Words(1, "xin chào")),
         ('{"type":"finish","seq":2}', Finish(2)),
+        ('{"type":"listen"}', Listen("")),
+        ('{"type":"listen","said":"xin chào"}', Listen("xin chào")),
+        (b"\x01\x80", Audio(b"\x01\x80")),
+        (b"", Audio(b"")),
     ],
 )
-def test_messages(frame: str, wanted: object) -> None:
+def test_messages(frame: str | bytes, wanted: object) -> None:
     assert parse_message(frame, LIMITS) == wanted
 
 
@@ -86,7 +94,8 @@ def test_messages(frame: str, wanted: object) -> None:
         ('{"type":"words","seq":1.0,"text":"a"}', "protocol", "seq: must be a whole number"),
         ('{"type":"words","seq":1,"text":"\\ud800"}', "protocol", "surrogate"),
         ('{"type":"stop"}', "protocol", "'stop': unknown"),
-        (b'{"type":"start"}', "protocol", "binary"),
+        (b'{"type": "start"}', "protocol", "17 bytes: audio has samples of 16 bits"),
+        (bytes(202), "too_big", "202 bytes"),
         ("x" * 201, "too_big", "201 bytes"),
         ("ầ" * 67, "too_big", "201 bytes"),  # three bytes each
     ],

@@ -10,8 +10,8 @@ import pytest
 
 from tests.helpers.commands import whilst
 from tests.helpers.serving import local_server, make_served, make_words, translate_alone, words_of
-from tests.helpers.speech import write_wav
-from tests.speech.test_recogniser import needs_moonshine, program
+from tests.helpers.speech import program, write_wav
+from tests.speech.test_recogniser import needs_moonshine
 from whilst.core.errors import UserError
 from whilst.live.session import SentenceEnd
 from whilst.live.terminal import TALK

@@ -2,13 +2,12 @@
 
 import importlib.util
 import resource
-import shlex
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tests.helpers.speech import program
 from whilst.core.errors import UserError
 from whilst.live.input import BREAK, UTTERANCE_END, Hypothesis
 from whilst.speech.audio import RATE, WIDTH, from_pcm, open_file, to_pcm
@@ -25,11 +24,6 @@ def recognise(recogniser: Recogniser, pcm: bytes, chunk: int = RATE // 10 * WIDT
     words += reader.flush()
     recogniser.close()
     return words
-
-
-def program(code: str) -> str:
-    """A command that runs this code; `lines` there are numbers of bytes that were read."""
-    return shlex.join([sys.executable, "-c", f"import sys\n{code}"])
 
 
 ECHO = """

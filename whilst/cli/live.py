@@ -28,6 +28,12 @@ from whilst.live.input import DEFAULT_AGREEMENT
 JsonLines = Annotated[bool, typer.Option("--json", help="Write JSON lines with source positions and times.")]
 Srt = Annotated[Path | None, typer.Option(help="Also write SubRip subtitles.", metavar="FILE")]
 Vtt = Annotated[Path | None, typer.Option(help="Also write WebVTT subtitles.", metavar="FILE")]
+Recogniser = Annotated[
+    str,
+    typer.Option(
+        help="A program that takes PCM and prints growing lines.", metavar="COMMAND", show_default="moonshine"
+    ),
+]
 Show = Annotated[bool, typer.Option("--show", help="Show every READ and WRITE.")]
 
 
@@ -124,12 +130,7 @@ def listen(
     ] = False,
     interval: Annotated[float, typer.Option(help="Seconds of speech between updates.")] = 1.0,
     keep: Keep = DEFAULT_AGREEMENT,
-    recogniser: Annotated[
-        str,
-        typer.Option(
-            help="A program that takes PCM and prints growing lines.", metavar="COMMAND", show_default="moonshine"
-        ),
-    ] = "",
+    recogniser: Recogniser = "",
     json: JsonLines = False,
     srt: Srt = None,
     vtt: Vtt = None,
@@ -200,6 +201,10 @@ def serve(
     threads: Threads = 1,
     sessions: Annotated[int, typer.Option(help="Sessions at a time in each worker.", min=1)] = 100,
     watchers: Annotated[int, typer.Option(help="Watchers of published sessions in each worker.", min=1)] = 5_000,
+    speakers: Annotated[
+        int, typer.Option(help="Speakers at a time in each worker whose speech is recognised; 0: none.", min=0)
+    ] = 2,
+    recogniser: Recogniser = "",
     words: Annotated[int, typer.Option(help="Source words of a session at most.", min=1)] = 100_000,
     idle: Annotated[float, typer.Option(help="Seconds without a message after which a session ends.")] = 300.0,
     engine: Engine = "",
@@ -226,13 +231,14 @@ def serve(
     from whilst.server.served import EngineOptions, default_engine
     from whilst.server.sessions import AccessControl, default_hosts
 
-    limits = Limits(words=words, sessions=sessions, watchers=watchers, idle=idle)
+    limits = Limits(words=words, sessions=sessions, watchers=watchers, speakers=speakers, idle=idle)
     access = AccessControl(token, tuple(origin or ()), tuple(allowed_host or default_hosts(host)))
     how = EngineOptions(engine or default_engine(), precision, device, threads)
     if len(model) > 1 and (source or target):
         raise UserError("--source and --target are for one hf: model: serve the others by themselves")
     settings = tuple(with_languages(set_, model[0], source, target))
-    options = ServeOptions(tuple(model), host, port, workers, limits, access, settings, how, tuple(policy_file))
+    own = tuple(policy_file)
+    options = ServeOptions(tuple(model), host, port, workers, limits, access, settings, how, own, recogniser)
     if ray:
         from whilst.server.ray import serve_ray
 

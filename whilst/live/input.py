@@ -132,18 +132,24 @@ class Commitment:
     A word is final when `agreement` hypotheses in a row have it and all words before it, or as the utterance ends.
     """
 
-    def __init__(self, agreement: int = DEFAULT_AGREEMENT) -> None:
+    def __init__(self, agreement: int = DEFAULT_AGREEMENT, final: Sequence[str] = ()) -> None:
+        """`final`: words of the first utterance that were final before; they are not returned again."""
         self._agreement = agreement
-        self._start_utterance()
+        self._start_utterance(final)
 
-    def _start_utterance(self) -> None:
+    def _start_utterance(self, final: Sequence[str] = ()) -> None:
         self._hypotheses: deque[list[str]] = deque(maxlen=self._agreement)
-        self._final: list[str] = []
+        self.final = list(final)  # words of the utterance
 
     @property
     def latest(self) -> list[str]:
         """The latest hypothesis of the utterance."""
         return self._hypotheses[-1] if self._hypotheses else []
+
+    @property
+    def open(self) -> list[str]:
+        """The words of the latest hypothesis that are not final."""
+        return self.latest[self._end_of_final(self.latest) :]
 
     def add(self, hypothesis: Hypothesis) -> Iterator[str]:
         """The words that are final with another hypothesis; BREAK where a sentence ends."""
@@ -159,18 +165,18 @@ class Commitment:
         self._hypotheses.append(hypothesis)
         start = self._end_of_final(hypothesis)
         agreed = common_prefix(self._hypotheses) if len(self._hypotheses) == self._agreement else 0
-        self._final += hypothesis[start:agreed]
+        self.final += hypothesis[start:agreed]
         return hypothesis[start:agreed]
 
     def end_utterance(self) -> list[str]:
         """The other words of the latest hypothesis."""
-        words = self.latest[self._end_of_final(self.latest) :]
+        words = self.open
         self._start_utterance()
         return words
 
     def _end_of_final(self, hypothesis: list[str]) -> int:
         """The index in the hypothesis after the words that were final before, some of which may have changed."""
-        old, new = list(map(normalise, self._final)), list(map(normalise, hypothesis))
+        old, new = list(map(normalise, self.final)), list(map(normalise, hypothesis))
         same = common_prefix([old, new])
         if same in (len(old), len(new)):  # a shorter one may grow again
             return len(old)

@@ -22,6 +22,8 @@ ERRORS = {  # code: (close code of the WebSocket, HTTP status)
     "too_many_words": (1008, 413),
     "too_many_sessions": (1013, 503),
     "taken": (1008, 409),
+    "speech": (1008, 400),
+    "too_many_speakers": (1013, 503),
     "idle": (1008, 408),
     "slow": (1008, 400),
     "internal": (1011, 400),
@@ -41,6 +43,9 @@ class Limits:
     headers: int = 64  # of a request
     sessions: int = 100
     watchers: int = 5_000
+    speakers: int = 2  # whose speech is recognised at a time; 0: none
+    audio: float = 10.0  # of a session that waits to be recognised before reading from its client pauses
+    recognition: float = 60.0  # until a recogniser has taken the audio that it is given
     idle: float = 300.0  # without a client message
     handshake: float = 10.0  # until the first client message
     send: float = 10.0  # to send one message
@@ -49,7 +54,7 @@ class Limits:
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
-            if not 0 < value < math.inf:
+            if not 0 < value < math.inf and (name, value) != ("speakers", 0):
                 raise UserError(f"limit {name}: must be more than 0, not {value}")
 
 
@@ -85,14 +90,29 @@ class Finish:
     seq: int
 
 
-ClientMessage = Start | Words | Finish
-FORMS = '{"type":"start"}, {"type":"words","seq":1,"text":"…"} or {"type":"finish","seq":2}'
+@dataclass(frozen=True)
+class Listen:
+    """Audio follows."""
+
+    said: str = ""  # words that an earlier session returned of it
+
+
+@dataclass(frozen=True)
+class Audio:
+    pcm: bytes  # empty: no more follows
+
+
+ClientMessage = Start | Words | Finish | Listen | Audio
+FORMS = '{"type":"start"}, {"type":"words","seq":1,"text":"…"}, {"type":"finish","seq":2} or {"type":"listen"}'
 
 
 def parse_message(frame: str | bytes, limits: Limits) -> ClientMessage:
     check_size(len(frame.encode("utf-8", "surrogatepass") if isinstance(frame, str) else frame), limits)
     if isinstance(frame, bytes):
-        raise SessionError("protocol", f"a binary frame: messages are text frames with JSON; send {FORMS}")
+        if len(frame) % 2:
+            message = f"a binary frame of {len(frame)} bytes: audio has samples of 16 bits; send whole ones"
+            raise SessionError("protocol", message)
+        return Audio(frame)
     table = parse_object(frame)
     match table.get("type"):
         case "start":
@@ -107,6 +127,8 @@ def parse_message(frame: str | bytes, limits: Limits) -> ClientMessage:
             return Words(number_field(table, "seq"), string_field(table, "text"))
         case "finish":
             return Finish(number_field(table, "seq"))
+        case "listen":
+            return Listen(string_field(table, "said", ""))
     raise SessionError("protocol", f"a message of type {shorten(table.get('type'))}: unknown; send {FORMS}")
 
 

@@ -40,6 +40,7 @@ from whilst.server.metrics import FOLDER, Metrics
 from whilst.server.protocol import Limits
 from whilst.server.served import EngineOptions, Served, serve_model
 from whilst.server.sessions import AccessControl, SessionManager
+from whilst.server.speech import speech_missing
 from whilst.server.websocket import ABORT
 
 HEADER_TIMEOUT = 10.0  # seconds until the first request of a connection
@@ -61,6 +62,7 @@ class ServeOptions:
     overrides: tuple[str, ...] = ()
     how: EngineOptions = field(default_factory=EngineOptions)
     policy_files: tuple[Path, ...] = ()  # of one's own
+    recogniser: str = ""  # a program that recognises speech, instead of moonshine-voice
 
     def load(self) -> list[Served]:
         if self.policy_files:
@@ -78,7 +80,8 @@ class ServeOptions:
     def manager(self, served: Sequence[Served] = (), hub: str = "") -> SessionManager:
         """`served`: the models, if they are loaded already. `hub`: the socket of channels in another process."""
         audience = RemoteAudience(hub) if hub else LocalAudience()
-        return SessionManager(served or self.load(), self.limits, self.access, Metrics(), audience)
+        models = served or self.load()
+        return SessionManager(models, self.limits, self.access, Metrics(), audience, self.recogniser)
 
 
 class Protocol(WebSocketsSansIOProtocol):
@@ -246,12 +249,14 @@ def print_summary(options: ServeOptions, served: Sequence[Served], port: int) ->
         languages = " to ".join(one.model.languages)
         latencies = ", ".join(f"{name} = {policy}" for name, policy in one.model.latencies.items())
         rows += [("model", f"{model}: {languages}, {options.how.engine} {one.precision}"), ("latencies", latencies)]
+    missing = [speech_missing(options.recogniser, limits, one.model.languages[0]) for one in served]
     rows += [
         (
             "limits",
             f"{workers}{limits.sessions} sessions of {limits.words:,} words, messages of"
             f" {limits.message_bytes:,} bytes, {limits.idle:g} s without one; {limits.watchers:,} watchers",
         ),
+        ("speech", missing[0] if all(missing) else f"{workers}{limits.speakers} speakers at a time"),
         ("token", "required" if options.access.token else "none: anyone who reaches the address can use it"),
     ]
     for name, value in rows:

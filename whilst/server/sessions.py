@@ -14,8 +14,19 @@ from whilst import __version__
 from whilst.core.errors import UserError
 from whilst.server.audience import Audience, Channel, Publication, check_name, shutdown_error
 from whilst.server.metrics import Metrics
-from whilst.server.protocol import Finish, Limits, Message, MessageCounter, SessionError, Words, shorten
+from whilst.server.protocol import (
+    Audio,
+    Finish,
+    Limits,
+    Listen,
+    Message,
+    MessageCounter,
+    SessionError,
+    Words,
+    shorten,
+)
 from whilst.server.served import Served
+from whilst.server.speech import SpeechService, SpeechStream
 from whilst.server.worker import Stream, Worker
 
 
@@ -86,6 +97,8 @@ class ClientSession:
         self.publication: Publication | None = None
         self._in_sentence = False  # words came after the last finish
         self._progress = asyncio.Event()
+        self._speech: SpeechStream | None = None
+        self._listened = False
 
     def _receive(self, message: Message | SessionError, completes: bool) -> None:
         """From the worker."""
@@ -98,6 +111,7 @@ class ClientSession:
     def ready_message(self) -> Message:
         limits = self.manager.limits
         latencies = self.served.model.latencies.items()
+        missing = self.manager.speech.missing(self.served.model.languages[0])
         message = {
             "type": "ready",
             "session": self._id,
@@ -107,6 +121,7 @@ class ClientSession:
             "latency": self.policy,
             "latencies": [{"name": name, "policy": policy} for name, policy in latencies],
             "limits": {"message_bytes": limits.message_bytes, "words": limits.words, "idle_seconds": limits.idle},
+            "speech": {"available": not missing, "reason": missing},
         }
         return message if self.publication is None else message | {"sentence": self.publication.sentence}
 
@@ -114,6 +129,28 @@ class ClientSession:
         """From the next sentence on."""
         self.policy = find_policy(self.served, latency)
         self.worker.send(self.stream, self.policy)
+
+    def hear(self, message: Listen | Audio) -> None:
+        if isinstance(message, Listen):
+            if self._speech and not self._speech.over:
+                raise SessionError(
+                    "protocol", "listen before the audio is over: send an empty frame, wait for the end"
+                )
+            self._listened, self._speech = True, None
+            language, _ = self.served.model.languages
+            self._speech = self.manager.speech.open(language, message.said, self._hear)
+        elif not self._listened:
+            raise SessionError("protocol", 'audio without {"type":"listen"} before it')
+        elif self._speech:  # else it was sent before the error that ended it arrived
+            self._speech.add(message.pcm)
+
+    def _hear(self, message: Message | SessionError) -> None:
+        """From the recogniser."""
+        self._progress.set()
+        if isinstance(message, SessionError):
+            self.manager.metrics.count_error(message.code)
+            message = message.to_message()
+        self.outbox.put_nowait(message)
 
     def add(self, message: Words | Finish) -> None:
         self._counter.check(message)
@@ -125,9 +162,11 @@ class ClientSession:
         self.worker.send(self.stream, (message, time.monotonic()))
 
     async def wait_for_backlog(self) -> None:
-        """Back-pressure: until few messages wait to be processed or sent."""
-        backlog = self.manager.limits.backlog
-        while self._pending >= backlog or self.outbox.qsize() >= backlog:
+        """Back-pressure: until few messages wait to be processed or sent, and little audio."""
+        limits = self.manager.limits
+        while max(self._pending, self.outbox.qsize()) >= limits.backlog or (
+            self._speech and self._speech.waiting >= limits.audio
+        ):
             self._progress.clear()
             await self._progress.wait()
 
@@ -148,6 +187,10 @@ class ClientSession:
             await self._progress.wait()
         await self.outbox.join()
 
+    def close(self) -> None:
+        if self._speech:
+            self._speech.close()
+
     def stop(self, error: SessionError) -> None:
         if not self.stopped.done():
             self.stopped.set_exception(error)
@@ -157,11 +200,20 @@ class ClientSession:
 class SessionManager:
     """The sessions of a process and their watchers, a worker for each model, and the limits."""
 
+    speech: SpeechService
+
     def __init__(
-        self, served: Sequence[Served], limits: Limits, access: AccessControl, metrics: Metrics, audience: Audience
+        self,
+        served: Sequence[Served],
+        limits: Limits,
+        access: AccessControl,
+        metrics: Metrics,
+        audience: Audience,
+        recogniser: str = "",  # a program that recognises speech, instead of moonshine-voice
     ) -> None:
         self.served = {one.name: one for one in served}
         self.limits, self.access, self.metrics, self.audience = limits, access, metrics, audience
+        self.recogniser = recogniser
         self.workers: dict[str, Worker] = {}
         self.sessions: set[ClientSession] = set()
         self.watchers = 0
@@ -173,6 +225,7 @@ class SessionManager:
         for name, served in self.served.items():
             self.workers[name] = Worker(served.pool(most), most, loop.call_soon_threadsafe, self.metrics)
             self.workers[name].start()
+        self.speech = SpeechService(self.limits, self.metrics, self.recogniser)
 
     def find_model(self, name: str) -> Served:
         """The first one has no need of its name."""
@@ -200,6 +253,7 @@ class SessionManager:
 
     def close(self, session: ClientSession) -> None:
         self.sessions.discard(session)
+        session.close()
         session.worker.close(session.stream)
         if session.publication is not None:
             session.publication.close()
@@ -234,5 +288,6 @@ class SessionManager:
             await asyncio.sleep(0.02)
 
     async def stop(self) -> None:
+        await self.speech.stop()
         for worker in self.workers.values():
             await asyncio.to_thread(worker.stop)

@@ -10,8 +10,10 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from whilst.server.audience import Channel
 from whilst.server.protocol import (
     DRAINED,
+    Audio,
     ClientMessage,
     Limits,
+    Listen,
     Message,
     MessageEncoder,
     SessionError,
@@ -151,15 +153,22 @@ async def receive_messages(session: ClientSession, connection: Connection) -> No
         except TimeoutError:
             error = f"no message for {idle:g} seconds; connect again when there is one"
             raise SessionError("idle", error) from None
-        if not isinstance(message, Start):
-            session.add(message)
-            continue
         try:
-            if message.model not in ("", session.served.name):
-                raise SessionError("protocol", "the model of a session stays; begin another session", fatal=False)
-            session.set_latency(message.latency)
-            session.outbox.put_nowait(session.ready_message())
+            match message:
+                case Start():
+                    if message.model not in ("", session.served.name):
+                        about = "the model of a session stays; begin another session"
+                        raise SessionError("protocol", about, fatal=False)
+                    session.set_latency(message.latency)
+                    session.outbox.put_nowait(session.ready_message())
+                case Listen() | Audio():
+                    session.hear(message)
+                case _:
+                    session.add(message)
         except SessionError as error:
+            if error.fatal:
+                raise
+            session.manager.metrics.count_error(error.code)
             session.outbox.put_nowait(error.to_message())
 
 

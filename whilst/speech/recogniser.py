@@ -16,6 +16,7 @@ from whilst.core.errors import UserError
 from whilst.live.input import DEFAULT_AGREEMENT, UTTERANCE_END, Commitment, Hypothesis, Reader, hypotheses_of
 from whilst.speech.audio import RATE, WIDTH, Samples, from_pcm
 
+LANGUAGES = "en", "eng"  # of moonshine-voice
 DEFAULT_INTERVAL = 1.0  # seconds of audio between two updates
 PAUSE = 0.8  # seconds without speech that end a sentence
 LOOK_BEHIND = RATE // 2  # samples before the detection of speech that may belong to it
@@ -23,6 +24,8 @@ LOOK_BEHIND = RATE // 2  # samples before the detection of speech that may belon
 
 class Recogniser(abc.ABC):
     """One stream of speech. Neither its memory nor the cost of a call may grow with its length."""
+
+    settled = 0  # samples: the words of all audio before are final
 
     @abc.abstractmethod
     def feed(self, pcm: bytes) -> list[Hypothesis]:
@@ -35,6 +38,9 @@ class Recogniser(abc.ABC):
     @abc.abstractmethod
     def close(self) -> None:
         """Free what it holds; may be called twice."""
+
+    def abort(self) -> None:  # noqa: B027
+        """Called from another thread: end a call that waits for something."""
 
 
 class Moonshine(Recogniser):
@@ -50,6 +56,7 @@ class Moonshine(Recogniser):
         self._stream.start()
         self._interval = max(1, round(interval * RATE)) * WIDTH  # bytes
         self._waiting = bytearray()  # for an interval to be full
+        self._fed = 0  # samples
         self._given: Samples = np.zeros(0, np.float32)  # to the stream since it was started
         self._reported = 0  # segments of the stream whose final hypothesis was returned
         self._silence = PAUSE  # seconds since the last segment
@@ -60,6 +67,7 @@ class Moonshine(Recogniser):
 
     def finish(self) -> list[Hypothesis]:
         hypotheses = self._update() if len(self._waiting) >= WIDTH else []
+        self.settled = self._fed
         last = self._stream.stop().lines[self._reported :]
         return [
             *hypotheses,
@@ -74,17 +82,21 @@ class Moonshine(Recogniser):
         whole = len(self._waiting) // WIDTH * WIDTH
         samples = from_pcm(bytes(self._waiting[:whole]))
         del self._waiting[:whole]
+        self._fed += len(samples)
         self._give(samples)
         lines = self._stream.update_transcription(self._force).lines
         hypotheses = [Hypothesis(tidy(line.text), line.is_complete) for line in lines[self._reported :]]
         self._reported = sum(line.is_complete for line in lines)
         before = 0.0 if lines else self._silence
+        last = lines[self._reported - 1] if self._reported else None
+        end = round((last.start_time + last.duration) * RATE) if last else 0
         if self._reported < len(lines):
             self._silence = 0.0
+            self.settled = self._fed - len(self._given) + end
         else:
-            end = round((lines[-1].start_time + lines[-1].duration) * RATE) if lines else 0
             self._silence = (len(self._given) - end if lines else len(samples)) / RATE + before
             self._restart(self._given[end:][-LOOK_BEHIND:])
+            self.settled = self._fed - len(self._given)
         if before < PAUSE <= self._silence:
             hypotheses.append(Hypothesis("", pause=True))
         return hypotheses
@@ -118,6 +130,7 @@ class Program(Recogniser):
         self._reading = threading.Thread(target=self._read, daemon=True)
         self._reading.start()
         self._last: list[str] = []  # words of the last line
+        self._fed = 0  # samples
 
     def _read(self) -> None:
         assert self._process.stdout is not None
@@ -131,6 +144,7 @@ class Program(Recogniser):
             self._process.stdin.flush()
         except OSError:
             raise UserError(f"--recogniser {self._command}: has ended; see its message above") from None
+        self._fed += len(pcm) // WIDTH
         return self._hypotheses()
 
     def finish(self) -> list[Hypothesis]:
@@ -139,6 +153,9 @@ class Program(Recogniser):
             self._process.stdin.close()
         self._reading.join()
         return [*self._hypotheses(), UTTERANCE_END]
+
+    def abort(self) -> None:
+        self._process.kill()
 
     def close(self) -> None:
         self._process.kill()
@@ -154,16 +171,32 @@ class Program(Recogniser):
             line = self._lines.get()
             found += hypotheses_of(line, self._last)
             self._last = line.split()
+            if not self._last:
+                self.settled = self._fed  # about: it does not say where an utterance ended
         return found
 
 
 class SpeechReader(Reader):
     """Commits the words of hypotheses once they are stable; a pause of the speaker ends the sentence."""
 
-    def __init__(self, recogniser: Recogniser, agreement: int = DEFAULT_AGREEMENT) -> None:
+    def __init__(self, recogniser: Recogniser, agreement: int = DEFAULT_AGREEMENT, said: str = "") -> None:
+        """`said`: words that an earlier reader returned of this audio."""
         self._recogniser = recogniser
-        self._commitment = Commitment(agreement)
+        self._commitment = Commitment(agreement, said.split())
         self._finished = False
+
+    @property
+    def partial(self) -> str:
+        """The words that may still change."""
+        return " ".join(self._commitment.open)
+
+    @property
+    def settled(self) -> tuple[int, str]:
+        """The samples whose words are all final, and the final words of the audio after them.
+
+        From there another reader can go on, given these words.
+        """
+        return self._recogniser.settled, " ".join(self._commitment.final)
 
     def read(self, chunk: bytes) -> Iterator[str]:
         for hypothesis in self._recogniser.feed(chunk):

@@ -1,12 +1,15 @@
 // The WebSocket to the server, opened when needed and again when it breaks, with increasing delays.
 //
-// Knows the protocol, not the page. The journal knows what to send again.
+// Knows the protocol, not the page. The journals know what to send again.
 
+import { AudioJournal } from "./audio.js";
 import { Journal } from "./journal.js";
 
 const RETRY_DELAYS = [300, 600, 1200, 2500, 5000]; // milliseconds before the next attempt
+const SPEAKER_RETRY = 3000; // milliseconds until the server may have noticed that our last connection is lost
 const RESPONSE_TIMEOUT = 15000; // milliseconds without an answer until a connection counts as broken
 const DEFAULT_LATENCY = "medium"; // every server has it
+export const AUDIO_ERRORS = new Set(["speech", "too_many_speakers"]); // after which the server takes no more audio
 // A new connection would end with the same error.
 const FINAL_ERRORS = new Set(["unauthorized", "origin", "protocol", "too_big", "taken"]);
 
@@ -21,10 +24,12 @@ export class Connection {
   #journal = new Journal();
   #nextModel = ""; // from the next sentence on
   #offset = null; // sentences of the published name before those of the journal
+  #audio = null; // the journal of the audio; null: none is sent
+  #heard = false; // whether the server has taken this audio before
 
   /**
    * onEvent receives {type: "state", state} (connecting, open, reconnecting, idle, stopped), {type: "ready", …},
-   * {type: "error", …} and the events of the journal. The others are replaced in tests.
+   * {type: "error", …}, {type: "heard", …} and the events of the journal. The others are replaced in tests.
    */
   constructor({ url, latency, model, token, onEvent, openSocket, setTimer, clearTimer, random }) {
     Object.assign(this, { url, latency, model: model ?? "", token, onEvent, published: "", key: "" });
@@ -38,6 +43,34 @@ export class Connection {
   send(word, at) {
     this.#journal.add(word, at);
     this.wake();
+    this.#flush();
+  }
+
+  /** Begin to send audio. The server's words for it are events; they are translated once they are sent. */
+  listen() {
+    this.#audio = new AudioJournal();
+    this.#heard = false;
+    this.wake();
+    this.#sendListen();
+    this.#flush();
+  }
+
+  /** Send PCM; false if it cannot be kept, as too much waits. */
+  sendAudio(block) {
+    const kept = this.#audio?.add(block) ?? true;
+    this.wake();
+    this.#flush();
+    return kept;
+  }
+
+  /** Whether audio is being recognised. */
+  get hearing() {
+    return this.#audio !== null;
+  }
+
+  /** No more audio follows; an event says when all of it is recognised. */
+  endAudio() {
+    this.#audio?.end();
     this.#flush();
   }
 
@@ -69,6 +102,7 @@ export class Connection {
   reset() {
     this.#journal = new Journal();
     this.#offset = null;
+    if (this.#audio) this.#audio = new AudioJournal(this.#audio.ended);
     this.#reconnect();
   }
 
@@ -99,11 +133,16 @@ export class Connection {
 
   #disconnect() {
     const socket = this.#socket;
-    this.#socket = null; // its later events are ignored
-    this.#ready = false;
     this.clearTimer(this.#retryTimer);
-    this.clearTimer(this.#responseTimer);
+    this.#endSession(); // its later events are ignored
     socket?.close();
+  }
+
+  #endSession() {
+    this.#socket = null;
+    this.#ready = false;
+    this.#stopWaiting();
+    this.#audio?.pause();
   }
 
   #ifCurrent(socket, call) {
@@ -117,6 +156,10 @@ export class Connection {
     if (this.published) start.key = this.key;
     if (this.#offset !== null) start.sentence = this.#offset + this.#journal.sentences;
     return start;
+  }
+
+  #sendListen() {
+    if (this.#ready && this.#audio && !this.#audio.started) this.#sendMessage(this.#audio.startSession());
   }
 
   #sendMessage(message) {
@@ -135,8 +178,14 @@ export class Connection {
     }
     if (!this.#ready) return;
     for (let message; (message = this.#journal.nextMessage()) !== null; ) this.#sendMessage(message);
+    for (let frame; (frame = this.#audio?.nextFrame() ?? null) !== null; ) this.#socket.send(frame);
+    const pending = this.#journal.pending || this.#audio?.pending;
+    if (pending) this.#responseTimer ??= this.setTimer(() => this.#timedOut(), RESPONSE_TIMEOUT);
+  }
+
+  #stopWaiting() {
     this.clearTimer(this.#responseTimer);
-    if (this.#journal.pending) this.#responseTimer = this.setTimer(() => this.#timedOut(), RESPONSE_TIMEOUT);
+    this.#responseTimer = null;
   }
 
   /** Browsers notice late that a network is gone. */
@@ -146,6 +195,7 @@ export class Connection {
   }
 
   #receive(message) {
+    this.#stopWaiting();
     switch (message.type) {
       case "ready":
         this.onEvent(message);
@@ -153,13 +203,22 @@ export class Connection {
         this.#ready = true;
         this.#journal.startSession();
         if (message.sentence !== undefined) this.#offset = message.sentence - this.#journal.sentences;
+        this.#sendListen();
         this.#setState("open");
         break;
       case "commit":
         this.#attempts = 0;
         this.#journal.commit(message).forEach((event) => this.onEvent(event));
         break;
+      case "heard":
+        this.#attempts = 0;
+        this.#heard = true;
+        this.#audio?.heard(message);
+        if (message.end) this.#audio = null;
+        this.onEvent(message);
+        break;
       case "error":
+        if (AUDIO_ERRORS.has(message.code) && this.#keepAudio(message)) return;
         if (message.fatal) this.#fatalError = message.code;
         if (message.code !== "idle") this.onEvent(message);
         if (!this.#ready && !message.fatal && (this.latency !== DEFAULT_LATENCY || this.model)) {
@@ -170,10 +229,17 @@ export class Connection {
     this.#flush();
   }
 
+  /** Whether the audio is sent again later: the server may still recognise it for our last connection. */
+  #keepAudio({ code }) {
+    const keep = code === "too_many_speakers" && this.#heard;
+    this.#audio?.pause();
+    if (keep) this.setTimer(() => (this.#sendListen(), this.#flush()), SPEAKER_RETRY);
+    else this.#audio = null;
+    return keep;
+  }
+
   #closed() {
-    this.#socket = null;
-    this.#ready = false;
-    this.clearTimer(this.#responseTimer);
+    this.#endSession();
     if (FINAL_ERRORS.has(this.#fatalError)) return this.#setState("stopped");
     this.#idle = this.#fatalError === "idle";
     if (this.#idle) return this.#setState("idle");

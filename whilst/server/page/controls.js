@@ -1,11 +1,11 @@
 // Buttons, the text field, and their settings.
 
-import { languageName, languageTag } from "./address.js";
+import { languageName } from "./address.js";
 import { connectExports, text } from "./export.js";
 import { timeline } from "./model.js";
 import { sampleIn } from "./sample.js";
 import { connectShare } from "./share.js";
-import { Listener, Recognition } from "./speech.js";
+import { connectSpeech } from "./speaking.js";
 import { connectTheme } from "./theme.js";
 import { element } from "./transcript.js";
 import { BREAK, takeCompleteWords, splitText } from "./words.js";
@@ -35,31 +35,6 @@ function connectInput(input, { addWord, player }) {
   };
   // A click beside the text focuses the text field, unless it selects text.
   input.parentElement.onclick = () => getSelection().isCollapsed && input.focus();
-}
-
-function connectSpeech({ node, addWord, note }) {
-  const button = node("speak");
-  let language = "en";
-  const show = (on) => {
-    button.setAttribute("aria-pressed", String(on));
-    button.textContent = on ? "Stop" : "Speak";
-  };
-  const onEnd = (reason) => {
-    show(false);
-    if (reason) note(reason);
-  };
-  const listener = new Listener({ onWords: (words) => words.forEach(addWord), onEnd });
-  if (!Recognition) {
-    button.disabled = true;
-    button.title = "This browser has no speech recognition";
-  } else button.title = "Uses the browser's speech recognition, which may send your speech to its maker";
-  button.onclick = () => {
-    if (listener.listening) return listener.stop();
-    note("");
-    listener.start(language);
-    show(true);
-  };
-  return (code) => (language = languageTag(code));
 }
 
 function connectLatency({ node, connection }) {
@@ -178,7 +153,7 @@ function connectModels({ node, connection, player }) {
   };
 }
 
-/** Returns {draw, note, taken, setModel}: show a state, a message, that the name is taken, a `ready` message. */
+/** Returns functions: show a state, a message, that the name is taken, that speech has ended, a `ready` message. */
 export function connectControls(page) {
   const { node, address, player, connection, clear } = page;
   const note = (text) => (node("note").textContent = text);
@@ -188,7 +163,7 @@ export function connectControls(page) {
   connectOutput(parts);
   connectCaptions(parts);
   connectTheme(node("theme"), address.theme);
-  const setSpeech = connectSpeech(parts);
+  const speech = connectSpeech(parts);
   const setLatencies = connectLatency(parts);
   const setModels = connectModels(parts);
   const taken = connectShare(parts);
@@ -206,8 +181,9 @@ export function connectControls(page) {
   return {
     note,
     taken,
-    setModel({ models, model, latencies, latency }) {
-      setSpeech(model.source);
+    speechEnded: speech.ended,
+    setModel({ models, model, latencies, latency, speech: recogniser }) {
+      speech.setRecogniser(model.source, recogniser);
       setPlayer(model.source);
       setLatencies(latencies, latency);
       setModels(models, model);

@@ -3,12 +3,13 @@
 import { languageTag, readAddress } from "./address.js";
 import { Announcer } from "./announcer.js";
 import { Captions } from "./captions.js";
-import { Connection } from "./connection.js";
+import { AUDIO_ERRORS, Connection } from "./connection.js";
 import { connectControls } from "./controls.js";
 import { applyEvent, wordsBehind, captions, empty, addSourceWord, meanLag } from "./model.js";
 import { Player } from "./player.js";
 import { drawStaircase } from "./staircase.js";
 import { Transcript } from "./transcript.js";
+import { splitWords } from "./words.js";
 
 const address = readAddress(location.href);
 const node = (id) => document.getElementById(id);
@@ -23,6 +24,7 @@ const STATES = {
 const PLACEHOLDER = node("input").placeholder;
 
 let state = empty;
+let partial = []; // recognised words that may still change
 let language = ""; // of the translation
 let lost = false; // whether the note says that the connection is lost
 let drawScheduled = false;
@@ -59,8 +61,16 @@ function handleEvent(event) {
   if (event.type === "state") return showState(event.state);
   if (event.type === "ready") return showModel(event);
   if (event.type === "error") return showError(event);
+  if (event.type === "heard") return hear(event);
   if (event.type === "word") announcer.add(event.text);
   state = applyEvent(state, event);
+  scheduleDraw();
+}
+
+function hear({ words, partial: open, end }) {
+  words.forEach(addWord);
+  partial = splitWords(open);
+  if (end) controls.speechEnded();
   scheduleDraw();
 }
 
@@ -87,6 +97,7 @@ function showError({ code, message, fatal }) {
   if (code === "shutdown") return; // handled as a lost connection
   if (code === "taken") return controls.taken(message);
   lost = fatal;
+  if (AUDIO_ERRORS.has(code)) hear({ words: [], partial: "", end: true });
   if (code !== "unauthorized") return controls.note(`${message[0].toUpperCase()}${message.slice(1)}.`);
   controls.note(connection.token ? "The server expects another token." : "");
   node("token-form").hidden = false;
@@ -95,6 +106,7 @@ function showError({ code, message, fatal }) {
 
 function clear() {
   state = empty;
+  partial = [];
   transcript.clear();
   announcer.clear();
   captionView.show({ first: 0, lines: [], language });
@@ -112,7 +124,7 @@ function scheduleDraw() {
 
 function draw() {
   drawScheduled = false;
-  transcript.draw(state, player.upcoming);
+  transcript.draw(state, [...partial, ...player.upcoming]);
   const stairs = transcript.staircase(state);
   drawStaircase(node("staircase"), stairs);
   node("staircase").setAttribute(
@@ -122,8 +134,9 @@ function draw() {
   node("behind").textContent = wordsBehind(state);
   node("lag").textContent = meanLag(state)?.toFixed(1) ?? "–";
   const hasText = state.past.length + state.source.length > 0;
-  node("hint").hidden = hasText || player.left > 0;
-  node("input").placeholder = state.source.length + player.left ? "" : PLACEHOLDER;
+  const upcoming = player.left + partial.length;
+  node("hint").hidden = hasText || upcoming > 0;
+  node("input").placeholder = state.source.length + upcoming ? "" : PLACEHOLDER;
   if (hasText) captionView.show({ ...captions(state), language });
   controls.draw(state);
   if (atEnd) scroller.scrollTop = scroller.scrollHeight;

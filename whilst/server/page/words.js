@@ -10,18 +10,18 @@ function cut(word) {
   return pieces;
 }
 
-const split = (text) => text.split(/\s+/u).filter(Boolean).flatMap(cut);
+export const splitWords = (text) => text.split(/\s+/u).filter(Boolean).flatMap(cut);
 
 /** The words that white space follows, and the rest, which is not complete. */
 export function takeCompleteWords(text) {
   const end = text.search(/\S*$/u);
-  return { words: split(text.slice(0, end)), rest: text.slice(end) };
+  return { words: splitWords(text.slice(0, end)), rest: text.slice(end) };
 }
 
 /** All words of a text; an empty line and the end of the text end a sentence. */
 export function splitText(text) {
   return text.split(/\n[^\S\n]*(?:\n\s*)+/u).flatMap((part) => {
-    const words = split(part);
+    const words = splitWords(part);
     return words.length ? [...words, BREAK] : [];
   });
 }

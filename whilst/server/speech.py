@@ -1,0 +1,168 @@
+"""Speech of sessions: audio in, words out. The recogniser runs in threads, all else in the event loop."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
+from typing import TypeVar
+
+from whilst.server.metrics import Metrics
+from whilst.server.protocol import Limits, Message, SessionError
+from whilst.speech.audio import RATE, SECOND, WIDTH
+from whilst.speech.recogniser import LANGUAGES, Recogniser, SpeechReader, open_recogniser
+
+REPORT = RATE // 2 * WIDTH  # bytes of audio without a change of its words until they are acknowledged
+Reply = Callable[[Message | SessionError], None]
+Result = TypeVar("Result")
+log = logging.getLogger("whilst.serve")
+
+
+def heard_message(reader: SpeechReader, words: list[str], read: int, end: bool = False) -> Message:
+    settled, said = reader.settled
+    known = {"words": words, "partial": reader.partial, "audio": read // WIDTH, "settled": settled, "said": said}
+    return {"type": "heard", **known, "end": end}
+
+
+def speech_missing(command: str, limits: Limits, language: str) -> str:
+    """Why a server does not recognise this language; empty: it does."""
+    if not limits.speakers:
+        return "this server does not recognise speech: it was started with --speakers 0"
+    if command:
+        return ""
+    if language.replace("_", "-").partition("-")[0] not in LANGUAGES:
+        return f"this server recognises English speech only, and the source language is {language}"
+    if find_spec("moonshine_voice") is None:
+        return "this server does not recognise speech: it was started without the extra `speech`"
+    return ""
+
+
+@dataclass
+class SpeechService:
+    """The recogniser of a process, which is loaded when it is first used, and its limits."""
+
+    limits: Limits
+    metrics: Metrics
+    command: str = ""  # a program instead of moonshine-voice
+
+    def __post_init__(self) -> None:
+        self._threads = ThreadPoolExecutor(max(1, self.limits.speakers), "whilst-speech")
+        self._start: Callable[[], Recogniser] | None = None
+        self._loading = asyncio.Lock()
+        self._streams: dict[SpeechStream, asyncio.Task[None]] = {}
+
+    def missing(self, language: str) -> str:
+        return speech_missing(self.command, self.limits, language)
+
+    def open(self, language: str, said: str, reply: Reply) -> "SpeechStream":
+        if missing := self.missing(language):
+            raise SessionError("speech", missing, fatal=False)
+        if len(self._streams) >= self.limits.speakers:
+            message = (
+                f"{self.limits.speakers} speakers are being recognised, and no more are taken; try again later"
+            )
+            raise SessionError("too_many_speakers", message, fatal=False)
+        stream = SpeechStream(self, said, reply)
+        self._streams[stream] = asyncio.create_task(stream.run())
+        return stream
+
+    def release(self, stream: "SpeechStream") -> None:
+        del self._streams[stream]
+
+    async def call(self, function: Callable[[], Result]) -> Result:
+        """In a thread."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, function)
+
+    async def start(self) -> Recogniser:
+        async with self._loading:
+            if self._start is None:
+                self._start = await self.call(partial(open_recogniser, self.command))
+        return await self.call(self._start)
+
+    async def stop(self) -> None:
+        for stream in list(self._streams):
+            stream.close()
+        if self._streams:
+            await asyncio.wait(list(self._streams.values()), timeout=self.limits.send)
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+class SpeechStream:
+    """The audio of a session, from `listen` to its end."""
+
+    def __init__(self, service: SpeechService, said: str, reply: Reply) -> None:
+        self._service, self._said, self._reply = service, said, reply
+        self._audio = bytearray()  # not yet recognised
+        self._read = 0  # bytes
+        self._ended = False  # no more audio follows
+        self._changed = asyncio.Event()
+        self._recogniser: Recogniser | None = None
+        self.over = False  # audio that still comes is ignored
+
+    @property
+    def waiting(self) -> float:
+        """Seconds of audio."""
+        return len(self._audio) / SECOND
+
+    def add(self, pcm: bytes) -> None:
+        """Empty: no more follows."""
+        if not self.over:
+            self._audio += pcm
+            self._ended = self._ended or not pcm
+            self._changed.set()
+
+    def close(self) -> None:
+        self.over, self._audio = True, bytearray()
+        self._changed.set()
+        if self._recogniser:
+            self._recogniser.abort()
+
+    async def run(self) -> None:
+        last: Message | SessionError | None = None
+        try:
+            self._recogniser = await self._service.start()
+            try:
+                last = await self._recognise(SpeechReader(self._recogniser, said=self._said))
+            finally:
+                await self._service.call(self._recogniser.close)
+        except Exception as error:
+            if not self.over:
+                log.error("the recogniser failed: %s", error, exc_info=error)
+                message = "the recogniser of this server failed; speak again"
+                last = SessionError("speech", message, fatal=False)
+        self.close()
+        self._service.release(self)
+        if last is not None:
+            self._reply(last)
+
+    async def _recognise(self, reader: SpeechReader) -> Message | None:
+        """The answer to the end of the audio; None if it is not wanted any more."""
+        last = heard_message(reader, [], 0)
+        self._reply(last)
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            if self.over:
+                return None
+            pcm, self._audio = bytes(self._audio), bytearray()
+            end = self._ended
+            call = asyncio.ensure_future(self._service.call(partial(recognise, reader, pcm, end)))
+            await asyncio.wait({call}, timeout=self._service.limits.recognition)
+            if not call.done() and self._recogniser:
+                self._recogniser.abort()
+            words = await call
+            self._read += len(pcm)
+            self._service.metrics.count_audio(len(pcm) / SECOND)
+            message = heard_message(reader, words, self._read, end)
+            progress = (message["audio"] - last["audio"]) * WIDTH >= REPORT
+            if end:
+                return message
+            if words or progress or message["partial"] != last["partial"]:
+                self._reply(last := message)
+
+
+def recognise(reader: SpeechReader, pcm: bytes, end: bool) -> list[str]:
+    words = list(reader.read(pcm)) if pcm else []
+    return [*words, *reader.flush()] if end else words
