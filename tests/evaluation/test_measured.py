@@ -84,7 +84,7 @@ def test_what_is_measured_is_not_measured_again(
 
 
 def test_a_killed_evaluation_goes_on(recipe: Recipe, monkeypatch: pytest.MonkeyPatch, decoded: list[str]) -> None:
-    whole = {policy: read_record(of(recipe, policy)).scores.to_table() for policy in POLICIES}
+    whole = {policy: read_record(of(recipe, policy)).scores for policy in POLICIES}
     shutil.rmtree(Path(recipe.run) / "evaluations")
     left = iter(range(2))
 
@@ -103,7 +103,7 @@ def test_a_killed_evaluation_goes_on(recipe: Recipe, monkeypatch: pytest.MonkeyP
     add_stage_time(Path(recipe.run), "evaluate", 1000.0, resumed=False)
     train(recipe, CPU)
     assert decoded == list(POLICIES[2:])
-    assert {policy: read_record(of(recipe, policy)).scores.to_table() for policy in POLICIES} == whole
+    assert {policy: read_record(of(recipe, policy)).scores for policy in POLICIES} == whole
     assert read_stage_times(Path(recipe.run))["evaluate"] > 1000, "the times add up"
 
 

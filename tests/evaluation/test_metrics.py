@@ -1,6 +1,7 @@
 """Metrics: worked examples by hand, and what must hold for every policy."""
 
 import dataclasses
+import itertools
 from statistics import fmean
 
 import pytest
@@ -13,11 +14,14 @@ from whilst.evaluation.metrics import (
     Scores,
     average_lagging,
     average_proportion,
+    average_token_delay,
     consecutive_wait,
     differentiable_average_lagging,
     length_adaptive_average_lagging,
+    paced_times,
     quality,
     score,
+    yet_another_average_lagging,
 )
 from whilst.evaluation.trace import Sentence
 
@@ -44,6 +48,61 @@ def test_the_worked_example_of_the_docs() -> None:
     dal = (2 + 2 + (4 - 10 / 6) + 2.5 + 2.5 + 2.5) / 6
     assert differentiable_average_lagging(reads, 5) == pytest.approx(dal)
     assert consecutive_wait(reads) == pytest.approx((2 + 2 + 1) / 3)
+
+
+def test_yaal_leaves_out_what_is_written_after_the_end() -> None:
+    reads = [2, 2, 4, 5, 5, 5]
+    assert yet_another_average_lagging(reads, 5, 4) == pytest.approx((2 + 7 / 6 + 7 / 3) / 3)
+    assert yet_another_average_lagging(reads, 5, 4, end=6) == pytest.approx(
+        (2 + 7 / 6 + 7 / 3 + 2.5 + 5 / 3 + 5 / 6) / 6
+    )
+    assert yet_another_average_lagging([5, 5], 5, 4) is None
+
+
+def test_atd_by_hand() -> None:
+    # target tokens end at 3, 4, 5, 6, 7, 8; three of a burst of source tokens 1 to 2, 3 to 4 and 5
+    assert average_token_delay([2, 2, 4, 5, 5, 5]) == pytest.approx(
+        fmean([3 - 1, 4 - 2, 5 - 3, 6 - 4, 7 - 5, 8 - 5])
+    )
+    # in speech, text takes no time; source tokens end at 300, 600, 700 and 1000 ms
+    assert average_token_delay([700, 1000], (), 300, 0) == pytest.approx(fmean([700 - 300, 1000 - 600]))
+    assert average_token_delay([700, 1000], (50, 400), 300, 0) == pytest.approx(fmean([450, 1400 - 600]))
+    # a burst of four words after one source word: later words are compared with earlier source words
+    assert average_token_delay([1, 1, 1, 1, 2]) == pytest.approx(fmean([2 - 1, 3 - 1, 4 - 1, 5 - 1, 6 - 2]))
+
+
+def test_computing_delays_words_only_if_it_is_slower_than_speech() -> None:
+    fast = make(0, "ein Test", (1, 2), source=2, reference=2)  # 1 ms, then 1 ms
+    assert paced_times(fast) == [301, 601]
+    slow = dataclasses.replace(fast, elapsed=(500.0, 900.0))
+    assert paced_times(slow) == [800, 1200]
+    scores = score([slow])
+    assert scores.al_ca == pytest.approx(800 / 300)
+    assert scores.laal_ca == scores.al_ca
+    assert score([dataclasses.replace(slow, elapsed=())]).al_ca is None
+
+
+@given(policies(), lengths)
+def test_newer_figures_are_bounded_by_the_older(policy: tuple[list[int], int], reference: int) -> None:
+    reads, source = policy
+    laal = length_adaptive_average_lagging(reads, source, reference)
+    yaal = yet_another_average_lagging(reads, source, reference)
+    if reads[-1] < source:
+        assert yaal == pytest.approx(laal)
+    assert yaal is None or yaal < source
+    assert 0 < average_token_delay(reads) <= source + len(reads)
+
+
+@given(policies(), lengths, st.lists(st.floats(0, 2000), min_size=30, max_size=30))
+def test_computing_never_lowers_lagging(policy: tuple[list[int], int], reference: int, costs: list[float]) -> None:
+    reads, source = policy
+    elapsed = tuple(itertools.accumulate(costs[: len(reads)]))
+    one = dataclasses.replace(
+        make(0, " ".join("w" for _ in reads), tuple(reads), source, reference), elapsed=elapsed
+    )
+    times = paced_times(one)
+    assert times == sorted(times)
+    assert all(time >= 300 * read for time, read in zip(times, reads, strict=True))
 
 
 @given(lengths, st.data())

@@ -11,7 +11,16 @@ from whilst.core.errors import UserError
 from whilst.core.files import sha256_lines
 from whilst.core.settings import Data, Recipe
 from whilst.evaluation.metrics import score
-from whilst.evaluation.record import Record, Rescored, read_record, read_records, record_path, rescore, write_record
+from whilst.evaluation.record import (
+    LATER_SCORES,
+    Record,
+    Rescored,
+    read_record,
+    read_records,
+    record_path,
+    rescore,
+    write_record,
+)
 from whilst.evaluation.trace import Sentence, write_trace
 
 SOURCE = ["we see it", "good  morning &quot; all &quot;"]
@@ -158,3 +167,15 @@ def test_folders_without_evaluations_and_odd_names_are_refused(tmp_path: Path) -
         read_records([tmp_path])
     with pytest.raises(UserError, match="a trace's name ends in"):
         record_path(Path("trace.txt"))
+
+
+def test_records_from_before_newer_scores_are_as_recorded(tmp_path: Path) -> None:
+    trace, _ = evaluate(tmp_path, with_text=True)
+    path = record_path(trace)
+    table = json.loads(path.read_text())
+    for name in LATER_SCORES:
+        del table["scores"][name]
+    path.write_text(json.dumps(table))
+    again = rescore(trace)
+    assert again.differences == {}
+    assert again.scores.atd is not None

@@ -1,4 +1,4 @@
-"""Our word-level AL, LAAL, AP and DAL against the real `simuleval` package, on the same trace files.
+"""Our latency figures of words and of speech against the real `simuleval` package, on the same trace files.
 
 SimulEval pins old versions of packages that we use, so it lives in `simuleval/` beside the environment's
 `bin/` (requirements/simuleval.txt) and runs in a process of its own.
@@ -14,7 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from whilst.evaluation.metrics import average_lagging, counted_reference, score
+from whilst.evaluation.longform import latency
+from whilst.evaluation.metrics import WORD_MS, average_lagging, counted_reference, score
+from whilst.evaluation.passages import paced, read_passages, write_simuleval
 from whilst.evaluation.trace import Sentence, read_trace, write_trace
 
 FOLDER = Path(sys.prefix) / "simuleval"
@@ -28,6 +30,26 @@ with open(sys.argv[1], encoding="utf-8") as file:
     instances = {index: LogInstance(line) for index, line in enumerate(file)}
 means = {name: get_scorer_class("latency", name)()(instances) for name in ("AL", "LAAL", "AP", "DAL")}
 print(json.dumps([means, [instance.metrics for instance in instances.values()]]))
+"""
+
+
+# ATD of text, and figures of speech with and without the time of computing.
+SCORE_MORE = """
+import json, sys
+from simuleval.evaluator.instance import LogInstance, TextToTextInstance
+from simuleval.evaluator.scorers import get_scorer_class
+def read(path):
+    with open(path, encoding="utf-8") as file:
+        return {index: LogInstance(line) for index, line in enumerate(file)}
+texts = {index: TextToTextInstance(index, None, None) for index in read(sys.argv[1])}
+for index, line in read(sys.argv[1]).items():
+    texts[index].delays = line.delays
+names = ("AL", "LAAL", "AP", "DAL", "ATD")
+speech = [
+    {name: get_scorer_class("latency", name)(computation_aware=aware)(read(sys.argv[2])) for name in names}
+    for aware in (False, True)
+]
+print(json.dumps([get_scorer_class("latency", "ATD")()(texts), *speech]))
 """
 
 
@@ -118,3 +140,18 @@ def test_without_text_simuleval_uses_the_hypothesis_length(tmp_path: Path) -> No
         average_lagging(sentence.delays, sentence.source_length, len(sentence.delays))
     )
     assert counted_reference(sentence) != len(sentence.delays)  # or the line above would show nothing
+
+
+def test_atd_and_figures_of_speech_agree(tmp_path: Path) -> None:
+    text, speech = tmp_path / "trace.jsonl", tmp_path / "instances.log"
+    sentences = make_trace(text, with_text=True)
+    passages = [paced(sentence) for sentence in sentences]
+    write_simuleval(speech, passages)
+    atd, *theirs = json.loads(simuleval("-c", SCORE_MORE, str(text), str(speech)))
+    ours = score(sentences)
+    assert ours.atd == pytest.approx(atd, abs=1e-9)
+    for aware in (False, True):
+        figures = latency(read_passages(speech), aware, is_long=False)
+        assert {name: figures[name] for name in theirs[aware]} == pytest.approx(theirs[aware], rel=1e-12)
+    assert ours.al_ca == pytest.approx(theirs[True]["AL"] / WORD_MS)
+    assert ours.laal_ca == pytest.approx(theirs[True]["LAAL"] / WORD_MS)

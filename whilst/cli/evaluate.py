@@ -1,4 +1,4 @@
-"""Commands: translate, evaluate, score, archive, report."""
+"""Commands: translate, evaluate, score, convert, archive, report."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -85,30 +85,90 @@ def evaluate(
 
 
 def score(
-    trace: Annotated[Path, typer.Argument(help="A trace, or an archive of traces.", metavar="TRACE")],
+    trace: Annotated[Path, typer.Argument(help="A trace, an archive of traces, or another log.", metavar="TRACE")],
     source: Annotated[Path | None, typer.Option(help="Source text, for traces without text.")] = None,
     reference: Annotated[Path | None, typer.Option(help="Reference text, for traces without text.")] = None,
+    segments: Annotated[
+        Path | None,
+        typer.Option(
+            help="The trace is of whole talks: their sentences, as the source text with one in each line, or with"
+            " times as a YAML or JSON list of wav, offset, duration.",
+            metavar="FILE",
+        ),
+    ] = None,
+    align: Annotated[
+        Literal["soft", "mwer"], typer.Option(help="How a talk is divided: SoftSegmenter or mwerSegmenter.")
+    ] = "soft",
+    out: Annotated[
+        Path | None, typer.Option(help="Write the divided talk, as OmniSTEval's resegmented instances.")
+    ] = None,
+    comet: Annotated[
+        str, typer.Option(help="Also COMET, by the command comet-score with this model.", metavar="MODEL")
+    ] = "",
 ) -> None:
     """Score a trace again, without the model.
 
-    The scores are compared with the recorded ones.
+    The scores are compared with the recorded ones. Logs of SimulEval, OmniSTEval, simulstream and `whilst live
+    --json` are scored too.
 
     \b
     Examples:
         whilst score runs/toy/evaluations/test.wait-3.jsonl.xz
         whilst score results/iwslt15.en-vi/traces.tar.xz
         whilst score results/iwslt15.en-vi/traces.tar.xz/multi-path/test.wait-3.jsonl --source s.en --reference r.vi
+        whilst score simuleval/instances.log
+        whilst live --json < talk.en > talk.jsonl && whilst score talk.jsonl --segments talk.en --reference talk.vi
+        whilst score instances.log --segments talks.yaml --reference talks.vi --align mwer
     """
+    from whilst.data.text import read_lines
+    from whilst.evaluation.passages import is_timed
     from whilst.evaluation.record import TRACES, rescore, rescore_archive
-    from whilst.evaluation.report import print_archive, print_scores
+    from whilst.evaluation.report import print_archive, print_comet, print_scores, print_timed
 
-    if TRACES not in trace.parts:
-        print_scores(rescore(trace, source, reference))
-    elif trace.name == TRACES:
+    if trace.name == TRACES:
         print_archive(rescore_archive(trace, source, reference))
-    else:
+    elif TRACES in trace.parts:
         for _, rescored in rescore_archive(trace, source, reference):
             print_scores(rescored)
+    elif segments is not None or is_timed(trace):
+        passages = print_timed(trace, segments, reference, align, out)
+        if comet:
+            sources = read_lines(source) if source else []
+            print_comet(comet, sources, [one.prediction for one in passages], [one.reference for one in passages])
+    else:
+        rescored = rescore(trace, source, reference)
+        print_scores(rescored)
+        if comet:
+            found = rescored.sentences
+            texts = (
+                [one.source for one in found],
+                [one.prediction for one in found],
+                [one.reference for one in found],
+            )
+            print_comet(comet, *texts)
+
+
+def convert(
+    trace: Annotated[Path, typer.Argument(help="A trace, or a log that `whilst score` reads.", metavar="TRACE")],
+    out: Annotated[Path, typer.Argument(help="File to write.", metavar="OUT")],
+    to: Annotated[
+        Literal["simuleval", "simulstream"],
+        typer.Option(help="simuleval (OmniSTEval reads it too) or simulstream."),
+    ] = "simuleval",
+) -> None:
+    """Write a trace as the log of another toolkit.
+
+    Source words of text become milliseconds, 300 each, for simulstream.
+
+    \b
+    Examples:
+        whilst convert runs/toy/evaluations/test.wait-3.jsonl.xz simuleval/instances.log
+        whilst convert talk.jsonl talk.log --to simulstream
+    """
+    from whilst.core.console import notes
+    from whilst.evaluation.passages import convert
+
+    notes.print(f"{out}: {convert(trace, out, to)} lines", soft_wrap=True)
 
 
 def archive(

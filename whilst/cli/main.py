@@ -31,7 +31,7 @@ Train a model on parallel text, and draw its quality/latency curve:
 COMMANDS = (
     *(live.demo, live.live, live.listen, live.serve),
     *(train.prepare, train.train, evaluate.translate, evaluate.evaluate, evaluate.score, evaluate.report),
-    evaluate.archive,
+    *(evaluate.convert, evaluate.archive),
     *(train.export, train.bundle),
     *(study.explain, study.analyse, study.sufficiency, study.paper),
 )

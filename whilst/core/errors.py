@@ -14,6 +14,7 @@ EXTRAS = {
     "ray": ("ray",),
     "moses": ("sacremoses",),
     "hf": ("transformers",),
+    "talks": ("yaml", "mweralign"),
     "speech": ("moonshine_voice", "sounddevice"),
 }
 PACKAGE = str(Path(__file__).parents[1])

@@ -1,25 +1,36 @@
-"""Latency and quality of translated sentences. Conventions: docs/metrics.md. Knows no model and no files.
+"""Latency and quality of translated sentences. Conventions: docs/metrics.md. Knows no model.
 
 The latency formulas take the reads g of each target position and two lengths. There are two conventions:
 - the paper's: over model units, with the hypothesis's length (`al`, `cw`; BLEU tokenised and lower-cased);
 - SimulEval's and sacreBLEU's: over words, with the reference's length (`al_word`, `laal`, `ap`, `dal`).
+
+For speech they take milliseconds in place of counts.
 """
 
 import dataclasses
 import itertools
+import math
+import re
+import shutil
+import subprocess
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING
 
 from whilst.core.errors import UserError
+from whilst.core.files import write_lines
 from whilst.data.text import unescape
 from whilst.evaluation.trace import Sentence
 
 if TYPE_CHECKING:
     from sacrebleu.metrics.bleu import BLEU
     from sacrebleu.metrics.chrf import CHRF
+
+WORD_MS = 300.0  # of speech for each source word, as SimulEval's ATD counts
 
 
 def average_lagging(reads: Sequence[float], source_length: float, target_length: int) -> float:
@@ -36,20 +47,53 @@ def average_lagging(reads: Sequence[float], source_length: float, target_length:
     return total / len(reads)
 
 
-def length_adaptive_average_lagging(reads: Sequence[int], source_length: int, reference_length: int) -> float:
+def length_adaptive_average_lagging(reads: Sequence[float], source_length: float, reference_length: int) -> float:
     """LAAL: AL with the longer of hypothesis and reference, so that a longer hypothesis has no advantage."""
     return average_lagging(reads, source_length, max(len(reads), reference_length))
 
 
-def average_proportion(reads: Sequence[int], source_length: int, reference_length: int) -> float:
+def yet_another_average_lagging(
+    reads: Sequence[float], source_length: float, reference_length: int, end: float | None = None
+) -> float | None:
+    """YAAL: LAAL over the words that were written before `end`, by default that of the source; None without any."""
+    end = source_length if end is None else end
+    rate = source_length / max(len(reads), reference_length)
+    early = itertools.takewhile(lambda g: g < end, reads)
+    lags = [g - i * rate for i, g in enumerate(early)]
+    return fmean(lags) if lags else None
+
+
+def average_token_delay(
+    reads: Sequence[float], computing: Sequence[float] = (), source_token: float = 1, target_token: float = 1
+) -> float:
+    """ATD: how long after the source token at its place a target token ends, on average.
+
+    Tokens have a duration; a target token begins when the one before has ended. After a burst of more target tokens
+    than source tokens, later ones are compared with earlier source tokens. `computing`: time for each target token.
+    """
+    ends, done = [0.0], 0.0  # of the source tokens read, and of the last target token
+    lags: list[float] = []
+    for delay, burst in itertools.groupby(
+        zip(reads, computing or [0.0] * len(reads), strict=True), lambda one: one[0]
+    ):
+        excess = max(0, len(lags) - (len(ends) - 1))
+        whole, rest = divmod(delay - ends[-1], source_token)
+        ends += [ends[-1] + source_token * count for count in range(1, int(whole) + 1)] + [delay] * (rest > 0)
+        for _, time in burst:
+            done = max(delay, done) + target_token + time
+            lags.append(done - ends[min(len(lags) + 1 - excess, len(ends) - 1)])
+    return fmean(lags)
+
+
+def average_proportion(reads: Sequence[float], source_length: float, reference_length: int) -> float:
     """AP: the share of the source that is read, averaged over the reference length."""
     return sum(reads) / (source_length * reference_length)
 
 
-def differentiable_average_lagging(reads: Sequence[int], source_length: int) -> float:
+def differentiable_average_lagging(reads: Sequence[float], source_length: float) -> float:
     """DAL: AL over all target tokens, each of which costs at least 1 / rate. Uses the hypothesis length."""
     rate = source_length / len(reads)
-    total = earliest = 0.0  # the earliest time of the next token
+    total, earliest = 0.0, -math.inf  # the earliest time of the next token
     for i, g in enumerate(reads):
         start = max(float(g), earliest)
         total += start - i * rate
@@ -79,7 +123,13 @@ class Scores:
     sacrebleu: float | None = None  # 13a, cased, entities unescaped
     chrf: float | None = None
     signatures: dict[str, str] = field(default_factory=dict)
-    length: float | None = None  # words written for each word of the references; older records do not have it
+    # Older records lack what follows.
+    length: float | None = None  # words written for each word of the references
+    atd: float | None = None
+    yaal: float | None = None  # None if all words are written after their source's end
+    # With the time of computing, a source word every WORD_MS; None without elapsed times. No two runs are equal.
+    al_ca: float | None = field(default=None, compare=False)
+    laal_ca: float | None = field(default=None, compare=False)
 
     def to_table(self) -> dict[str, float | None]:
         """The scores without the signatures, rounded to four digits so that files are comparable."""
@@ -102,6 +152,9 @@ def score(sentences: Sequence[Sentence], references: Sequence[str] | None = None
     def mean(figure: Callable[[Sentence], float]) -> float:
         return fmean(map(figure, measured))
 
+    yaal = [yet_another_average_lagging(s.delays, s.source_length, counted_reference(s)) for s in measured]
+    early = [lag for lag in yaal if lag is not None]
+    paced = [(s, [ms / WORD_MS for ms in paced_times(s)]) for s in measured if s.elapsed]
     scores = Scores(
         sentences=len(sentences),
         empty=len(sentences) - len(measured),
@@ -112,7 +165,13 @@ def score(sentences: Sequence[Sentence], references: Sequence[str] | None = None
         ap=mean(lambda s: average_proportion(s.delays, s.source_length, counted_reference(s))),
         dal=mean(lambda s: differentiable_average_lagging(s.delays, s.source_length)),
         length=sum(len(item.delays) for item in sentences) / wanted if wanted else None,
+        atd=mean(lambda s: average_token_delay(s.delays)),
+        yaal=fmean(early) if early else None,
     )
+    if len(paced) == len(measured):
+        al = fmean(average_lagging(times, s.source_length, counted_reference(s)) for s, times in paced)
+        laal = fmean(length_adaptive_average_lagging(t, s.source_length, counted_reference(s)) for s, t in paced)
+        scores = dataclasses.replace(scores, al_ca=al, laal_ca=laal)
     ordered = sorted(sentences, key=lambda item: item.index)
     if references is None:
         references = [item.reference for item in ordered if item.reference is not None]
@@ -127,6 +186,17 @@ def score(sentences: Sequence[Sentence], references: Sequence[str] | None = None
     bleu, sacrebleu, chrf = (figure for figure, _ in by_name.values())
     signatures = {name: signature for name, (_, signature) in by_name.items()}
     return dataclasses.replace(scores, bleu=bleu, sacrebleu=sacrebleu, chrf=chrf, signatures=signatures)
+
+
+def paced_times(sentence: Sentence) -> list[float]:
+    """When each word is written in ms if a source word arrives every WORD_MS, from the times that computing took.
+
+    Computing begins when the source word is there and the word before is written.
+    """
+    times: list[float] = []
+    for read, begun, ended in zip(sentence.delays, (0.0, *sentence.elapsed), sentence.elapsed, strict=False):
+        times.append(max(read * WORD_MS, times[-1] if times else 0.0) + (ended - begun))
+    return times
 
 
 def is_measured(sentence: Sentence) -> bool:
@@ -157,6 +227,27 @@ def quality(hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, t
         "sacrebleu": _quality(BLEU(force=True), *raw),  # 13a and cased; force: no warning of tokenised text
         "chrf": _quality(CHRF(), *raw),  # chrF2
     }
+
+
+def comet(model: str, sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[str]) -> float:
+    """The score of a text by the command comet-score, whose package needs an environment of its own."""
+    texts = {"-s": sources, "-t": hypotheses, "-r": references}
+    command = ["comet-score", "--model", model, "--only_system", "--quiet"]
+    command += ["--gpus", "1" if shutil.which("nvidia-smi") else "0"]
+    with tempfile.TemporaryDirectory() as folder:
+        for option, lines in texts.items():
+            path = Path(folder, f"text{option}")
+            write_lines(path, lines)
+            command += [option, str(path)]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+        except FileNotFoundError:
+            how = "install unbabel-comet into an environment of its own (it needs NumPy below 2)"
+            raise UserError(f"comet-score is not on the PATH: {how} and add its bin folder") from None
+    found = re.search(r"score: (-?\d+\.\d+)", done.stdout)
+    if done.returncode or found is None:
+        raise UserError(f"comet-score failed: {done.stderr.strip().splitlines()[-1:] or done.stdout[-200:]}")
+    return float(found[1])
 
 
 def _quality(metric: "BLEU | CHRF", hypotheses: Sequence[str], references: Sequence[str]) -> tuple[float, str]:

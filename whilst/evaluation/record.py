@@ -5,7 +5,7 @@ latency comes from the trace alone, quality from the trace and the reference tex
 
 An archive has the records of many evaluations, `records.jsonl`, and their traces in one compressed file,
 `traces.tar.xz`: together they compress to a third. A member has the name of its record, such as
-multi-path/test.wait-3.jsonl. It has no elapsed times, since nothing is scored from them.
+multi-path/test.wait-3.jsonl. It has no elapsed times: computation-aware scores are in the records.
 """
 
 import io
@@ -31,9 +31,10 @@ from whilst.evaluation.trace import Sentence, find_problem, parse_trace, read_tr
 from whilst.model.run_folder import AGENT, base_objective
 
 FORMAT = 1
+LATER_SCORES = "length", "atd", "yaal", "al_ca", "laal_ca"  # older records lack them
 ARCHIVED = "records.jsonl"
 TRACES = "traces.tar.xz"
-_SUFFIXES = (".jsonl", ".jsonl.gz", ".jsonl.xz")
+_SUFFIXES = (".jsonl", ".log", ".jsonl.gz", ".jsonl.xz")  # SimulEval's is instances.log
 # A window of 64 MiB holds the traces of neighbours; lc and pb suit text.
 _FILTERS = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "lc": 4, "lp": 0, "pb": 0}]
 _NEUTRAL, _ORIGIN = names_with(NEUTRAL), names_with(Role.ORIGIN)
@@ -167,8 +168,8 @@ def _from_row(row: Any, where: str, path: Path) -> Record:
     row = {"agent_sha256": "", "origin": {}, "path": None} | row
     signatures, row["title"] = row.pop("signatures", None), row.pop("system", None)
     if isinstance(scores := row.get("scores"), dict):
-        scores = {"length": None} | scores | {"signatures": signatures}
-        row["scores"] = from_row(Scores, scores, f"{where}: scores")
+        table = dict.fromkeys(LATER_SCORES) | scores | {"signatures": signatures}
+        row["scores"] = from_row(Scores, table, f"{where}: scores")
     return replace(from_row(Record, row, where), path=path)
 
 

@@ -3,6 +3,7 @@
 Reads records only: no traces, no models. Curves are interpolated and never extrapolated: a missing figure is None.
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,6 +29,9 @@ from whilst.evaluation.curves import (
 )
 from whilst.evaluation.figure import MAX_LINES, Line, draw, role_of
 from whilst.evaluation.identity import System
+from whilst.evaluation.longform import TIMES, Method, latency, passage_quality, read_talks
+from whilst.evaluation.metrics import comet
+from whilst.evaluation.passages import Passage, read_passages, with_references, write_omnisteval
 from whilst.evaluation.record import Record, Rescored
 from whilst.evaluation.tables import NONE, Grid, figure, signed
 
@@ -363,6 +367,52 @@ def print_scores(rescored: Rescored) -> None:
     _require_as_recorded(rescored.differences)
     if rescored.record is not None:
         notes.print("as recorded")
+
+
+def print_passages(passages: Sequence[Passage], is_long: bool, unit: str) -> None:
+    """Print the scores of words with times; of talks, those of their sentences."""
+    ideal, aware = (latency(passages, with_computing, is_long) for with_computing in (False, True))
+    if not ideal:
+        raise UserError("not one passage has words: there is no latency to measure")
+    rows = [
+        [f"Long{name}" if is_long else name, figure(value, 4), figure(aware.get(name), 4)]
+        for name, value in ideal.items()
+    ]
+    console.print(Grid(("figure", "ideal", "with computing"), rows).to_terminal())
+    for name, (value, signature) in passage_quality(passages).items():
+        console.print(f"{name} {value:.2f}: {signature}", soft_wrap=True, markup=False)
+    empty = sum(not one.words for one in passages)
+    console.print(f"{len(passages)} sentences, {empty} without words; latency in {unit}", soft_wrap=True)
+
+
+def print_timed(
+    trace: Path, segments: Path | None, reference: Path | None, method: Method, out: Path | None
+) -> list[Passage]:
+    """Score a log with times, or of whole talks. Returns what was scored."""
+    if segments is not None:
+        if reference is None:
+            raise UserError("--segments: the sentences of a talk need --reference FILE too")
+        passages = read_talks(trace, segments, reference, method)
+    else:
+        passages = read_passages(trace)
+        passages = passages if reference is None else with_references(passages, reference)
+    in_words = segments is not None and segments.suffix not in TIMES
+    is_long = any(math.isfinite(one.end) for one in passages)
+    print_passages(passages, is_long, "source words" if in_words else "milliseconds")
+    if out is not None:
+        write_omnisteval(out, passages)
+    return passages
+
+
+def print_comet(
+    model: str, sources: Sequence[str | None], hypotheses: Sequence[str], references: Sequence[str | None]
+) -> None:
+    """Print COMET's score of a text of which source and reference are known."""
+    known = [text for text in (*sources, *references) if text is not None]
+    if len(known) < 2 * len(hypotheses):
+        raise UserError("--comet: needs the text; give --source FILE and --reference FILE")
+    value = comet(model, known[: len(hypotheses)], hypotheses, known[len(hypotheses) :])
+    console.print(f"COMET {value:.4f}: {model}", soft_wrap=True, markup=False)
 
 
 def print_archive(traces: Iterable[tuple[str, Rescored]]) -> None:

@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from whilst.core.config import from_row
 from whilst.core.errors import UserError
@@ -49,7 +50,7 @@ class Sentence:
             index=index,
             prediction=" ".join(word for word, _, _ in words),
             delays=tuple(delay for _, delay, _ in words),
-            elapsed=tuple(ms for _, _, ms in words),
+            elapsed=tuple(round(ms, 1) for _, _, ms in words),  # as in the file
             reads=tuple(min(count, source_units) for count in reads),
             source_length=len(source.split()),
             source_units=source_units,
@@ -119,11 +120,23 @@ def _from_line(line: str, where: str) -> Sentence:
         raise UserError(f"{where}: not valid JSON ({error})") from None
     if not isinstance(row, dict):
         raise UserError(f"{where}: must be a JSON object")
+    if not row.keys() & {"reads", "source_units", "reference_words"}:
+        row = _from_simuleval(row)
     words, row["reference_length"] = row.pop("prediction_length", None), row.pop("reference_words", None)
     sentence = from_row(Sentence, {"source": None, "reference": None} | row, where)
     if words != len(sentence.delays):
         raise UserError(f"{where}: 'prediction_length' differs from the number of delays")
     return sentence
+
+
+def _from_simuleval(row: dict[str, Any]) -> dict[str, Any]:
+    """A line of SimulEval's own: units are words, and times of text are zeros."""
+    known = {name: row.get(name) for name in ("index", "prediction", "delays", "elapsed", "prediction_length")}
+    known |= {name: row.get(name) for name in ("source", "reference", "source_length")}
+    reference, elapsed = known["reference"], known["elapsed"]
+    words = len(reference.split()) if isinstance(reference, str) else 0
+    known["elapsed"] = elapsed if isinstance(elapsed, list) and any(elapsed) else []
+    return known | {"reads": row.get("delays"), "source_units": row.get("source_length"), "reference_words": words}
 
 
 def find_problem(sentence: Sentence) -> str:
