@@ -180,3 +180,29 @@ def speech(
     from whilst.research.bench_speech import speech_bench
 
     speech_bench(ModelOptions(model, latency), interval or [0.5, 1.0, 2.0], keep, json)
+
+
+@app.command()
+def watch(
+    model: Model = DEFAULT_MODEL,
+    watchers: Annotated[
+        list[int] | None, typer.Option(help="May be repeated. Default: 1, 1000.", min=1, show_default=False)
+    ] = None,
+    rate: Annotated[float, typer.Option(help="Words per second of the speaker.", min=0.1)] = 3.0,
+    seconds: Annotated[float, typer.Option(help="Of the talk.", min=1)] = 20.0,
+    latency: Latency = "medium",
+    workers: Workers = 1,
+    json: Json = None,
+) -> None:
+    """Time what reaches the audience of one speaker.
+
+    WebSocket clients on this machine watch a published session.
+
+    \b
+    Examples:
+        whilst bench watch
+        whilst bench watch --watchers 1000 --watchers 3000 --workers 2 --json watch.json
+    """
+    from whilst.research.bench_serve import Load, watch_bench
+
+    watch_bench(model, watchers or [1, 1000], Load(1, rate, seconds, latency), ["--workers", str(workers)], json)

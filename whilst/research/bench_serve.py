@@ -1,4 +1,4 @@
-"""The number of live streams that a server can carry, measured with WebSocket clients on the same machine.
+"""The live streams and watchers that a server can carry, measured with WebSocket clients on the same machine.
 
 Every client sends words at a fixed rate, however slow the server is. A word's delay is the time from when it was
 due until the commit that acknowledges it.
@@ -52,6 +52,7 @@ class Received:
 
     due: list[float]  # time of each of its words
     acknowledged: list[float] = field(default_factory=list)  # time when each was
+    written: list[tuple[float, float]] = field(default_factory=list)  # target words: when one was due, and came
     error: str = ""
 
 
@@ -102,7 +103,9 @@ def serving(model: str, sessions: int, options: Sequence[str]) -> Iterator[str]:
         process.wait(60)
 
 
-async def stream(host: str, load: Load, words: Sequence[str], began: float, index: int) -> Received:
+async def stream(
+    host: str, load: Load, words: Sequence[str], began: float, index: int, query: str = ""
+) -> Received:
     """One client: sends each word when it is due, receives all the while, and finishes.
 
     The streams are evenly spread in time, each at another place of the text.
@@ -113,7 +116,7 @@ async def stream(host: str, load: Load, words: Sequence[str], began: float, inde
     due = [began + (number + index / load.streams) / load.rate for number in range(count)]
     received = Received(due)
     own = itertools.islice(itertools.cycle(words), index * (len(words) // load.streams or 1), None)
-    url = f"ws://{host}/v1/stream"
+    url = f"ws://{host}/v1/stream{query}"
     async with connect(url, compression=None, max_queue=None, open_timeout=60) as client:
         await client.send(json.dumps({"type": "start", "latency": load.latency}))
 
@@ -123,7 +126,10 @@ async def stream(host: str, load: Load, words: Sequence[str], began: float, inde
                 match message["type"]:
                     case "commit":
                         new = min(message["ack"], len(due)) - len(received.acknowledged)  # finish has one too
-                        received.acknowledged += [time.monotonic()] * new
+                        now = time.monotonic()
+                        received.acknowledged += [now] * new
+                        last = due[min(message["ack"], len(due)) - 1]
+                        received.written += [(last, now)] * len(message["words"])
                     case "error":
                         received.error = message["message"]
                         return
@@ -147,6 +153,11 @@ async def probe(host: str, load: Load, words: Sequence[str]) -> list[Received]:
     return await asyncio.gather(*(stream(host, load, words, began, index) for index in range(load.streams)))
 
 
+def percentiles(delays: Sequence[float]) -> Figures:
+    found = np.percentile(delays, (50, 95, 99, 100), method="inverted_cdf").tolist()
+    return dict(zip(("p50", "p95", "p99", "most"), found, strict=True))
+
+
 def measure(host: str, load: Load, words: Sequence[str]) -> Figures:
     """One probe. Delays are in ms; `batch` is the mean number of sessions in a call of the model."""
     calls, rows = metric(host, "whilst_steps_total"), metric(host, "whilst_step_rows_total")
@@ -160,11 +171,10 @@ def measure(host: str, load: Load, words: Sequence[str]) -> Figures:
     for error in set(errors):
         notes.print(f"wrong: {error}")
     calls, rows = metric(host, "whilst_steps_total") - calls, metric(host, "whilst_step_rows_total") - rows
-    percentiles = np.percentile(delays, (50, 95, 99, 100), method="inverted_cdf").tolist()
     return {
         "streams": load.streams,
         "words": len(delays),  # acknowledged after the warm-up
-        **dict(zip(("p50", "p95", "p99", "most"), percentiles, strict=True)),
+        **percentiles(delays),
         "lost": sum(len(received.due) - len(received.acknowledged) for received in found),
         "wrong": len(errors),
         "batch": rows / max(1, calls),
@@ -216,3 +226,60 @@ def serve_bench(
     }
     report("serve", about, results, provenance(torch.device("cpu")), out)
     console.print(f"p99 below {limit:g} ms, nothing lost: {found} streams")
+
+
+async def watch(host: str, name: str) -> list[float]:
+    """One watcher: when each word came, until it is cancelled."""
+    from websockets.asyncio.client import connect
+
+    came: list[float] = []
+    async with connect(f"ws://{host}/v1/watch/{name}", compression=None, open_timeout=120) as client:
+        with contextlib.suppress(asyncio.CancelledError):
+            async for frame in client:
+                now = time.monotonic()
+                came += [now] * len(json.loads(frame).get("words", []))
+    return came
+
+
+async def talk_to(host: str, load: Load, words: Sequence[str], watchers: int) -> tuple[Received, list[list[float]]]:
+    """One speaker, and so many watchers, all there before the first word."""
+    name, watching = f"bench-{watchers}", []
+    for number in range(watchers):
+        watching.append(asyncio.create_task(watch(host, name)))
+        if number % 50 == 49:
+            await asyncio.sleep(0.2)  # not all at once
+    while metric(host, "whilst_open_watchers") < watchers:
+        await asyncio.sleep(0.1)
+    received = await stream(host, load, words, time.monotonic() + 0.5, 0, f"?publish={name}")
+    await asyncio.sleep(2)  # for those that are behind
+    for task in watching:
+        task.cancel()
+    return received, await asyncio.gather(*watching)
+
+
+def watch_bench(model: str, watchers: Sequence[int], load: Load, options: Sequence[str], out: Path | None) -> None:
+    """Delays from when a source word was due until the speaker, and each watcher, has what was written then."""
+    words = talk(Language.load(resolve(model), "source"))
+    rows: list[Figures] = []
+    with serving(model, 4, options) as host:
+        measure(host, Load(2, seconds=1), words)  # warms up
+        for count in watchers:
+            speaker, heard = asyncio.run(talk_to(host, load, words, count))
+            if speaker.error or not speaker.written:
+                raise UserError(f"the speaker's session failed: {speaker.error or 'no word was written'}")
+            due = [due for due, _ in speaker.written]
+            delays = [1000 * (now - then) for came in heard for then, now in zip(due, came, strict=False)]
+            own = percentiles([1000 * (now - then) for then, now in speaker.written])
+            rows.append(
+                {
+                    "watchers": count,
+                    "words": len(due),
+                    **percentiles(delays),
+                    "lost": sum(len(due) - len(came) for came in heard),
+                    "speaker p50": own["p50"],
+                    "speaker p99": own["p99"],
+                    "megabytes": metric(host, "whilst_resident_bytes") / 2**20,
+                }
+            )
+    about = {"model": Path(model).name, "words/s": load.rate, "seconds": load.seconds, "cores": os.cpu_count()}
+    report("watch", about | {"options": " ".join(options)}, rows, torch.device("cpu"), out)

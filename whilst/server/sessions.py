@@ -102,11 +102,12 @@ class ClientSession:
 
     def _receive(self, message: Message | SessionError, completes: bool) -> None:
         """From the worker."""
-        if self.publication is not None and isinstance(message, dict) and message["type"] == "commit":
-            self.publication.commit(message)
         self._pending -= completes
         self._progress.set()
         self.outbox.put_nowait(message)
+        # Last: the speaker's message is sent before those of many watchers.
+        if self.publication is not None and isinstance(message, dict) and message["type"] == "commit":
+            self.publication.commit(message)
 
     def ready_message(self) -> Message:
         limits = self.manager.limits
