@@ -18,7 +18,7 @@ PYTHON ?= python3
 TORCH ?= torch==2.13.0
 
 VENV := .venv
-PINS := requirements/base.txt requirements/train.txt requirements/dev.txt
+PINS := requirements/base.txt requirements/train.txt requirements/serve.txt requirements/dev.txt
 SIMULEVAL_PINS := $(wildcard requirements/simuleval.txt)
 # A virtual environment cannot be moved, so the folder counts as well as the pins.
 HASH := $(shell (cat $(PINS) requirements/speech.txt requirements/hf.txt pyproject.toml; echo "$(CURDIR) $(TORCH)") | cksum | cut -d' ' -f1)

@@ -79,7 +79,19 @@ def test_two_replicas(tmp_path: Path, toy_data: Data, toy_dataset: Dataset) -> N
 
         wait_until(busy, "metrics of all sessions")
         assert min(replicas.values()) > 0, "both have sessions"
-        process.send_signal(signal.SIGTERM)
+        with contextlib.ExitStack() as stack:
+            clients = [stack.enter_context(Client(url, {})) for _ in range(4)]
+            for client in clients:
+                client.start(latency="low")
+                for word in words[:-1]:
+                    client.send_words(word)
+                client.receive_until("commit")
+            process.send_signal(signal.SIGTERM)
+            for client in clients:
+                assert client.receive_until("final")["source_words"] == len(words) - 1
+                assert client.receive()["code"] == "shutdown"
+                assert client.close_code() == 1012
+                assert client.words == expected(run, words[:-1], "agent-1")
         assert process.wait(60) == 0
     finally:
         with contextlib.suppress(ProcessLookupError):

@@ -282,4 +282,4 @@ def watch_bench(model: str, watchers: Sequence[int], load: Load, options: Sequen
                 }
             )
     about = {"model": Path(model).name, "words/s": load.rate, "seconds": load.seconds, "cores": os.cpu_count()}
-    report("watch", about | {"options": " ".join(options)}, rows, torch.device("cpu"), out)
+    report("watch", about | {"options": " ".join(options)}, rows, provenance(torch.device("cpu")), out)

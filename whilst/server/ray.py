@@ -1,18 +1,38 @@
 """The command `whilst serve --ray`: replicas of the app on a Ray cluster, behind Ray Serve's proxy."""
 
+import asyncio
+import contextlib
 import signal
 import time
+from dataclasses import replace
 from typing import Any
 
 from starlette.applications import Starlette
 
 from whilst.core.console import notes
 from whilst.core.errors import naming_extras
+from whilst.core.settings import DEFAULT_MODEL
 from whilst.core.signals import STOP_SIGNALS, handle_signals
 from whilst.server.app import make_app
 from whilst.server.run import ServeOptions
+from whilst.server.sessions import SessionManager
 
 NAME = "whilst"
+PROXY = 1.0  # seconds for the last messages to pass Ray's proxy, which ends with the cluster
+# Of this process, which is a replica. What Ray pickles would have its own copy: it calls functions of the module.
+MANAGERS: list[SessionManager] = []
+
+
+def make_replica_app(options: ServeOptions) -> Starlette:
+    """Called in the replica, as a model cannot be pickled."""
+    MANAGERS.append(options.manager())
+    return make_app(MANAGERS[-1])
+
+
+async def drain_replica() -> None:
+    for manager in MANAGERS:
+        await manager.drain()
+    await asyncio.sleep(PROXY)
 
 
 def deployment(options: ServeOptions) -> Any:
@@ -20,22 +40,28 @@ def deployment(options: ServeOptions) -> Any:
     with naming_extras():
         from ray import serve
 
-    def app() -> Starlette:
-        """Called in the replica, as a model cannot be pickled."""
-        return make_app(options.manager())
-
     class Replica:
-        pass
+        async def drain(self) -> None:
+            """Before a stop: Ray itself only waits for sessions to end."""
+            await drain_replica()
 
+    limits = options.limits
     settings = serve.deployment(
         name=NAME,
         num_replicas=options.workers,
-        # A session is one request; above our own limit, which is answered with an error.
-        max_ongoing_requests=2 * options.limits.sessions + 16,
-        graceful_shutdown_timeout_s=options.limits.drain,
+        # A session or a watcher is one request; above our own limits, which are answered with an error.
+        max_ongoing_requests=2 * limits.sessions + limits.watchers + 16,
+        # What a replica that is no longer needed has to let its sessions end.
+        graceful_shutdown_timeout_s=3600,
         ray_actor_options={"num_cpus": options.how.threads},
     )
-    return settings(serve.ingress(app)(Replica)).bind()
+    return settings(serve.ingress(lambda: make_replica_app(options))(Replica)).bind()
+
+
+def build(arguments: dict[str, str]) -> Any:
+    """For the configuration of `serve deploy`: `model`, more than one with spaces between; `token`."""
+    options = ServeOptions(tuple(arguments.get("model", DEFAULT_MODEL).split()))
+    return deployment(replace(options, access=replace(options.access, token=arguments.get("token", ""))))
 
 
 def serve_ray(options: ServeOptions) -> None:
@@ -43,6 +69,7 @@ def serve_ray(options: ServeOptions) -> None:
     application = deployment(options)
     import ray
     from ray import serve
+    from ray.serve.exceptions import RayServeException
 
     ray.init(logging_level="warning", log_to_driver=False)
     # Ray's own handler of SIGTERM ends with a crash report.
@@ -54,7 +81,8 @@ def serve_ray(options: ServeOptions) -> None:
             while True:
                 time.sleep(1)
         except KeyboardInterrupt:
-            pass
+            with contextlib.suppress(RayServeException):  # it was not deployed yet
+                serve.get_app_handle(NAME).broadcast("drain").results(timeout_s=3 * options.limits.drain)
         finally:
             serve.shutdown()
             ray.shutdown()
