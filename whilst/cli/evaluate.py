@@ -13,6 +13,7 @@ from whilst.cli.options import (
     Set,
     Source,
     Target,
+    folder_of,
     register_policies,
     with_languages,
 )
@@ -35,25 +36,46 @@ def translate(
     Examples:
         whilst translate runs/toy data/toy-20000-1/test.src --policy wait-5
         head -n 3 data/toy-20000-1/test.src | whilst translate runs/toy --show
+        echo "My father gave me an old radio." | whilst translate en-vi --policy agent-1
         whilst translate hf:Helsinki-NLP/opus-mt-en-de talk.txt --policy local-agreement-2
         whilst translate hf:facebook/nllb-200-distilled-600M talk.txt --source en --target de --policy align-att-4
         whilst translate runs/toy data/toy-20000-1/test.src --policy-file mine.py --policy comma-3
     """
     from whilst.core.policy_spec import PolicySpec
+    from whilst.engine.runtime import is_export
     from whilst.evaluation.evaluate import translate_text
+    from whilst.live.evaluate_export import translate_exported
+    from whilst.live.loading import ModelOptions
 
     register_policies(policy_file)
-    translate_text(run, file, PolicySpec.parse(policy), show, with_languages(set_, run, source, target), device)
+    folder = folder_of(run)
+    overrides = with_languages(set_, folder, source, target)
+    if is_export(folder):
+        translate_exported(ModelOptions(str(folder), policy, overrides=tuple(overrides), device=device), file, show)
+    else:
+        translate_text(folder, file, PolicySpec.parse(policy), show, overrides, device)
 
 
 def evaluate(
-    run: RunOrCheckpoint,
+    run: RunOrCheckpoint = None,  # type: ignore[assignment]  # or --model
     policies: Policies = [],  # noqa: B006
     policy_file: PolicyFile = [],  # noqa: B006
     out: Annotated[Path | None, typer.Option(help="Folder for the traces. Default: RUN/evaluations.")] = None,
     text: Annotated[bool, typer.Option(help="Keep source and reference in the traces.")] = True,
-    source: Source = "",
+    model: Annotated[
+        str, typer.Option(help="The same as RUN: any name that `whilst live` knows.", metavar="MODEL")
+    ] = "",
+    source: Annotated[
+        str,
+        typer.Option(
+            help="Source language of an hf: model, such as en. With --reference: source text, a sentence a line."
+        ),
+    ] = "",
     target: Target = "",
+    reference: Annotated[
+        Path | None,
+        typer.Option(help="Evaluate on the text of --source and these references, as `whilst live` translates."),
+    ] = None,
     precision: Annotated[Literal["fp32", "int8"] | None, typer.Option(help="Of an export. Default: int8.")] = None,
     set_: Set = [],  # noqa: B006
     device: Device = "auto",
@@ -72,12 +94,25 @@ def evaluate(
         whilst evaluate engines/en-vi --policy agent-3 --precision int8
         whilst evaluate runs/iwslt15.en-vi.full --policy local-agreement-2 --policy align-att-4 --policy wait-3
         whilst evaluate hf:Helsinki-NLP/opus-mt-en-vi --source en --target vi --set data.dataset=data/iwslt15.en-vi
+        whilst evaluate --model en-vi --source news.en --reference news.vi --policy low --policy wait-3
         whilst evaluate runs/toy --policy-file mine.py --policy comma-2 --policy comma-3
     """
     import whilst
+    from whilst.core.errors import UserError
     from whilst.evaluation.report import print_table
+    from whilst.live.evaluate_export import evaluate_text
+    from whilst.live.loading import ModelOptions
 
     register_policies(policy_file)
+    if bool(model) == (run is not None):
+        raise UserError("name one model to evaluate: RUN or --model MODEL")
+    run = folder_of(run or Path(model))
+    if reference is not None:
+        if not source:
+            raise UserError("--reference: needs the text that it translates; give --source FILE too")
+        options = ModelOptions(str(run), precision=precision or "int8", overrides=tuple(set_), device=device)
+        evaluate_text(options, policies, Path(source), reference, out)
+        return
     settings = with_languages(set_, run, source, target)
     print_table(
         whilst.evaluate(run, policies, out=out, text=text, precision=precision, device=device, settings=settings)

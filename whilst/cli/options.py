@@ -8,11 +8,18 @@ import typer
 from whilst.core.errors import UserError
 from whilst.core.settings import Recipe
 
-Run = Annotated[Path, typer.Argument(help="Folder of a trained model, written by `whilst train`.", metavar="RUN")]
+Run = Annotated[
+    Path,
+    typer.Argument(
+        help="Folder of a trained model, written by `whilst train`, or the name of a model of the package.",
+        metavar="RUN",
+    ),
+]
 RunOrCheckpoint = Annotated[
     Path,
     typer.Argument(
-        help="Folder of a trained model, or hf:NAME, a pretrained model of the Hugging Face hub or in a folder.",
+        help="Folder of a trained model, the name of a model of the package, or hf:NAME, a pretrained model of the"
+        " Hugging Face hub or in a folder.",
         metavar="RUN",
     ),
 ]
@@ -88,3 +95,11 @@ def register_policies(files: list[Path]) -> None:
         from whilst.policy.registry import register_files
 
         register_files(files)
+
+
+def folder_of(run: Path) -> Path:
+    """The folder of a run, or of a model of the package by its name."""
+    from whilst.live.loading import BUNDLED
+
+    bundled = BUNDLED / run
+    return bundled if not run.exists() and len(run.parts) == 1 and bundled.is_dir() else run

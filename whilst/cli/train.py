@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from whilst.cli.options import Device, PolicyFile, Run, Set, register_policies
+from whilst.cli.options import Device, PolicyFile, Run, Set, folder_of, register_policies
 
 
 def prepare(
@@ -77,12 +77,14 @@ def export(
     Examples:
         whilst export runs/toy/search engines/toy
         whilst export runs/iwslt15.en-vi engines/en-vi --precision int8
+        whilst export en-vi engines/en-vi
     """
     from whilst.core.console import notes
     from whilst.engine.export import export
     from whilst.engine.runtime import PRECISIONS
     from whilst.model.run_folder import choose_policy
 
+    run = folder_of(run)
     export(run, out, [precision] if precision else PRECISIONS)
     notes.print(f"{out}: {folder_size(out)}")
     if (tuned := choose_policy(run, "medium")[0]) != run:

@@ -110,13 +110,24 @@ def translate_text(
     recipe = trained.recipe
     chosen = policy_or_rule(trained, policy)
     clean = cleaner(recipe.data, recipe.data.source)
-    raw = read_lines(file) if file else split_lines(sys.stdin.buffer.read(), "standard input")
-    lines = [clean(line) for line in raw]
-    outputs = iter(translate_lines(trained, list(filter(None, lines)), chosen, recipe.evaluate))
+    lines = [clean(line) for line in lines_of(file)]
+    sources = list(filter(None, lines))
+    outputs = translate_lines(trained, sources, chosen, recipe.evaluate)
+    found = (to_sentence(0, line, "", output, trained) for line, output in zip(sources, outputs, strict=True))
+    print_translations(lines, found, show)
+
+
+def lines_of(file: Path | None) -> list[str]:
+    """Of a file, or of standard input."""
+    return read_lines(file) if file else split_lines(sys.stdin.buffer.read(), "standard input")
+
+
+def print_translations(lines: Iterable[str], sentences: Iterator[Sentence], show: bool) -> None:
+    """Print the sentences of lines that are not empty, or their READs and WRITEs."""
     width = console.width if console.is_terminal else 100
-    for number, line in enumerate(lines):
+    for line in lines:
         if line:
-            sentence = to_sentence(number, line, "", next(outputs), trained)
+            sentence = next(sentences)
             if show:
                 console.print(actions_of(sentence, width), soft_wrap=True)
             else:

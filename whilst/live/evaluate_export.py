@@ -5,17 +5,25 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from whilst.core.console import progress_bar
-from whilst.core.policy_spec import distinct
+from whilst.core.console import console, notes, progress_bar
+from whilst.core.policy_spec import LATENCIES, distinct
 from whilst.data.dataset import Dataset
 from whilst.data.sentences import never_ends
+from whilst.data.text import cleaner, read_pairs
 from whilst.data.vocabulary import EOS
 from whilst.engine.runtime import Exported, load_exported
+from whilst.evaluation.metrics import score
 from whilst.evaluation.record import Record, header, require_replaceable, trace_path, write_up
-from whilst.evaluation.trace import Sentence
-from whilst.live.loading import Model, ModelOptions, open_exported
+from whilst.evaluation.tables import Grid, figure
+from whilst.evaluation.trace import Sentence, write_trace
+from whilst.live.loading import Model, ModelOptions, open_exported, open_model
 from whilst.live.session import Backend, Operation, Request, Session, TextPipeline, Word
 from whilst.model.run_folder import override_after_training
+
+TEXT_SCORES = (
+    *(("AL word", "al_word"), ("LAAL", "laal"), ("AL CA", "al_ca"), ("LAAL CA", "laal_ca"), ("DAL", "dal")),
+    *(("sacreBLEU", "sacrebleu"), ("chrF", "chrf")),
+)
 
 
 class RecordingSession(Session):
@@ -104,3 +112,32 @@ def evaluate_one(opened: Model, exported: Exported, dataset: Dataset, trace: Pat
         "device": f"CPU ({opened.engine}, 1 thread, one by one)",
     }
     return write_up(about, trace, sentences, with_text)
+
+
+def translate_exported(options: ModelOptions, file: Path | None, show: bool) -> None:
+    """The `translate` command of an export: as of a run."""
+    from whilst.evaluation.evaluate import lines_of, print_translations  # need PyTorch
+
+    model = open_model(options, notes.print)
+    lines = [model.text.clean(line) for line in lines_of(file)]
+    sources = list(filter(None, lines))
+    print_translations(lines, iter(model.translate(sources, options.latency) if sources else ()), show)
+
+
+def evaluate_text(
+    options: ModelOptions, policies: Sequence[str], source: Path, reference: Path, out: Path | None
+) -> None:
+    """Print the scores of a model on a text under each policy or latency; with `out` also write the traces."""
+    sources, references = read_pairs((source, reference))
+    models = {}  # all of them first, so that an error in the last costs no time
+    for name in policies or LATENCIES:
+        models[name] = open_model(dataclasses.replace(options, latency=name), notes.print)
+    rows = []
+    for name, model in models.items():
+        wanted = list(map(cleaner(model.recipe.data, model.languages[1]), references))
+        found = model.translate(sources, name, wanted)
+        if out is not None:
+            write_trace(out / f"{source.stem}.{name}.jsonl.xz", found, with_text=True)
+        scores = score(found).to_table()
+        rows.append([str(model.policy), *(figure(scores[column]) for _, column in TEXT_SCORES)])
+    console.print(Grid(("policy", *(heading for heading, _ in TEXT_SCORES)), rows).to_terminal())
