@@ -128,10 +128,10 @@ def evaluate_text(
     options: ModelOptions, policies: Sequence[str], source: Path, reference: Path, out: Path | None
 ) -> None:
     """Print the scores of a model on a text under each policy or latency; with `out` also write the traces."""
-    sources, references = read_pairs((source, reference))
     models = {}  # all of them first, so that an error in the last costs no time
     for name in policies or LATENCIES:
         models[name] = open_model(dataclasses.replace(options, latency=name), notes.print)
+    sources, references = read_pairs((source, reference))
     rows = []
     for name, model in models.items():
         wanted = list(map(cleaner(model.recipe.data, model.languages[1]), references))
