@@ -52,7 +52,7 @@ def simuleval(run: Path, out: Path, *arguments: str) -> subprocess.CompletedProc
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("policy", "engine"), [("agent-1", "onnx"), ("wait-2", "torch"), ("chance", "torch")])
+@pytest.mark.parametrize(("policy", "engine"), [("agent-1", "onnx"), ("wait-2", "torch"), ("ends-2", "torch")])
 def test_simuleval_finds_what_evaluate_finds(run: Path, tmp_path: Path, policy: str, engine: str) -> None:
     agent = (
         ["--agent-class", "whilst.live.simuleval_agent.Whilst"]
@@ -60,7 +60,7 @@ def test_simuleval_finds_what_evaluate_finds(run: Path, tmp_path: Path, policy: 
         else ["--agent", str(ROOT / "whilst" / "live" / "simuleval_agent.py")]
     )
     (tmp_path / "mine.py").write_text(FILE, encoding="utf-8")
-    mine = ["--policy-file", str(tmp_path / "mine.py")] * (policy == "chance")
+    mine = ["--policy-file", str(tmp_path / "mine.py")] * (policy == "ends-2")
     of_run = "--model", str(run), "--policy", policy, *mine
     done = simuleval(run, tmp_path, *agent, *of_run, "--engine", engine, "--clean")
     assert done.returncode == 0, done.stderr

@@ -13,6 +13,7 @@ from whilst.cli.options import (
     Set,
     Source,
     Target,
+    as_folder,
     folder_of,
     register_policies,
     with_languages,
@@ -60,7 +61,9 @@ def evaluate(
     run: RunOrCheckpoint = None,  # type: ignore[assignment]  # or --model
     policies: Policies = [],  # noqa: B006
     policy_file: PolicyFile = [],  # noqa: B006
-    out: Annotated[Path | None, typer.Option(help="Folder for the traces. Default: RUN/evaluations.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for the traces. Default: RUN/evaluations.", callback=as_folder)
+    ] = None,
     text: Annotated[bool, typer.Option(help="Keep source and reference in the traces.")] = True,
     model: Annotated[
         str, typer.Option(help="The same as RUN: any name that `whilst live` knows.", metavar="MODEL")
@@ -227,7 +230,7 @@ def archive(
 
 def report(
     evaluations: Annotated[list[Path], typer.Argument(help="Records, or folders of records.", metavar="PATH")],
-    out: Annotated[Path, typer.Option(help="Folder for the report.")] = Path("report"),
+    out: Annotated[Path, typer.Option(help="Folder for the report.", callback=as_folder)] = Path("report"),
     pair: Annotated[str | None, typer.Option(help="Such as iwslt15.en-vi, if there are several.")] = None,
     split: Annotated[str, typer.Option(help="Text that was evaluated: test or valid.")] = "test",
 ) -> None:

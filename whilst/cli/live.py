@@ -206,7 +206,9 @@ def serve(
     ] = 2,
     recogniser: Recogniser = "",
     words: Annotated[int, typer.Option(help="Source words of a session at most.", min=1)] = 100_000,
-    idle: Annotated[float, typer.Option(help="Seconds without a message after which a session ends.")] = 300.0,
+    idle: Annotated[
+        float, typer.Option(help="Seconds without a message after which a session ends.", min=1)
+    ] = 300.0,
     engine: Engine = "",
     precision: Precision = "",
     ray: Annotated[bool, typer.Option("--ray", help="Run workers as replicas of Ray Serve.")] = False,

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 from whilst.core.errors import UserError
+from whilst.core.files import require_folder
 from whilst.core.settings import Recipe
 
 Run = Annotated[
@@ -77,6 +78,15 @@ PolicyFile = Annotated[
     list[Path],
     typer.Option("--policy-file", help="Python file that registers policies (docs/policies.md).", metavar="FILE"),
 ]
+
+
+def as_folder(path: Path | None) -> Path | None:
+    """A folder to write into, checked before anything is computed for it."""
+    if path is not None:
+        require_folder(path, "--out")
+    return path
+
+
 Stage = Literal["translate", "search", "agent"]
 
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from whilst.cli.options import Device, Policies, PolicyFile, Run, Set, register_policies
+from whilst.cli.options import Device, Policies, PolicyFile, Run, Set, as_folder, register_policies
 from whilst.core.errors import UserError
 
 
@@ -48,11 +48,13 @@ def analyse(
         str | None, typer.Option(help="Text: test, valid or train. Default: that of the recipe.")
     ] = None,
     length: Annotated[int | None, typer.Option(help="Target length to show. Default: the most frequent.")] = None,
-    points: Annotated[int, typer.Option(help="Shares of the source to evaluate.", min=1)] = 20,
+    points: Annotated[int, typer.Option(help="Shares of the source to evaluate.", min=1, max=1000)] = 20,
     past: Annotated[
         int | None, typer.Option(help="K: the tokens before follow wait-K. Default: the same share.", min=1)
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder for the table and the figure. Default: RUN.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for the table and the figure. Default: RUN.", callback=as_folder)
+    ] = None,
     device: Device = "auto",
 ) -> None:
     """Draw token probabilities by the share of source read.
@@ -79,7 +81,9 @@ def sufficiency(
     sentences: Annotated[
         int | None, typer.Option(help="Only this many, chosen by the checksums of their sources.", min=1)
     ] = None,
-    out: Annotated[Path, typer.Option(help="Folder for the table and the figure.")] = Path("sufficiency"),
+    out: Annotated[Path, typer.Option(help="Folder for the table and the figure.", callback=as_folder)] = Path(
+        "sufficiency"
+    ),
     set_: Set = [],  # noqa: B006
     device: Device = "auto",
 ) -> None:
@@ -100,7 +104,9 @@ def sufficiency(
 
 def paper(
     results: Annotated[Path, typer.Argument(help="Recorded evaluations.", metavar="RESULTS")] = Path("results"),
-    out: Annotated[Path | None, typer.Option(help="Folder for the document. Default: RESULTS/paper.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for the document. Default: RESULTS/paper.", callback=as_folder)
+    ] = None,
     run: Annotated[
         str | None, typer.Option("--run", help="First train and evaluate all systems of a pair.", metavar="PAIR")
     ] = None,

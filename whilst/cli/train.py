@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from whilst.cli.options import Device, PolicyFile, Run, Set, folder_of, register_policies
+from whilst.cli.options import Device, PolicyFile, Run, Set, as_folder, folder_of, register_policies
 
 
 def prepare(
@@ -58,17 +58,20 @@ def train(
         torchrun --nproc-per-node 2 -m whilst train recipes/iwslt15.en-vi/bs-simt.toml --set train.accumulate=2
     """
     from whilst.core.config import load_sweep
-    from whilst.core.distributed import pick_device
-    from whilst.training.train import train_all
 
     register_policies(policy_file)
     loaded = [run for recipe in recipes for run in load_sweep(recipe, set_, only)]
+    from whilst.core.distributed import pick_device  # PyTorch, once the recipe is known to be right
+    from whilst.training.train import train_all
+
     train_all(loaded, pick_device(device), restart, text)
 
 
 def export(
     run: Run,
-    out: Annotated[Path, typer.Argument(help="New folder, or that of an earlier export.", metavar="OUT")],
+    out: Annotated[
+        Path, typer.Argument(help="New folder, or that of an earlier export.", callback=as_folder, metavar="OUT")
+    ],
     precision: Annotated[Literal["fp32", "int8"] | None, typer.Option(help="fp32 or int8. Default: both.")] = None,
 ) -> None:
     """Export a run to ONNX, fast on a CPU without PyTorch.
@@ -92,7 +95,10 @@ def export(
 
 
 def bundle(
-    run: Run, out: Annotated[Path, typer.Argument(help="New folder, or that of an earlier bundle.", metavar="OUT")]
+    run: Run,
+    out: Annotated[
+        Path, typer.Argument(help="New folder, or that of an earlier bundle.", callback=as_folder, metavar="OUT")
+    ],
 ) -> None:
     """Pack a run for distribution.
 

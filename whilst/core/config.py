@@ -18,9 +18,11 @@ from pathlib import Path, PurePath
 from typing import Annotated, Any, TypeVar
 
 from whilst.core.errors import UserError
+from whilst.core.files import require_folder
 from whilst.core.settings import RENAMED, RETIRED, Agent, Check, Recipe, Role, names_with
 
 T = TypeVar("T")
+LARGEST = 1e15  # number in settings, records and traces: larger ones are mistakes, and overflow
 
 
 def load_recipe(path: Path, overrides: list[str]) -> Recipe:
@@ -34,7 +36,9 @@ def load_recipe(path: Path, overrides: list[str]) -> Recipe:
     # The seeds of the later stages follow train.seed unless they are set.
     unset = names_with(Role.SEED) - flat(table).keys() - {item.partition("=")[0].strip() for item in overrides}
     recipe = override(recipe, [f"{name}={recipe.train.seed}" for name in unset])
-    return _with_filled_paths(recipe, path)
+    recipe = _with_filled_paths(recipe, path)
+    require_folder(Path(recipe.run), "run")
+    return recipe
 
 
 def _with_filled_paths(recipe: Recipe, path: Path) -> Recipe:
@@ -122,6 +126,8 @@ def _read_table(path: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: not valid TOML ({error})") from None
+    except RecursionError:
+        raise UserError(f"{path}: not a recipe: its lists are nested too deeply") from None
     base = table.pop("base", [])
     merged: dict[str, Any] = {}
     for name in base if isinstance(base, list) else [base]:
@@ -148,7 +154,7 @@ def override(recipe: T, overrides: list[str]) -> T:
         if not equals:
             raise UserError(f"--set {item}: write it as section.key=value")
         value: Any = text.strip()
-        with contextlib.suppress(tomllib.TOMLDecodeError):
+        with contextlib.suppress(tomllib.TOMLDecodeError, RecursionError):
             value = tomllib.loads(f"value = {value}")["value"]
         for name in reversed(key.strip().split(".")):
             value = {name: value}
@@ -201,6 +207,8 @@ def _hints(kind: object) -> dict[str, Any]:
 
 def _convert(hint: Any, value: Any, key: str) -> Any:
     """The value as the type of the setting or field `key`, and checked."""
+    if isinstance(value, int | float) and not abs(value) < LARGEST:  # NaN compares with nothing
+        raise UserError(f"{key}: must be a number below {LARGEST:.0e}, not {value}")
     if type(value) is hint:
         return value
     origin = typing.get_origin(hint)

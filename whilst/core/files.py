@@ -19,13 +19,24 @@ DECOMPRESS: dict[str, Callable[[bytes], bytes]] = {".gz": gzip.decompress, ".xz"
 COMPRESS: dict[str, Callable[[bytes], bytes]] = {".gz": partial(gzip.compress, mtime=0), ".xz": lzma.compress}
 
 
-def read_bytes(path: Path) -> bytes:
-    """The content of a plain, .gz or .xz file."""
+def require_file(path: Path) -> None:
     if path.is_dir():
         raise UserError(f"{path}: is a folder; name a file in it")
     if not path.is_file():
         raise UserError(f"{path}: no such file")
+
+
+def read_bytes(path: Path) -> bytes:
+    """The content of a plain, .gz or .xz file."""
+    require_file(path)
     return DECOMPRESS.get(path.suffix, bytes)(path.read_bytes())
+
+
+def require_folder(path: Path, what: str) -> None:
+    """Whether there is or can be a folder of this name, before anything is computed for it."""
+    found = next((one for one in (path, *path.parents) if one.exists()), path)
+    if found.exists() and not found.is_dir():
+        raise UserError(f"{what}: {found} is a file; name a folder")
 
 
 @contextlib.contextmanager
@@ -76,10 +87,18 @@ def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(value, ensure_ascii=False, indent=1) + "\n")
 
 
+def parse_json(text: str) -> Any:
+    """JSON of any origin: what Python cannot represent is a ValueError."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
 def read_json(path: Path) -> Any:
     try:
-        return json.loads(read_bytes(path).decode())
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        return parse_json(read_bytes(path).decode())
+    except ValueError as error:
         raise UserError(f"{path}: not valid JSON ({error})") from None
 
 

@@ -22,6 +22,7 @@ Rung = Literal[
     "", "paper", "authors", "shared", "slope", "target", "tolerance", "inputs", "not-fine-tuned", "copying", "draw",
     "schedule", "longest", "whole",
 ]  # fmt: skip
+MAX_WEIGHTS = 10e9  # far more than bilingual text can train
 CORPORA = "", "toy", "iwslt15", "iwslt14"
 CHECKPOINT = "hf:"  # of names of pretrained models
 DEFAULT_MODEL = "en-vi"  # of live and serve; comes with the package
@@ -95,7 +96,9 @@ class Data:
     lowercase: Annotated[bool, Role.CLEANING] = False  # lower-case the text
     units: Literal["word", "bpe", "sentencepiece"] = "bpe"  # what the vocabulary consists of
     joint: bool = True  # learn one set of merges or pieces on both languages
-    size: Count = 10_000  # BPE merges or SentencePiece pieces
+    size: Annotated[int, Check("from 1 to a million", lambda size: 1 <= size <= 1e6)] = (
+        10_000  # BPE merges or SentencePiece pieces
+    )
     minimum_frequency: Count = 1  # rarer units become <unk>; the paper's En-Vi uses 5
     # Training pairs with more units on either side are skipped.
     max_length: Annotated[int, Check("from 2 to 4095", lambda length: 2 <= length < MAX_POSITIONS)] = 175
@@ -121,6 +124,12 @@ class Model:
     def __post_init__(self) -> None:
         _require(self.width % self.heads == 0, "model.width: must be a multiple of model.heads")
         _require(self.width % 2 == 0, "model.width: must be even")
+        layers = self.encoder_layers + self.decoder_layers
+        weights = layers * self.width * (6 * self.width + 2 * self.feed_forward)
+        _require(
+            layers <= 1000 and weights <= MAX_WEIGHTS,
+            f"model: {layers} layers of width {self.width}: {weights / 1e9:,.0f} billion weights; choose less",
+        )
 
 
 @dataclass(frozen=True)

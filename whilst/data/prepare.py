@@ -16,13 +16,13 @@ from whilst import __version__
 from whilst.core.config import to_table
 from whilst.core.console import console, progress_bar
 from whilst.core.errors import UserError
-from whilst.core.files import sha256, sha256_lines, write_json, write_lines, writing_folder
+from whilst.core.files import require_file, sha256, sha256_lines, write_json, write_lines, writing_folder
 from whilst.core.settings import Data, Role, names_with
 from whilst.data.corpora import Files, is_tokenised, locate
 from whilst.data.dataset import FORMAT, MANIFEST, SPLITS, Dataset, TokenSequences, read_manifest
 from whilst.data.segment import SEGMENTERS
 from whilst.data.text import cleaner, read_pairs
-from whilst.data.vocabulary import EOS, UNK, Language
+from whilst.data.vocabulary import EOS, SPECIALS, UNK, Language
 
 SIDES = ("source", "target")
 
@@ -89,8 +89,7 @@ def _checksums(files: Files) -> dict[str, Any]:
             which = f".{number // 2 + 1}" if number > 1 else ""  # number of the pair of files, from the second on
             inputs[f"{split}{which}.{side}"] = file
     for file in inputs.values():
-        if not file.is_file():
-            raise UserError(f"{file}: no such file")
+        require_file(file)
     return {name: {"file": file.name, "sha256": sha256(file)} for name, file in inputs.items()}
 
 
@@ -160,7 +159,12 @@ def _languages(train: Cleaned, settings: Data) -> dict[str, Language]:
         words = Counter(word for line in lines for word in line.split(" "))
         return Language.count(name, shared or learn(lines), words, settings.minimum_frequency)
 
-    return {"source": count(settings.source, train.source), "target": count(settings.target, train.target)}
+    languages = {"source": count(settings.source, train.source), "target": count(settings.target, train.target)}
+    for language in languages.values():
+        if len(language) == len(SPECIALS):
+            wanted = settings.minimum_frequency
+            raise UserError(f"data.minimum_frequency: no unit of {language.name} is seen {wanted} times; lower it")
+    return languages
 
 
 def _write(

@@ -41,6 +41,9 @@ def split_lines(content: bytes, name: str) -> list[str]:
         raise UserError(
             f"{name}:{line}: not valid UTF-8 ({found}); convert it, for example with iconv -t UTF-8"
         ) from None
+    if "\0" in text:
+        line = text.count("\n", 0, text.index("\0")) + 1
+        raise UserError(f"{name}:{line}: has a NUL byte, so it is no text; convert or clean it first")
     return text.removesuffix("\n").split("\n") if text else []
 
 

@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 from whilst.core.config import build, flat, from_row, to_table, values_with
 from whilst.core.errors import UserError
-from whilst.core.files import read_json, sha256_lines, write_json, write_lines, writing
+from whilst.core.files import parse_json, read_json, sha256_lines, write_json, write_lines, writing
 from whilst.core.policy_spec import PolicySpec
 from whilst.core.settings import NEUTRAL, Data, Evaluate, Recipe, Role, names_with
 from whilst.data.dataset import Dataset
@@ -179,7 +179,7 @@ def read_archived(folder: Path) -> dict[str, Record]:
     records: dict[str, Record] = {}
     for number, line in enumerate(read_lines(path) if path.is_file() else [], start=1):
         try:
-            row = json.loads(line)
+            row = parse_json(line)
             name = row.pop("name")
             if isinstance(row["settings"], str):  # the name of an earlier record with the same settings
                 row["settings"] = records[row["settings"]].settings

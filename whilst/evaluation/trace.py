@@ -16,7 +16,7 @@ from typing import Any
 
 from whilst.core.config import from_row
 from whilst.core.errors import UserError
-from whilst.core.files import write_lines
+from whilst.core.files import parse_json, write_lines
 from whilst.data.text import read_lines
 
 
@@ -115,8 +115,8 @@ def parse_trace(lines: Iterable[str], path: str) -> list[Sentence]:
 
 def _from_line(line: str, where: str) -> Sentence:
     try:
-        row = json.loads(line)
-    except json.JSONDecodeError as error:
+        row = parse_json(line)
+    except ValueError as error:
         raise UserError(f"{where}: not valid JSON ({error})") from None
     if not isinstance(row, dict):
         raise UserError(f"{where}: must be a JSON object")

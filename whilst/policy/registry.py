@@ -8,6 +8,7 @@ from importlib.util import module_from_spec
 from pathlib import Path
 
 from whilst.core.errors import UserError, explaining
+from whilst.core.files import require_file
 from whilst.core.policy_spec import KINDS, PolicyKind, PolicySpec
 from whilst.data.vocabulary import Language
 from whilst.model.agent import Agent
@@ -83,8 +84,7 @@ def register_files(paths: Iterable[Path]) -> None:
 
 
 def _register_file(path: Path) -> None:
-    if not path.is_file():
-        raise UserError(f"--policy-file {path}: no such file")
+    require_file(path)
     name = f"policies of {path.resolve()}"
     if name in sys.modules:
         return

@@ -3,6 +3,7 @@
 import asyncio
 import hmac
 import ipaddress
+import re
 import time
 import uuid
 from collections.abc import Sequence
@@ -49,6 +50,11 @@ class AccessControl:
     token: str = ""  # empty: none is required
     origins: tuple[str, ...] = ()  # of pages that may connect, besides the server's own; "*": any
     hosts: tuple[str, ...] = ("*",)  # names that this server is reached by; "*": any
+
+    def __post_init__(self) -> None:
+        for origin in self.origins:
+            if origin != "*" and not re.fullmatch(r"https?://[^\s/?#@]+", origin):
+                raise UserError(f"--origin {origin}: write it as https://example.org, without a path, or * for any")
 
     def check_host(self, headers: Headers) -> None:
         """Against DNS rebinding: a page points a name of its own to this address, and sends that name."""
