@@ -3,11 +3,13 @@
 import math
 from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
 from tests.helpers.commands import whilst
 from tests.helpers.evaluations import make
+from whilst.cli import main
 from whilst.evaluation.record import write_record
 
 RECIPE = """
@@ -79,3 +81,12 @@ def test_records_with_nan() -> None:
         done = whilst("report", "r.json", "--out", "report")
         assert (done.code, done.err.count("\n")) == (2 if math.isnan(number) else 0, 1), done.err
     assert done.err == "whilst: r.json: seconds: must be a number below 1e+15, not nan\n"
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("can't allocate memory: 4 bytes\nError code 12")])
+def test_too_little_memory(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(main, "app", mock.Mock(side_effect=error))
+    assert whilst("train") == (2, "", "whilst: not enough memory; choose a smaller model or smaller batches\n")
+    monkeypatch.setattr(main, "app", mock.Mock(side_effect=RuntimeError("a mistake of ours")))
+    with pytest.raises(RuntimeError, match="a mistake of ours"):
+        whilst("train")

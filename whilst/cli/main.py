@@ -1,6 +1,7 @@
 """The program `whilst`: all commands, and how mistakes are reported."""
 
 import io
+import re
 import signal
 import sys
 from typing import Any, TextIO
@@ -70,6 +71,11 @@ def main() -> None:
             code = app(standalone_mode=False)
     except (UserError, OSError) as error:  # OSError: such as a full disk
         print(f"whilst: {error}", file=sys.stderr)
+        code = 2
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, MemoryError) and not re.search("out of memory|allocate memory", str(error)):
+            raise
+        print("whilst: not enough memory; choose a smaller model or smaller batches", file=sys.stderr)
         code = 2
     except USAGE_ERROR as error:
         if str(error):  # empty if the help was shown instead
