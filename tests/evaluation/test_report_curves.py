@@ -126,6 +126,25 @@ def test_a_policy_of_another_kind_is_a_system_of_its_own(tmp_path: Path) -> None
     assert row.startswith("| align, on multi-path | align-1 |")
 
 
+def test_offline_models_are_compared_at_equal_latency(tmp_path: Path) -> None:
+    offline = [
+        make("full-sentence", f"{kind}-{n}", al, bleu)
+        for kind, start in (("wait", 20.0), ("local-agreement", 22.0), ("align-att", 24.0))
+        for n, al, bleu in ((2, 2.0, start), (3, 4.0, start + 4))
+    ]
+    agent = make("bs-simt (multi-path)", "agent-1", 3.0, 28.0)
+    report([*offline, make("full-sentence", "full", 20.0, 30.0), agent], tmp_path)
+    text = (tmp_path / "report.md").read_text(encoding="utf-8")
+    section = text[text.index("## Against offline models") :]
+    heads = [line for line in section.splitlines() if line.startswith("| system")][:2]
+    assert "| AL | BLEU | wait-k | over wait-k | LocalAgreement | over LocalAgreement | AlignAtt |" in heads[0]
+    assert "| LAAL | BLEU |" in heads[1]
+    assert "| 3.00 | 28.00 | 22.00 | +6.00 | 24.00 | +4.00 | 26.00 | +2.00 |" in section
+    assert "with computing" not in section  # sentences were decoded in batches
+    report([replace(agent, trace="x")], tmp_path / "alone")
+    assert "offline" not in (tmp_path / "alone" / "report.md").read_text(encoding="utf-8")
+
+
 def test_models_that_were_measured_twice_have_lines_of_their_own() -> None:
     ways = [(k, later) for k in (1, 3) for later in (False, True)]
     both = [make("multi-path", f"wait-{k}", k + 0.5 * later, 25.0 + k, steps=9 + later) for k, later in ways]

@@ -215,7 +215,7 @@ class Result:
 
     def _values(self, score: str) -> list[float]:
         """Of every seed; none if one of them lacks the score."""
-        values = [record.scores.to_table()[score] for record in self.records]
+        values = [record.scores.to_table().get(score) for record in self.records]
         return [value for value in values if value is not None and None not in values]
 
 
@@ -308,6 +308,16 @@ class Curve:
     @property
     def points(self) -> list[Point]:
         return [Point(one.label, one.al, one.bleu) for one in self.results if one.bleu is not None]
+
+    def along(self, latency: str) -> list[Point]:
+        """The points by a latency of `Scores`; by one with the time of computing only if sentences came alone."""
+        alone = all(one.recipe is not None and one.recipe.evaluate.batch == 1 for one in self.first.records)
+        if latency.endswith("_ca") and not alone:
+            return []
+        points = [
+            Point(one.shown_label, one.mean(latency), one.bleu) for one in self.results if one.bleu is not None
+        ]
+        return sorted((point for point in points if point.al is not None), key=lambda point: point.al or 0)
 
     def at(self, al: float | None) -> float | None:
         return interpolate(self.points, al)

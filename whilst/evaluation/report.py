@@ -28,7 +28,7 @@ from whilst.evaluation.curves import (
     to_curves,
 )
 from whilst.evaluation.figure import MAX_LINES, Line, draw, role_of
-from whilst.evaluation.identity import System
+from whilst.evaluation.identity import TITLES, System
 from whilst.evaluation.longform import TIMES, Method, latency, passage_quality, read_talks
 from whilst.evaluation.metrics import comet
 from whilst.evaluation.passages import Passage, read_passages, with_references, write_omnisteval
@@ -50,6 +50,11 @@ SCORES = (
 ALL = tuple(name for _, name, _ in SCORES)
 NARROWER = (("al", "laal", "bleu", "sacrebleu"), ("al", "bleu"))  # scores that a narrow terminal shows
 MULTI_PATH = System("multi-path")  # what BS-SiMT starts from, and has to exceed
+FULL_SENTENCE = "full-sentence"  # system
+LATENCIES = ("AL", "al"), ("LAAL", "laal"), ("AL with computing", "al_ca")
+AGAINST_OFFLINE = f"""\
+BLEU of our BS-SiMT at the latency of its own points, and of full-sentence models that are made simultaneous,
+interpolated there; {NONE} where that latency is outside of their points. Over …: ours over theirs."""
 MARK = "†"  # a gap between two points of different latency
 CONVENTIONS = """\
 AL and CW: model units, hypothesis length (the paper's convention). AL word, LAAL, AP and DAL:
@@ -163,6 +168,8 @@ def to_markdown(curves: Sequence[Curve], is_partial: bool, times: Mapping[str, f
     parts += recipes_section(curves)
     if rows := at_equal_latency(curves):
         parts += ["## At equal latency", comparison(rows).to_markdown(), AT_EQUAL_LATENCY]
+    if tables := [comparison(rows).to_markdown() for rows in against_offline(curves) if rows]:
+        parts += ["## Against offline models", *tables, AGAINST_OFFLINE]
     if found := gaps(curves):
         parts += ["## Agent and oracle", comparison(found).to_markdown(), GAP]
     if empty := sum(record.scores.empty for record in records):
@@ -306,6 +313,26 @@ def gaps(curves: Sequence[Curve]) -> list[Row]:
             if gap is not None or not curve.is_variant:
                 rows.append(Row(curve.name, agent.shown_label, figures, MARK * (gap is not None and level is None)))
     return rows
+
+
+def against_offline(curves: Sequence[Curve]) -> list[list[Row]]:
+    """For each latency: our BS-SiMTs at their own points, beside offline models interpolated there."""
+    offline = [one for one in curves if one.system.name == FULL_SENTENCE and one.kind != "full"]
+    names = [TITLES[one.kind] for one in offline]
+    if len(set(names)) < len(names):
+        names = [one.name for one in offline]
+    tables = []
+    for heading, latency in LATENCIES if offline else ():
+        rows = []
+        for agent in agents(curves):
+            for point in agent.along(latency):
+                figures: dict[str, float | None] = {heading: point.al, "BLEU": point.bleu}
+                for name, other in zip(names, offline, strict=True):
+                    there = interpolate(other.along(latency), point.al)
+                    figures |= {name: there, f"over {name}": minus(point.bleu, there)}
+                rows.append(Row(agent.name, point.label, figures))
+        tables.append(rows)
+    return tables
 
 
 def comparison(rows: Sequence[Row]) -> Grid:

@@ -44,6 +44,9 @@ class Whilst(TextToTextAgent):  # type: ignore[misc]  # simuleval has no types
         parser.add_argument(
             "--precision", default="fp32", help="Of the CPU engine: fp32 (PyTorch's words) or int8."
         )
+        parser.add_argument(
+            "--set", nargs="*", default=[], metavar="A.B=C", help="Settings: data.target=de for hf:NAME."
+        )
         parser.add_argument("--clean", action="store_true", help="The text is a dataset's, and cleaned already.")
 
     def reset(self) -> None:
@@ -68,7 +71,7 @@ def open_agent(args: argparse.Namespace) -> Model:
         from whilst.policy.registry import register_files
 
         register_files(map(Path, args.policy_file))
-    wanted = ModelOptions(args.model, args.policy, args.engine, args.precision, device=args.device)
+    wanted = ModelOptions(args.model, args.policy, args.engine, args.precision, tuple(args.set), args.device)
     model = open_model(wanted, lambda line: print(f"whilst: {line}", file=sys.stderr))
     text = dataclasses.replace(model.text, max_units=MAX_UNITS, ends_sentence=never_ends)
     if args.clean:
