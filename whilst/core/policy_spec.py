@@ -74,7 +74,6 @@ class PolicySpec:
     def parse(cls, text: str) -> "PolicySpec":
         name, mark, threshold = text.partition(".threshold-")
         kind, dash, argument = split_name(name)
-        kind, dash, argument = name.partition("-")
         if find_kind(kind) is None:
             known = [one.usage or name for name, one in KINDS.items()] + sorted(installed().keys() - KINDS.keys())
             raise UserError(f"policy {text[:40]!r}: unknown; write {', '.join(known[:-1])} or {known[-1]}")

@@ -322,14 +322,14 @@ def against_offline(curves: Sequence[Curve]) -> list[list[Row]]:
     if len(set(names)) < len(names):
         names = [one.name for one in offline]
     tables = []
-    for heading, latency in LATENCIES if offline else ():
+    for heading, name in LATENCIES if offline else ():
         rows = []
         for agent in agents(curves):
-            for point in agent.along(latency):
+            for point in agent.along(name):
                 figures: dict[str, float | None] = {heading: point.al, "BLEU": point.bleu}
-                for name, other in zip(names, offline, strict=True):
-                    there = interpolate(other.along(latency), point.al)
-                    figures |= {name: there, f"over {name}": minus(point.bleu, there)}
+                for title, other in zip(names, offline, strict=True):
+                    there = interpolate(other.along(name), point.al)
+                    figures |= {title: there, f"over {title}": minus(point.bleu, there)}
                 rows.append(Row(agent.name, point.label, figures))
         tables.append(rows)
     return tables
