@@ -17,7 +17,7 @@ from whilst.live.session import SentenceEnd
 from whilst.live.terminal import TALK
 from whilst.model.transformer import Translator
 from whilst.server.sessions import AccessControl
-from whilst.speech.audio import RATE, SECOND, WIDTH
+from whilst.speech.audio import RATE, SECOND, WIDTH, PcmBlocks
 from whilst.speech.listen import RemoteSession, speech_demo
 
 HEARD = ["Thank you", "Thank you very mush", "Thank you very much.", "", "My", "My father", "My father gave"]
@@ -58,6 +58,20 @@ def test_times_of_a_file_are_those_in_the_file(talk: Path) -> None:
 def test_pcm_from_a_pipe() -> None:
     said = whilst("listen", "-", "--latency", "high", "--recogniser", RECOGNISER, stdin=bytes(8 * SECOND + 1))
     assert said.out.splitlines()[0] == THANKS
+
+
+def test_an_unplugged_microphone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was said before is translated."""
+
+    def microphone(_: str) -> PcmBlocks:
+        yield bytes(4 * SECOND)
+        raise UserError("the microphone gives no audio any more")
+
+    monkeypatch.setattr("whilst.speech.listen.open_microphone", microphone)
+    said = whilst("listen", "--latency", "high", "--recogniser", RECOGNISER)
+    assert said.code == 2
+    assert said.out.splitlines()[0] == THANKS
+    assert said.err.splitlines()[-1] == "whilst: the microphone gives no audio any more"
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ import pytest
 
 from tests.helpers.speech import program
 from whilst.core.errors import UserError
-from whilst.live.input import BREAK, UTTERANCE_END, Hypothesis
+from whilst.live.input import BREAK, UTTERANCE_END, Hypothesis, normalise
+from whilst.research.bench_speech import align, reading
 from whilst.speech.audio import RATE, WIDTH, from_pcm, open_file, to_pcm
 from whilst.speech.recogniser import Program, Recogniser, SpeechReader, open_recogniser, recording
 
@@ -77,6 +78,18 @@ SOUNDS = {
     "silence": np.zeros(len(SECONDS)),
     "hiss": rng.normal(0, 0.05, len(SECONDS)),
     "noise": rng.normal(0, 0.5, len(SECONDS)),
+    "bursts of noise": rng.normal(0, 0.3, len(SECONDS)) * (SECONDS % 0.25 < 0.12),
+    "tone": np.sin(2 * np.pi * 440 * SECONDS) / 3,
+    "square wave": np.sign(np.sin(2 * np.pi * 200 * SECONDS)),
+    "sweep": np.sin(2 * np.pi * (100 + 150 * SECONDS) * SECONDS) / 3,
+    "hum": sum(np.sin(2 * np.pi * 50 * n * SECONDS) / n for n in range(1, 6)) / 3,
+    "melody": sum(
+        np.sin(2 * np.pi * n * np.take([220, 262, 330, 392], (SECONDS * 3).astype(int) % 4) * SECONDS) / n
+        for n in range(1, 5)
+    )
+    * np.exp(-4 * (SECONDS % (1 / 3)))
+    / 4,
+    "offset": np.full(len(SECONDS), 0.9),
 }
 
 
@@ -103,6 +116,31 @@ def test_a_human_voice_cut_clipped_and_repeated() -> None:
         3 * len([word for word in first if word]), rel=0.1
     )
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 60_000
+
+
+@needs_moonshine
+@pytest.mark.slow
+def test_ten_minutes() -> None:
+    """Memory stays flat, no word is lost, and the last words come no later than the first ones."""
+    talk = b"".join(open_file(recording())) + bytes(2 * RATE * WIDTH)
+    reader, places, peaks = SpeechReader(open_recogniser(interval=2.0)()), list[float](), list[int]()
+    rounds = 13
+    words: list[list[str]] = [[] for _ in range(rounds)]
+    for number in range(rounds):
+        for place in range(0, len(talk), RATE):
+            if found := [word for word in reader.read(talk[place : place + RATE]) if word]:
+                words[number] += found
+                last = place
+        places.append(last / len(talk))
+        peaks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+    assert reader.flush() == [BREAK]
+    assert rounds * len(talk) / RATE / WIDTH > 590
+    spoken = [normalise(word) for word in reading().words]
+    for found in words:  # the updates are at other places of each round
+        assert len(found) == pytest.approx(len(spoken), abs=6)
+        assert align(spoken, [normalise(word) for word in found])[0] < 0.15 * len(spoken)
+    assert max(places) - min(places) < 0.05
+    assert peaks[-1] < 1.05 * peaks[3]
 
 
 def test_the_recording_is_found() -> None:
