@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.helpers.commands import whilst
 from tests.helpers.speech import WORD, Counter, say
 from tests.speech.test_recogniser import needs_moonshine
 from whilst.core.files import read_json
@@ -116,6 +117,13 @@ def test_espeak_says_when_words_end() -> None:
     assert speech.seconds - 1 < speech.ends[-1] <= speech.seconds
     again = speak("One two three.", "en-gb", 150)
     assert again.ends[-1] < again.seconds < speech.seconds
+
+
+def test_without_espeak(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ctypes.util.find_library", lambda _: None)
+    said = whilst("bench", "speech", "--interval", "1")
+    assert (said.code, said.out, said.err.count("\n")) == (2, "", 1)
+    assert "apt install espeak-ng" in said.err
 
 
 @needs_espeak

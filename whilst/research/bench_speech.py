@@ -25,7 +25,7 @@ import numpy as np
 
 import whilst
 from whilst.core.errors import UserError
-from whilst.evaluation.metrics import average_lagging
+from whilst.evaluation.metrics import yet_another_average_lagging
 from whilst.live.input import Hypothesis, normalise
 from whilst.live.loading import ModelOptions, open_model
 from whilst.live.output import Output, note
@@ -199,7 +199,7 @@ class Result:
     errors: int  # in the committed words
     corrected: int  # committed words that the recogniser changed later
     lags: list[Lag]
-    lagging: list[float]  # of each sentence: average lagging in seconds
+    lagging: list[float]  # of each sentence: LongYAAL in seconds
     work: float  # seconds of computing
     seconds: float  # of speech
 
@@ -230,7 +230,9 @@ def caption(speech: Speech, recogniser: Recogniser, agreement: int, session: Tra
             commits = [at for _, at in captions.committed[first:last]]
             lags += lags_of(ends[first:last], commits, written, observed.updates)
             begin = ends[first - 1] if first else 0.0
-            lagging.append(average_lagging([at - begin for at in written], ends[last - 1] - begin, len(written)))
+            times, duration = [at - begin for at in written], ends[last - 1] - begin
+            lag = yet_another_average_lagging(times, duration, len(written), speech.seconds - begin)
+            lagging += [] if lag is None else [lag]
     return Result(len(speech.words), errors, corrected, lags, lagging, work, speech.seconds)
 
 
@@ -295,6 +297,6 @@ def figures(result: Result) -> Figures:
         "heard": fmean(lag.recogniser for lag in result.lags),
         "stable": fmean(lag.stability for lag in result.lags),
         "written": fmean(lag.translation for lag in result.lags),
-        "AL (s)": fmean(result.lagging),
+        "YAAL (s)": fmean(result.lagging),
         "RTF": result.work / result.seconds,
     }
