@@ -2,6 +2,7 @@
 
 import abc
 import contextlib
+import ctypes
 import queue
 import shlex
 import subprocess
@@ -95,6 +96,8 @@ class Moonshine(Recogniser):
             self.settled = self._fed - len(self._given) + end
         else:
             self._silence = (len(self._given) - end if lines else len(samples)) / RATE + before
+            if lines:
+                trim_memory()
             self._restart(self._given[end:][-LOOK_BEHIND:])
             self.settled = self._fed - len(self._given)
         if before < PAUSE <= self._silence:
@@ -110,6 +113,12 @@ class Moonshine(Recogniser):
         self._stream.start()
         self._given, self._reported = samples[:0], 0
         self._give(samples)
+
+
+def trim_memory() -> None:
+    """Give freed memory back: the model's buffers fragment glibc's heap, by 25 MB a minute of speech."""
+    with contextlib.suppress(AttributeError):  # another C library
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def tidy(text: str) -> str:
