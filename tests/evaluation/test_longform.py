@@ -138,13 +138,14 @@ scorers = {"AL": ALScorer, "LAAL": LAALScorer, "AP": APScorer, "DAL": DALScorer}
 found = [{name: make(aware)(instances) for name, make in scorers.items()} for aware in (False, True)]
 for aware in (False, True):
     found[aware]["YAAL"] = YAALScorer(aware, is_longform=True)(instances)
+short = [YAALScorer(aware)(instances) for aware in (False, True)]
 predictions = [instance.prediction for instance in instances]
 log = LogReader(SimpleNamespace(detokenizer_type="simuleval", latency_unit="word"), "metrics.jsonl")
 outputs, references = log.final_outputs_and_latencies(), YamlReferenceReader("talks.yaml", "ref").references
 samples = [LatencyScoringSample(name, outputs[name], references[name]) for name in references]
 stream = StreamLaal(SimpleNamespace(latency_unit="word")).score(samples)
 stream = [stream.ideal_latency, stream.computational_aware_latency]
-print(json.dumps([found, predictions, SacreBLEUScorer()(instances), stream]))
+print(json.dumps([found, short, predictions, SacreBLEUScorer()(instances), stream]))
 """
 
 
@@ -187,12 +188,13 @@ def test_omnisteval_and_simulstream_agree(tmp_path: Path, seed: int) -> None:
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    figures, predictions, bleu, stream = json.loads(run(THEIRS).splitlines()[-1])
+    figures, short, predictions, bleu, stream = json.loads(run(THEIRS).splitlines()[-1])
     ours = read_talks(*paths, "soft")
     assert [one.prediction for one in ours] == predictions
     for aware in (False, True):
         found = latency(ours, aware, is_long=True)
         assert found == pytest.approx(figures[aware], abs=1e-9, rel=1e-12)
+        assert latency(ours, aware, is_long=False)["YAAL"] == pytest.approx(short[aware], abs=1e-9)
     assert passage_quality(ours)["sacrebleu"][0] == pytest.approx(bleu, abs=1e-9)
     code = "from whilst.evaluation.longform import *; import json\n"
     code += f"found = read_talks(*map(Path, {[*map(str, paths)]}), 'mwer')\n"
