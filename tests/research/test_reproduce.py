@@ -87,6 +87,9 @@ def test_runs_come_after_those_that_they_need_and_once(monkeypatch: pytest.Monke
         left = execute(choose(load_plan(find_plan("src-tgt"), []), []), 1, "cpu")
         assert begun == wanted
         assert [run.name for run in left] == ["tuned/1"]
+    begun.clear()
+    left = execute(choose(load_plan(find_plan("src-tgt"), []), []), 0, "cpu")
+    assert ([run.name for run in left], begun) == (["tuned/1"], []), "without jobs nothing is run"
     changed = choose(load_plan(find_plan("src-tgt"), ["train.steps=9"]), ["base"])
     assert [run.is_finished for run, _ in changed] == [False], "other settings are another run"
 
@@ -128,8 +131,8 @@ def test_a_plan_is_run_and_documented_and_not_run_again(toy_data: Data) -> None:
     prepare(toy_data)
     results = Path("results")
     results.mkdir()
-    for finished in (0, 3):
-        document = reproduce.reproduce("src-tgt", results, results / "paper", [], [], 2, "cpu")
+    for finished, jobs in ((0, 2), (3, 2), (3, 0)):
+        document = reproduce.reproduce("src-tgt", results, results / "paper", [], [], jobs, "cpu")
         logs = Path("runs/toy.src-tgt.plan")
         assert (logs / "tuned/2.log").read_text(encoding="utf-8").count("nothing left to do") == 0, finished
         assert "agent-1" in document.read_text(encoding="utf-8")

@@ -113,7 +113,9 @@ def paper(
     only: Annotated[
         list[str], typer.Option(help="Of --run, these runs and what they need: mma, 'paper/*/1'. May be repeated.")
     ] = [],  # noqa: B006
-    jobs: Annotated[int, typer.Option(help="Of --run: runs at once on one device.", min=1)] = 1,
+    jobs: Annotated[
+        int, typer.Option(help="Of --run: runs at once on one device. 0: only collect what is finished.", min=0)
+    ] = 1,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the runs, with estimated times.")] = False,
     set_: Set = [],  # noqa: B006
     device: Device = "auto",

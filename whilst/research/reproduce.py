@@ -136,8 +136,10 @@ def _matches(run: Run, pattern: str) -> bool:
 
 
 def execute(chosen: Sequence[tuple[Run, Sequence[Run]]], jobs: int, device: str) -> list[Run]:
-    """Run what is not finished, `jobs` at once, each after those that it needs; returns what could not be."""
+    """Run what is not finished, `jobs` at once, each after those that it needs; returns what is left."""
     waiting = {run: needed for run, needed in chosen if not run.is_finished}
+    if not jobs:
+        return list(waiting)
     total, failed = len(waiting), list[Run]()
     processes: list[subprocess.Popen[bytes]] = []
     running: dict[Future[bool], Run] = {}
@@ -210,7 +212,7 @@ def reproduce(
     began = time.monotonic()
     chosen = choose(load_plan(find_plan(pair), overrides), only)
     for data in {run.recipe.data.dataset: run.recipe.data for run, _ in chosen}.values():
-        if not (Path(data.dataset) / MANIFEST).is_file():
+        if jobs and not (Path(data.dataset) / MANIFEST).is_file():
             prepare(data)
     left = execute(chosen, jobs, device)
     folders = collect([run for run, _ in chosen if run.is_finished], results)
@@ -220,6 +222,6 @@ def reproduce(
     minutes = (time.monotonic() - began) / 60
     done = len(chosen) - len(left)
     notes.print(f"{done} of {len(chosen)} runs are finished; this call took {minutes:.1f} minutes")
-    if left:
+    if left and jobs:
         raise UserError(f"not finished: {', '.join(run.name for run in left)}; see {left[0].log}")
     return document
