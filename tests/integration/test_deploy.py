@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.helpers.serving import wait_until
 from whilst.server.app import PROBES
 from whilst.server.protocol import Limits
 
@@ -137,6 +138,25 @@ def test_the_steps_of_the_dockerfile(tmp_path: Path) -> None:
     settings = dict(final)
     assert settings["USER"] == str(USER)
     serve_and_check(Path(places["/venv"]), settings, tmp_path)
+
+
+@pytest.mark.slow
+def test_the_image() -> None:
+    def docker(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(["docker", *words], cwd=ROOT, capture_output=True, text=True)
+
+    if shutil.which("docker") is None or docker("info").returncode:
+        pytest.skip("no container engine runs here")
+    built = docker("build", "-q", "-f", "deploy/Dockerfile", ".")
+    assert built.returncode == 0, built.stderr
+    container = docker("run", "-d", "--read-only", "--tmpfs", "/tmp", built.stdout.strip()).stdout.strip()
+    try:
+        state = ("inspect", "-f", "{{.State.Health.Status}}", container)
+        wait_until(lambda: docker(*state).stdout.strip() == "healthy", "the container is healthy", 120)
+        docker("stop", container)
+        assert docker("inspect", "-f", "{{.State.ExitCode}}", container).stdout.strip() == "0"
+    finally:
+        docker("rm", "-f", container)
 
 
 def clean() -> dict[str, str]:
