@@ -18,7 +18,7 @@ class Ends(whilst.WordPolicy):
 
     def write(self, read: list[str], written: list[str]) -> bool:
         assert all(read)
-        return read[-1].endswith("n") or len(read) - len(written) >= self.n
+        return len(read) - len(written) >= (1 if read[-1].endswith("n") else self.n)
 
 class Chance(whilst.WordPolicy):
     def write(self, read: list[str], written: list[str]) -> bool:

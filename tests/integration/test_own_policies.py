@@ -137,7 +137,7 @@ def test_the_examples_of_the_page(tmp_path: Path, capsys: pytest.CaptureFixture[
             "mine.py:2: ValueError: policy kind 'wait': must be new",
         ),
         (
-            FILE.replace("return read", "return 'yes' or read"),
+            FILE.replace("return len(read)", "return 'yes' or len(read)"),
             "policy ends-2: write must return True or False, not 'yes'",
         ),
         (

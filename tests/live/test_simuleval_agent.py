@@ -18,6 +18,7 @@ from whilst.core.settings import Agent, Data, Search
 from whilst.data.prepare import prepare
 from whilst.evaluation.record import read_record
 from whilst.evaluation.trace import read_trace
+from whilst.model.run_folder import read_recipe
 from whilst.training.train import train
 
 ROOT = Path(__file__).parents[2]
@@ -59,6 +60,8 @@ def test_simuleval_finds_what_evaluate_finds(run: Path, tmp_path: Path, policy: 
         if engine == "onnx"
         else ["--agent", str(ROOT / "whilst" / "live" / "simuleval_agent.py")]
     )
+    if policy == "ends-2" and read_recipe(run).data.units != "word":
+        pytest.skip("after so little training words of many pieces have no end, and are cut (docs/simuleval.md)")
     (tmp_path / "mine.py").write_text(FILE, encoding="utf-8")
     mine = ["--policy-file", str(tmp_path / "mine.py")] * (policy == "ends-2")
     of_run = "--model", str(run), "--policy", policy, *mine
