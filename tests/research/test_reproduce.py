@@ -136,6 +136,8 @@ def test_a_plan_is_run_and_documented_and_not_run_again(toy_data: Data) -> None:
         logs = Path("runs/toy.src-tgt.plan")
         assert (logs / "tuned/2.log").read_text(encoding="utf-8").count("nothing left to do") == 0, finished
         assert "agent-1" in document.read_text(encoding="utf-8")
+    assert not list(Path("runs").rglob("last.safetensors")), "weights only, which others start from"
+    assert len(list(Path("runs").rglob("model.safetensors"))) == 5
     records = read_records([results])
     assert sorted(record.policy for record in records) == ["agent-1", "agent-1", "wait-1"]
     [folder] = [path for path in results.iterdir() if path.name.endswith("src-tgt")]

@@ -79,6 +79,8 @@ class Run:
             started.append(process := self.start(device, log))
             if process.wait():
                 return False
+        for stage in stages(self.recipe):  # only resuming needs it, and the runs of a plan have 0.7 GB of it each
+            (Path(stage.run) / "last.safetensors").unlink(missing_ok=True)
         write_json(self.marker, {"recipe": to_table(self.recipe), "seconds": round(time.monotonic() - began, 1)})
         return True
 
