@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from whilst.server.protocol import Limits, Message, SessionError
 from whilst.speech.audio import RATE, SECOND, WIDTH
 from whilst.speech.recogniser import LANGUAGES, Recogniser, SpeechReader, open_recogniser
 
+BEAT = 5.0  # seconds until the client hears that the recogniser is still at work
 REPORT = RATE // 2 * WIDTH  # bytes of audio without a change of its words until they are acknowledged
 Reply = Callable[[Message | SessionError], None]
 Result = TypeVar("Result")
@@ -60,9 +62,8 @@ class SpeechService:
         if missing := self.missing(language):
             raise SessionError("speech", missing, fatal=False)
         if len(self._streams) >= self.limits.speakers:
-            message = (
-                f"{self.limits.speakers} speakers are being recognised, and no more are taken; try again later"
-            )
+            most = self.limits.speakers
+            message = f"the server recognises no more speakers at a time than {most}; try again later"
             raise SessionError("too_many_speakers", message, fatal=False)
         stream = SpeechStream(self, said, reply)
         self._streams[stream] = asyncio.create_task(stream.run())
@@ -149,9 +150,12 @@ class SpeechStream:
             pcm, self._audio = bytes(self._audio), bytearray()
             end = self._ended
             call = asyncio.ensure_future(self._service.call(partial(recognise, reader, pcm, end)))
-            await asyncio.wait({call}, timeout=self._service.limits.recognition)
-            if not call.done() and self._recogniser:
-                self._recogniser.abort()
+            for _ in range(math.ceil(self._service.limits.recognition / BEAT)):
+                if (await asyncio.wait({call}, timeout=BEAT))[0]:
+                    break
+                self._reply(last | {"words": []})
+            else:
+                reader.abort()
             words = await call
             self._read += len(pcm)
             self._service.metrics.count_audio(len(pcm) / SECOND)

@@ -207,6 +207,10 @@ class SpeechReader(Reader):
         """
         return self._recogniser.settled, " ".join(self._commitment.final)
 
+    def abort(self) -> None:
+        """Called from another thread: end a call that waits for the recogniser."""
+        self._recogniser.abort()
+
     def read(self, chunk: bytes) -> Iterator[str]:
         for hypothesis in self._recogniser.feed(chunk):
             yield from self._commitment.add(hypothesis)
