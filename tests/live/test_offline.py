@@ -104,13 +104,16 @@ def test_words_are_decided_on_when_they_are_whole(checkpoint: str) -> None:
     """A word of several units makes one translation, not one for each."""
     model = opened(checkpoint)
     backend, state = model.backend("wait-1"), SessionState(model.text)
-    state.add_words("fluorescent river")
-    assert len(model.text.source.encode(["fluorescent"])[0]) > 3
-    decisions = 0
+    state.add_words("Fluorescent river")
+    assert len(model.text.source.encode(["Fluorescent"])[0]) > 3
+    hypotheses = []
     while (request := state.next_request()) is not None:
-        decisions += request.operation.name == "DECIDE" and not state.sentences[0].written
         state.handle_result(request, backend.run(request))
-    assert decisions == 1
+        assert isinstance(backend, OfflineBackend)
+        hypotheses += [len(backend.sentence.source)] * backend.sentence.current
+    assert sorted(set(hypotheses)) == [
+        len(model.text.source.encode(words)[0]) for words in (["Fluorescent"], ["Fluorescent", "river"])
+    ]
 
 
 def test_sessions_of_a_server_are_translated_in_one_batch(whole: Path, lines: list[str]) -> None:

@@ -78,7 +78,6 @@ class TextPipeline:
     ends_sentence: Callable[[str], bool] = ends_sentence
     copy_names: bool = False  # write names of the source in place of unknown words
     truecase: Truecaser | None = None  # for words that come without case
-    whole_words: bool = False  # decide after the last unit of a word only
 
     @classmethod
     def of(cls, recipe: Recipe, source: Language, target: Language) -> "TextPipeline":
@@ -123,14 +122,9 @@ class SentenceState:
     lacks_case: bool = False
 
     @property
-    def is_within_word(self) -> bool:
-        """Whether the next unit belongs to the last word that was read, as the end mark does."""
-        return bool(self.unread) and self.unread[0][1] == self.position
-
-    @property
     def following(self) -> int:
         """The unit that follows in the last word that was read, or EOS."""
-        return self.unread[0][0] if self.is_within_word else EOS
+        return self.unread[0][0] if self.unread and self.unread[0][1] == self.position else EOS
 
     def add(self, unit: int, word: int, name: str = "") -> None:
         if not self.done:
@@ -206,8 +200,7 @@ class SessionState:
         if not sentence.begun:
             return Request(Operation.BEGIN)
         finished = sentence.complete and not sentence.unread
-        must_read = self.text.whole_words and sentence.is_within_word
-        if sentence.read and not finished and not must_read and sentence.write_next is None:
+        if sentence.read and not finished and sentence.write_next is None:
             return Request(Operation.DECIDE, sentence.following)
         if finished or sentence.write_next:
             # An incomplete source grows by at least its end mark: the limit counts it.

@@ -13,6 +13,7 @@ import torch
 from whilst.core.distributed import pick_device
 from whilst.core.errors import UserError
 from whilst.core.policy_spec import OFFLINE, PolicySpec, for_latency
+from whilst.data.vocabulary import EOS
 from whilst.decoding.offline import OfflineModel, OwnModel, Retranslation, Rule, retranslate, translates_anew
 from whilst.decoding.policies import policy_for
 from whilst.decoding.pretrained import Pretrained, open_pretrained
@@ -64,7 +65,7 @@ class OfflineBackend(Backend):
                 self.sentence = self._new()
             case Operation.READ:
                 self.sentence.read(request.unit)
-            case Operation.DECIDE:
+            case Operation.DECIDE if request.unit == EOS:  # the word is whole
                 retranslate(self.model, [self.sentence])
                 return int(self.sentence.can_write)
             case Operation.WRITE:
@@ -110,7 +111,7 @@ def open_offline(options: ModelOptions, trained: LoadedRun | Pretrained, model: 
     """A run or checkpoint as a model that translates anew after every word."""
     policy, note = for_latency(options.latency, OFFLINE)
     text = TextPipeline.of(trained.recipe, trained.source, trained.target)
-    text = replace(text, max_target_units=model.limit(text.max_target_units), whole_words=True)
+    text = replace(text, max_target_units=model.limit(text.max_target_units))
 
     def make(rule: Rule, text: TextPipeline) -> OfflineBackend:
         return OfflineBackend(model, rule, text.max_target_units)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from whilst.core.errors import UserError
 from whilst.core.policy_spec import parse_live
+from whilst.data.vocabulary import EOS
 from whilst.decoding.offline import retranslate
 from whilst.decoding.state import DecodingState
 from whilst.live.session import Operation, Request
@@ -128,11 +129,10 @@ class OfflinePool(Pool):
         self._backends[slot] = self._opened.make_backend(rule, self._opened.text)
 
     def do(self, operation: Operation, requests: Sequence[tuple[int, int]]) -> list[int]:
-        backends = [self._backends[slot] for slot, _ in requests]
         if operation in (Operation.DECIDE, Operation.WRITE):
-            retranslate(self._opened.model, [backend.sentence for backend in backends])
-        pairs = zip(backends, requests, strict=True)
-        return [backend.run(Request(operation, unit)) for backend, (_, unit) in pairs]
+            whole = [slot for slot, unit in requests if unit == EOS]  # words, where it is a decision
+            retranslate(self._opened.model, [self._backends[slot].sentence for slot in whole])
+        return [self._backends[slot].run(Request(operation, unit)) for slot, unit in requests]
 
 
 def pack_weights(trained: LoadedRun, how: EngineOptions) -> tuple[str, nn.Module | None]:
