@@ -297,6 +297,6 @@ def figures(result: Result) -> Figures:
         "heard": fmean(lag.recogniser for lag in result.lags),
         "stable": fmean(lag.stability for lag in result.lags),
         "written": fmean(lag.translation for lag in result.lags),
-        "YAAL (s)": fmean(result.lagging),
+        "YAAL (s)": fmean(result.lagging) if result.lagging else None,  # all was written after the end
         "RTF": result.work / result.seconds,
     }
