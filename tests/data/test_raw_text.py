@@ -13,6 +13,7 @@ from whilst.core.settings import Data
 from whilst.data.dataset import Dataset
 from whilst.data.prepare import prepare
 from whilst.data.text import cleaner
+from whilst.data.writer import WordRules
 from whilst.live.session import SessionState, TextPipeline
 
 SOURCE = ["Well, Anna said: “No!”", "Anna's dog isn't here…", "Where is it, then?", "A DOG. a dog; dogs!"]
@@ -43,7 +44,15 @@ def units(script: SessionState) -> list[int]:
 def test_live_lines_have_the_units_of_prepare(raw: tuple[Data, Dataset], line: str, lower: bool) -> None:
     data, dataset = replace(raw[0], lowercase=lower), raw[1]
     clean = cleaner(data, "en")
-    text = TextPipeline(dataset.source, dataset.target, clean, lambda _: 9, 10_000, lambda _: False)
+    text = TextPipeline(
+        dataset.source,
+        dataset.target,
+        clean,
+        lambda _: 9,
+        WordRules(dataset.source, dataset.target),
+        10_000,
+        lambda _: False,
+    )
     cleaned = clean(line)
     prepared = dataset.source.encode(cleaned.split(" "))[0] if cleaned else []
     at_once, one_by_one = SessionState(text), SessionState(text)

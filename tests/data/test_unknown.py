@@ -16,6 +16,7 @@ from whilst.core.policy_spec import PolicySpec
 from whilst.core.settings import Data, Evaluate, Recipe
 from whilst.data.segment import BPESegmenter, WordSegmenter
 from whilst.data.vocabulary import BOS, EOS, UNK, Language
+from whilst.data.writer import GuidedWriter, WordRules
 from whilst.decoding.output import Output
 from whilst.evaluation.evaluate import to_sentence, translate_lines, words_with_times
 from whilst.evaluation.identity import Decoding
@@ -41,7 +42,9 @@ def run(unknown: str = "copy", seed: int = 1) -> LoadedRun:
 
 def written(source: str, units: list[int], reads: list[int], unknown: str = "copy") -> str:
     output = Output(units, [*reads, len(source.split()) + 1], [0.0] * (len(units) + 1))
-    return " ".join(word for word, _, _ in words_with_times(source.split(), output, run(unknown)))
+    rules = run(unknown).rules
+    known = rules.known_source(source.split())
+    return " ".join(word for word, _, _ in words_with_times(known, output, rules))
 
 
 def test_an_unknown_source_word_replaces_an_unknown_unit() -> None:
@@ -64,9 +67,13 @@ def test_delays_belong_to_the_written_words() -> None:
 
 
 def test_a_word_is_unknown_from_its_last_unit_on() -> None:
-    language = Language("src", BPESegmenter([]), ["a@@", f"b{BPESegmenter.last_mark}", "a"])
-    units = [len(language.encode([word])[0]) for word in ("b", "axb", "b")]
-    assert language.unknown_words(["b", "axb", "b"]) == [(units[0] + units[1], "axb")]
+    source = Language("src", BPESegmenter([]), ["a@@", f"b{BPESegmenter.last_mark}", "a"])
+    target = Language("tgt", WordSegmenter(), ["x"])
+    end = len(source.encode(["b", "axb"])[0])
+    for read, written in ((end - 1, []), (end, ["axb"])):
+        rules = WordRules(source, target, copy=True)
+        writer = GuidedWriter(rules.writer(), rules.known_source(["b", "axb", "b"]))
+        assert writer.write(UNK, read) == written
 
 
 @limit(max_examples=30)

@@ -10,16 +10,22 @@ from hypothesis import settings as limit
 from hypothesis import strategies as st
 from torch import Tensor
 
+from tests.conftest import UNITS
+from tests.data.test_repeats import most_in_row
 from tests.helpers.decoding import BySentence, policy, translate_online, written
 from whilst.core.errors import UserError
 from whilst.core.policy_spec import PolicySpec
 from whilst.core.settings import Limits, Model
-from whilst.data.vocabulary import BOS, EOS, PAD
+from whilst.data.repeats import CompletingUnits
+from whilst.data.segment import WordSegmenter
+from whilst.data.vocabulary import BOS, EOS, PAD, SPECIALS, Language
+from whilst.data.writer import GuidedWriter, WordRules
 from whilst.decoding import batched as decode
 from whilst.decoding.batched import Decoding, translate, translate_batch
 from whilst.decoding.reference import translate_recomputed
 from whilst.model.transformer import Translator, most_likely
 from whilst.policy import StatelessPolicy, View
+from whilst.policy.patient import Patient
 
 LIMITS = Limits(1.5, 3)
 POLICIES = ["wait-1", "wait-2", "wait-5", "wait-20", "full"]
@@ -49,6 +55,37 @@ def test_all_decoders_agree(model: Translator, name: str, rows: list[list[int]])
     assert written([one.translate([row])[0] for row in rows]) == slow
     assert written(three.translate(rows)) == written(three.translate(rows)) == slow
     assert written([translate_batch(model, [row], chosen, LIMITS)[0] for row in rows]) == slow
+
+
+@pytest.mark.parametrize("name", ["wait-1", "wait-5", "full"])
+@pytest.mark.parametrize("patient", [False, True])
+@given(talk=st.lists(st.lists(st.sampled_from(["s1", "s2", "s3"]), max_size=9), min_size=1, max_size=6))
+@limit(max_examples=8)
+def test_banned_tokens_are_those_of_each_sentence(
+    model: Translator, name: str, patient: bool, talk: list[list[str]]
+) -> None:
+    source, target = (
+        Language(side, WordSegmenter(), (f"{side}{n}" for n in range(count - len(SPECIALS))))
+        for side, count in zip("st", UNITS, strict=True)
+    )
+    chosen = Patient(policy(name), model.logits) if patient else policy(name)
+    rows = [[*source.encode(words)[0], EOS] for words in talk]
+    rules = WordRules(source, target, repeats=CompletingUnits(target))
+
+    def writers() -> list[GuidedWriter]:
+        return [GuidedWriter(rules.writer(), rules.known_source(words)) for words in talk]
+
+    slow = [
+        translate_recomputed(model, row, chosen, LIMITS, writer=writer)
+        for row, writer in zip(rows, writers(), strict=True)
+    ]
+    assert written(translate_batch(model, rows, chosen, LIMITS, writers=writers())) == written(slow)
+    one_by_one = [Decoding(model, chosen, LIMITS, 1, writers=[w]) for w in writers()]
+    found = [decoding.translate([row])[0] for decoding, row in zip(one_by_one, rows, strict=True)]
+    assert written(found) == written(slow)
+    assert written(translate(model, rows, chosen, LIMITS, 3, writers=writers())) == written(slow)
+    for words, output in zip(talk, slow, strict=True):
+        assert most_in_row(target.decode(output.units)) <= most_in_row(words)
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])

@@ -11,7 +11,7 @@ from hypothesis import settings as limit
 from hypothesis import strategies as st
 
 from tests.helpers.decoding import policy
-from tests.live.test_session import LETTERS, LIMITS, encode, make_text
+from tests.live.test_session import LETTERS, LIMITS, encode, guides, make_text
 from tests.policy.test_learnt import learnt
 from whilst.core.errors import UserError
 from whilst.core.policy_spec import KINDS, PolicySpec
@@ -59,6 +59,7 @@ def pytorchs(name: str, agent: AgentPolicy, threshold: float) -> Policy:
     return Diagonal(2, PACE) if name == "diagonal-2" else policy(name)
 
 
+@pytest.mark.parametrize("guarded", [False, True])
 @pytest.mark.parametrize("ending", ["free", "patient"])
 @pytest.mark.parametrize("name", NAMES)
 @given(talk=st.lists(words, min_size=1, max_size=5), threshold=st.sampled_from([0.0, 0.3, 0.5, 0.6, 1.0]))
@@ -67,11 +68,12 @@ def test_sessions_equal_pytorch(
     both: tuple[AgentPolicy, Engine],
     name: str,
     ending: Literal["free", "patient"],
+    guarded: bool,
     talk: list[list[str]],
     threshold: float,
 ) -> None:
     agent, engine = both
-    text = make_text()
+    text = make_text(guarded=guarded)
     sentences = [[*sentence, "m"] for sentence in talk]
     settings = Evaluate(threshold=threshold, ending=ending)
     backend = EngineBackend(engine, make_rule(parse(name), AGENTS, settings, PACE))
@@ -80,7 +82,7 @@ def test_sessions_equal_pytorch(
     sources = [encode(text, sentence) for sentence in sentences]
     chosen = pytorchs(name, agent, threshold)
     chosen = Patient(chosen, agent.model.logits) if ending == "patient" else chosen
-    wanted = translate_batch(agent.model, sources, chosen, LIMITS)
+    wanted = translate_batch(agent.model, sources, chosen, LIMITS, writers=guides(text, sentences))
     assert [read for _, read in session.writes] == [read for one in wanted for read in one.reads]
     units = [unit for unit, _ in session.writes if unit != EOS]
     assert units == [unit for one in wanted for unit in one.units]

@@ -129,7 +129,7 @@ def test_sessions_of_a_server_are_translated_in_one_batch(whole: Path, lines: li
     while requests := {slot: made for slot, state in enumerate(states) if (made := state.next_request())}:
         operation = min(one.operation.value for one in requests.values())
         chosen = {slot: one for slot, one in requests.items() if one.operation.value == operation}
-        results = pool.do(next(iter(chosen.values())).operation, [(slot, one.unit) for slot, one in chosen.items()])
+        results = pool.do(list(chosen.items()))
         for (slot, one), result in zip(chosen.items(), results, strict=True):
             events[slot] += [
                 event.text for event in states[slot].handle_result(one, result) if isinstance(event, Word)

@@ -13,12 +13,15 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from tests.conftest import UNITS
+from tests.data.test_repeats import most_in_row
 from tests.helpers.decoding import policy
 from tests.policy.test_learnt import KINDS, learnt
 from whilst.core.settings import Agent as Settings
 from whilst.core.settings import Limits, Model
+from whilst.data.repeats import CompletingUnits
 from whilst.data.segment import BPESegmenter, PieceSegmenter, WordSegmenter
 from whilst.data.vocabulary import EOS, SPECIALS, Language
+from whilst.data.writer import GuidedWriter, WordRules
 from whilst.decoding.batched import translate_batch
 from whilst.live.session import (
     MAX_UNITS,
@@ -61,8 +64,10 @@ def languages(target: str) -> tuple[Language, Language]:
     return source, Language("tgt", BPESegmenter([]), units)
 
 
-def make_text(longest: int = 40, target: str = "bpe") -> TextPipeline:
-    return TextPipeline(*languages(target), str, LIMITS.of, longest, lambda word: word.endswith("m"))
+def make_text(longest: int = 40, target: str = "bpe", guarded: bool = False) -> TextPipeline:
+    source, written = languages(target)
+    rules = WordRules(source, written, repeats=CompletingUnits(written) if guarded else None)
+    return TextPipeline(source, written, str, LIMITS.of, rules, longest, lambda word: word.endswith("m"))
 
 
 class Recording(TorchBackend):
@@ -106,6 +111,10 @@ def encode(text: TextPipeline, sentence: list[str]) -> list[int]:
     return [*text.source.encode(sentence)[0], EOS]
 
 
+def guides(text: TextPipeline, sentences: list[list[str]]) -> list[GuidedWriter]:
+    return [GuidedWriter(text.rules.writer(), text.rules.known_source(sentence)) for sentence in sentences]
+
+
 def assert_as_batched(
     model: Translator,
     chosen: Policy,
@@ -115,7 +124,8 @@ def assert_as_batched(
     events: list[Event],
 ) -> None:
     """Units, reads, words and delays of whole sentences."""
-    wanted = translate_batch(model, [encode(text, sentence) for sentence in sentences], chosen, LIMITS)
+    sources = [encode(text, sentence) for sentence in sentences]
+    wanted = translate_batch(model, sources, chosen, LIMITS, writers=guides(text, sentences))
     assert [(units, reads) for _, units, reads in steps.outputs] == [(o.units, o.reads) for o in wanted]
     assert [e.length for e in events if isinstance(e, SentenceEnd)] == [len(sentence) for sentence in sentences]
     for number, output in enumerate(wanted):
@@ -127,13 +137,14 @@ def assert_as_batched(
             assert word.delay in word_of_unit
 
 
+@pytest.mark.parametrize("guarded", [False, True])
 @pytest.mark.parametrize("name", NAMES)
 @given(talk=st.lists(words, max_size=5))
 @limit(max_examples=6)
 def test_a_session_writes_what_the_batched_loop_writes(
-    model: Translator, policies: dict[str, Policy], name: str, talk: list[list[str]]
+    model: Translator, policies: dict[str, Policy], name: str, guarded: bool, talk: list[list[str]]
 ) -> None:
-    text = make_text()
+    text = make_text(guarded=guarded)
     sentences = [[*sentence, "m"] for sentence in talk]
     steps = Recording(model, policies[name], text)
     session = Session(steps, text)
@@ -141,6 +152,9 @@ def test_a_session_writes_what_the_batched_loop_writes(
     assert session.finish() == [], "all sentences were over"
     if sentences:
         assert_as_batched(model, policies[name], text, sentences, steps, events)
+    for number, sentence in enumerate(sentences if guarded else ()):
+        said = [event.text for event in events if isinstance(event, Word) and event.sentence == number]
+        assert most_in_row(said) <= most_in_row(sentence)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -323,7 +337,8 @@ def test_pieces_become_words_with_their_punctuation(model: Translator) -> None:
                 return units[written - 1] if written <= len(units) else EOS
             return result
 
-    text = replace(make_text(), target=target)
+    text = make_text()
+    text = replace(text, target=target, rules=WordRules(text.source, target))
     session = Session(
         Scripted(model, policy("wait-1"), text.max_units, 99), replace(text, max_target_units=lambda _: 99)
     )

@@ -5,7 +5,7 @@ import json
 import socket
 import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -279,11 +279,11 @@ def test_a_batched_call_that_fails_is_repeated_for_each_session(
 ) -> None:
     do, failed = BatchPool.do, list[int]()
 
-    def failing(self: BatchPool, step: Operation, asks: Any) -> list[int]:
-        if len(asks) > 1 and step is Operation.DECIDE and len(failed) < 5:
+    def failing(self: BatchPool, asks: Sequence[tuple[int, Request]]) -> list[int]:
+        if len(asks) > 1 and asks[0][1].operation is Operation.DECIDE and len(failed) < 5:
             failed.append(len(asks))
             raise MemoryError
-        return do(self, step, asks)
+        return do(self, asks)
 
     monkeypatch.setattr(BatchPool, "do", failing)
     talks = [make_words(number, 15) for number in range(3)]

@@ -25,7 +25,7 @@ from whilst.server.served import Pool, SinglePool
 from whilst.server.torch_pool import BatchPool
 
 SLOTS = 4
-TEXT = make_text(longest=12)
+TEXT = make_text(longest=12, guarded=True)
 words = st.lists(st.text(LETTERS, min_size=1, max_size=3), max_size=8)
 talks = st.lists(st.tuples(st.sampled_from(NAMES), words), min_size=1, max_size=9)
 
@@ -93,7 +93,7 @@ def together(pool: Pool, talks: list[tuple[str, list[str]]], turn: Callable[[int
             }
             chosen = {n: ask for n, ask in asks.items() if turn(3)}
             if chosen:
-                results = pool.do(step, [(running[n].slot, ask.unit) for n, ask in chosen.items()])
+                results = pool.do([(running[n].slot, ask) for n, ask in chosen.items()])
                 for (number, ask), result in zip(chosen.items(), results, strict=True):
                     running[number].events += running[number].script.handle_result(ask, result)
     return events
@@ -153,8 +153,8 @@ def test_only_slots_with_work_are_computed(model: Translator, policies: dict[str
     try:
         for slot in range(3):
             pool.use(slot, "wait-1")
-        pool.do(Operation.BEGIN, [(0, 0), (1, 0), (2, 0)])
-        pool.do(Operation.READ, [(0, 5), (2, 6)])
+        pool.do([(0, Request(Operation.BEGIN)), (1, Request(Operation.BEGIN)), (2, Request(Operation.BEGIN))])
+        pool.do([(0, Request(Operation.READ, 5)), (2, Request(Operation.READ, 6))])
     finally:
         hook.remove()
     assert rows == [2]
@@ -164,7 +164,7 @@ def test_deciders_of_unused_policies_are_freed(model: Translator) -> None:
     pool = BatchPool(model, policy, SLOTS, 8, 8)
     for k in range(1, 50):
         pool.use(0, f"wait-{k}")
-        pool.do(Operation.BEGIN, [(0, 0)])
+        pool.do([(0, Request(Operation.BEGIN))])
     assert len(pool._deciders) == 1
 
 
@@ -173,15 +173,15 @@ def test_a_failed_call_can_be_repeated_for_fewer_slots(model: Translator, polici
     pool = batched(model, policies)
     for slot in (0, 1):
         pool.use(slot, "wait-1")
-    pool.do(Operation.BEGIN, [(0, 0), (1, 0)])
+    pool.do([(0, Request(Operation.BEGIN)), (1, Request(Operation.BEGIN))])
     with pytest.raises(IndexError):
-        pool.do(Operation.READ, [(0, 5), (1, 999)])
-    pool.do(Operation.READ, [(0, 5)])
+        pool.do([(0, Request(Operation.READ, 5)), (1, Request(Operation.READ, 999))])
+    pool.do([(0, Request(Operation.READ, 5))])
     assert pool.state.cache.read.tolist()[:2] == [1, 0]
     steps = torch_backend(model, policies["wait-1"])
     steps.run(Request(Operation.BEGIN))
     steps.run(Request(Operation.READ, 5))
-    assert pool.do(Operation.WRITE, [(0, 0)]) == [steps.run(Request(Operation.WRITE))]
+    assert pool.do([(0, Request(Operation.WRITE))]) == [steps.run(Request(Operation.WRITE))]
 
 
 def test_kernels_without_huge_pages(monkeypatch: pytest.MonkeyPatch) -> None:

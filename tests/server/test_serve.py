@@ -251,7 +251,7 @@ def translated(run: Path, words: list[str], how: EngineOptions) -> list[WordAt]:
         state.add_words(word)
         events += state.close_finished()
         while (request := state.next_request()) is not None:
-            events += state.handle_result(request, pool.do(request.operation, [(1, request.unit)])[0])
+            events += state.handle_result(request, pool.do([(1, request)])[0])
     return words_of(events)
 
 

@@ -282,6 +282,9 @@ class Evaluate:
     # When the model writes the end mark before the whole source is read. free: end there, as in the paper.
     # patient: READ instead.
     ending: Literal["free", "patient"] = "free"
+    # repeats: no phrase of one to four words stands in a row more often than any does in the source read so far.
+    # literals: numbers, addresses, code, emoji and words of unknown scripts are written as they are.
+    guards: tuple[Literal["repeats", "literals"], ...] = ()
     # A translation is cut at max_ratio * source length + max_extra units.
     max_ratio: Annotated[float, Check("from 0 to a million", lambda ratio: 0 <= ratio <= 1e6)] = 2.0
     max_extra: Count = 20  # see `max_ratio`

@@ -1,7 +1,6 @@
 """Languages (segmenter and vocabulary), and whole words from a stream of units."""
 
 import functools
-import itertools
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -63,11 +62,6 @@ class Language:
         """All characters of its units."""
         return frozenset("".join(self.units[len(SPECIALS) :]))
 
-    def unknown_words(self, words: Sequence[str]) -> list[tuple[int, str]]:
-        """Words with an unknown unit, mostly names, each with the number of units up to its end."""
-        ends = itertools.accumulate(len(self._word_ids(word)) for word in words)
-        return [(end, word) for end, word in zip(ends, words, strict=True) if UNK in self._word_ids(word)]
-
     def decode(self, ids: Iterable[int]) -> list[str]:
         """The whole words of these units, without pad, bos and eos."""
         buffer = WordBuffer(self)
@@ -107,7 +101,7 @@ class WordBuffer:
         self._segmenter = language.segmenter
         self._copy = copy
         self._unknown_words: deque[str] = deque()
-        self._pending = ""
+        self.begun = ""  # the part of an unfinished word
 
     def add_unknown(self, word: str) -> None:
         self._unknown_words.append(word)
@@ -117,21 +111,26 @@ class WordBuffer:
         if id in (PAD, BOS, EOS):
             return []
         if id == UNK:  # always a word of its own
-            return [*self.flush(), *self._unknown()]
+            words = [*self.flush(), *filter(None, [self.unknown])]
+            if self._unknown_words:
+                self._unknown_words.popleft()
+            return words
         unit = self._units[id]
         words = self.flush() if self._segmenter.starts_word(unit) else []
-        self._pending += self._segmenter.text(unit)
+        self.begun += self._segmenter.text(unit)
         if self._segmenter.ends_word(unit):
             words += self.flush()
         return words
 
-    def _unknown(self) -> list[str]:
+    @property
+    def unknown(self) -> str:
+        """What an unknown unit would write now; nothing if it is empty."""
         if not self._copy:
-            return [SPECIALS[UNK]]
-        return [self._unknown_words.popleft()] if self._unknown_words else []
+            return SPECIALS[UNK]
+        return self._unknown_words[0] if self._unknown_words else ""
 
     def flush(self) -> list[str]:
         """The unfinished word, if any, which is complete at the end of the sentence."""
-        words = [self._pending] if self._pending else []
-        self._pending = ""
+        words = [self.begun] if self.begun else []
+        self.begun = ""
         return words

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from whilst.core.console import progress_bar
 from whilst.core.errors import UserError
 from whilst.core.settings import MAX_POSITIONS, Limits
+from whilst.data.writer import GuidedWriter
 from whilst.decoding.graphed import COLUMNS, Graphed
 from whilst.decoding.output import Output, pad, to_outputs
 from whilst.decoding.state import Lockstep
@@ -34,10 +35,12 @@ def translate_batch(
     limits: Limits,
     sentences: Sequence[int] | None = None,
     targets: Sequence[Sequence[int]] | None = None,
+    writers: Sequence[GuidedWriter] = (),
 ) -> list[Output]:
     """Translate sources (each ending with eos) together; `sentences` are their indices in the corpus.
 
     `targets`: tokens to WRITE instead of the most likely ones, at the reads that the policy chooses for them.
+    `writers`: of each sentence, where they may ban tokens.
     """
     check(model, policy)
     began = time.perf_counter()
@@ -45,6 +48,7 @@ def translate_batch(
     cache = model.start(len(sources), max(map(len, sources)), max(most))
     batch = Lockstep(model, cache, policy, sentences or range(len(sources)))
     batch.begin(sources, most)
+    batch.writers = list(writers)
     if targets:
         batch.targets = F.pad(pad(targets, batch.row.device)[0], (0, 1))  # a column for finished rows
     outputs = [Output() for _ in sources]
@@ -83,14 +87,16 @@ class Decoding:
     policy: Policy
     limits: Limits
     batch: int
-    graphed: bool | None = None  # None: on a GPU, if the policy can be recorded
+    graphed: bool | None = None  # None: on a GPU, if the policy can be recorded and there are no writers
+    # Of each sentence that is translated, where they may ban tokens: on the host, so the steps are not recorded.
+    writers: Sequence[GuidedWriter] = ()
 
     def __post_init__(self) -> None:
         check(self.model, self.policy)
         self.recorded: Graphed | None = None
         if self.graphed is None:
             on_gpu = self.model.target_embedding.weight.device.type == "cuda"
-            self.graphed = on_gpu and not self.policy.on_host
+            self.graphed = on_gpu and not self.policy.on_host and not self.writers
 
     def translate(self, sources: Sequence[Sequence[int]], what: str = "translating") -> list[Output]:
         """In the order of the sources."""
@@ -103,7 +109,8 @@ class Decoding:
         outputs: dict[int, Output] = {}
         for start in range(0, len(order), self.batch):
             chosen = order[start : start + self.batch]
-            done = translate_batch(self.model, [sources[n] for n in chosen], self.policy, self.limits, chosen)
+            rows, writers = [sources[n] for n in chosen], [self.writers[n] for n in chosen if self.writers]
+            done = translate_batch(self.model, rows, self.policy, self.limits, chosen, writers=writers)
             outputs |= dict(zip(chosen, done, strict=True))
             advance(len(chosen))
         return [outputs[n] for n in range(len(sources))]
@@ -147,6 +154,8 @@ def translate(
     limits: Limits,
     batch: int,
     what: str = "translating",
+    writers: Sequence[GuidedWriter] = (),
 ) -> list[Output]:
-    """One text."""
-    return Decoding(model, policy, limits, min(batch, max(1, len(sources)))).translate(sources, what)
+    """One text. `writers`: see `Decoding`."""
+    rows = min(batch, max(1, len(sources)))
+    return Decoding(model, policy, limits, rows, writers=writers).translate(sources, what)

@@ -19,6 +19,7 @@ from whilst.core.errors import UserError, naming_extras
 from whilst.core.settings import CHECKPOINT, Evaluate, Model, Objective, Recipe
 from whilst.data.segment import Segmenter
 from whilst.data.vocabulary import EOS, SPECIALS, UNK, Language
+from whilst.data.writer import WordRules
 from whilst.decoding.offline import OfflineModel, attention_layer, most_attended
 
 POLICIES = "local-agreement-2", "align-att-4", "full"  # that are evaluated if none is named
@@ -54,6 +55,10 @@ class Pretrained:
     def device(self) -> torch.device:
         device: torch.device = self.model.model.device
         return device
+
+    @cached_property
+    def rules(self) -> WordRules:
+        return WordRules.of(self.recipe, self.source, self.target)
 
     @cached_property
     def checksum(self) -> str:

@@ -7,7 +7,8 @@ from torch import Tensor
 
 from whilst.core.settings import Limits
 from whilst.data.batches import Tokens
-from whilst.data.vocabulary import BOS, EOS
+from whilst.data.vocabulary import BOS, EOS, PAD
+from whilst.data.writer import GuidedWriter
 from whilst.decoding.output import Output
 from whilst.model.attention import dense_mask
 from whilst.model.transformer import Translator, most_likely
@@ -46,6 +47,7 @@ def translate_recomputed(
     policy: Policy,
     limits: Limits,
     states: Callable[[Translator, Sequence[int], Sequence[int], Sequence[int]], States] = recomputed_states,
+    writer: GuidedWriter | None = None,
 ) -> Output:
     """One sentence; every READ and every WRITE starts from the first token. Without times."""
     weight, output = model.target_embedding.weight, Output()
@@ -55,11 +57,14 @@ def translate_recomputed(
     while last != EOS and len(output.reads) < limits.of(len(source)):
         counts = torch.tensor([[read], [len(output.units)], [last]], device=weight.device)
         encoded, state, stopped = states(model, source[:read], output.units, [*output.reads, read])
-        view = View(counts[0], counts[1], tokens, counts[2], encoded, decoded, state, stopped)
+        banned = torch.tensor([[PAD, *writer.banned(read)]], device=weight.device) if writer else None
+        view = View(counts[0], counts[1], tokens, counts[2], encoded, decoded, state, stopped, banned)
         if read < len(source) and not bool(decider.write(view)):
             read += 1
             continue
         output.reads.append(read)
-        decoded, last = state, int(most_likely(model.logits(state)))
+        decoded, last = state, int(most_likely(model.logits(state), banned))
+        if writer:
+            writer.write(last, read)
         output.units += [last] * (last != EOS)
     return output

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from whilst.data.vocabulary import BOS, EOS, PAD
+from whilst.data.writer import GuidedWriter
 from whilst.decoding.output import pad
 from whilst.model.cache import Cache, row_numbers
 from whilst.model.transformer import Translator, most_likely
@@ -27,6 +28,7 @@ class DecodingState:
         rows, columns, _ = cache.encoded.shape
         self.source = cache.read.new_full((rows, columns - 1), PAD)
         self.last = torch.full_like(cache.read, BOS)  # last token written
+        self.banned: Tensor | None = None  # (rows, any number) tokens that must not be written next
         self.lookahead: Tensor | None = None  # (rows, width), valid until the next action
 
     def restart(self) -> None:
@@ -68,12 +70,12 @@ class DecodingState:
         lookahead = self.look_ahead() if with_lookahead else None  # first, as it moves monotone heads
         cache = self.cache
         states = cache.encoded, cache.decoded, lookahead, cache.stopped
-        return View(cache.read, cache.written, self.source, self.last, *states, cache.rows)
+        return View(cache.read, cache.written, self.source, self.last, *states, self.banned, cache.rows)
 
     def write(self, writing: Tensor | None = None, tokens: Tensor | None = None) -> Tensor:
         """WRITE in these rows (booleans), or all: the most likely tokens, or given ones. Returns them (rows)."""
         states = self.look_ahead()
-        tokens = most_likely(self.logits(states)) if tokens is None else tokens
+        tokens = most_likely(self.logits(states), self.banned) if tokens is None else tokens
         writing = torch.ones_like(tokens, dtype=torch.bool) if writing is None else writing
         self.cache.commit(states, writing)
         self.last, self.lookahead = torch.where(writing, tokens, self.last), None
@@ -89,6 +91,10 @@ class DecodingState:
     def update(self, subset: "DecodingState") -> None:
         self.cache.update(subset.cache)
         self.last[subset.cache.rows] = subset.last
+
+    def ban(self, units: Sequence[Sequence[int]]) -> None:
+        """Of each row, the tokens that must not be written next."""
+        self.banned = pad([[PAD, *row] for row in units], self.last.device)[0] if any(units) else None
 
     def select(self, rows: Tensor) -> None:
         """Keep these rows, in this order."""
@@ -113,6 +119,7 @@ class Lockstep:
         self.steps = torch.zeros((), dtype=torch.long, device=device)
         columns = cache.decoder[0].shape[3]
         self.log = self.row.new_zeros(len(sentences), columns, 3)  # of each WRITE: unit, reads, step
+        self.writers: list[GuidedWriter] = []  # of each row, if they may ban tokens
         self.targets: Tensor | None = None  # (rows, target) tokens to WRITE, if not the most likely ones
 
     def begin(self, sources: Sequence[Sequence[int]], most: Sequence[int]) -> None:
@@ -126,6 +133,7 @@ class Lockstep:
         """READs and WRITEs until a row has written; rows that are ready wait for the others."""
         needs_lookahead, wrote = self.policy.needs_lookahead, False
         while not wrote:
+            self._ban()
             write = self.decider.write(self.state.view(needs_lookahead))
             write = write | (self.state.cache.read >= self.lengths) | self.finished
             is_last = bool(write.all())
@@ -134,12 +142,19 @@ class Lockstep:
             if not is_last:
                 self.state.uncover(~write)
 
+    def _ban(self) -> None:
+        if self.writers:
+            reads = zip(self.writers, self.state.cache.read.tolist(), strict=True)
+            self.state.ban([writer.banned(read) for writer, read in reads])
+
     def write(self, write: Tensor) -> None:
         """WRITE in those of these rows (booleans) that are not finished."""
         cache, write = self.state.cache, write & ~self.finished
         column, rows = cache.written, torch.arange(len(write), device=write.device)
         given = None if self.targets is None else self.targets[rows, column]
         last = self.state.write(write, given)
+        for row in write.nonzero()[:, 0].tolist() if self.writers else ():
+            self.writers[row].write(int(last[row]), int(cache.read[row]))
         # Rows that do not write note something too: it is overwritten, or beyond the end.
         self.log[rows, column] = torch.stack([last, cache.read, self.steps.expand_as(last)], 1)
         self.finished = self.finished | (write & ((last == EOS) | (cache.written >= self.most)))
@@ -149,5 +164,6 @@ class Lockstep:
         self.row, self.finished, self.log = self.row[rows], self.finished[rows], self.log[rows]
         self.lengths, self.most = self.lengths[rows], self.most[rows]
         self.targets = None if self.targets is None else self.targets[rows]
+        self.writers = [self.writers[row] for row in rows.tolist()] if self.writers else []
         self.state.select(rows)
         self.decider = self.decider.subset(rows)

@@ -12,7 +12,7 @@ import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -197,10 +197,12 @@ class EngineSession:
         self._words()
         return self._words.row("logits")
 
-    def next_token(self) -> int:
-        """The most probable one, but never pad or bos; computed once after each action."""
+    def next_token(self, banned: Sequence[int] = ()) -> int:
+        """The most probable one, but never pad, bos or one that is banned; computed once after each action."""
         if self._next_token is None:
-            self._next_token = int(self.logits()[EOS:].argmax()) + EOS
+            logits = self.logits()
+            logits[list(banned)] = -np.inf
+            self._next_token = int(logits[EOS:].argmax()) + EOS
         return self._next_token
 
     def commit(self, token: int) -> None:

@@ -7,7 +7,6 @@ import os
 import signal
 import sys
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -25,7 +24,8 @@ from whilst.core.policy_spec import PolicySpec, agent_policies, oracle_policies
 from whilst.core.settings import Evaluate, Recipe
 from whilst.data.dataset import Dataset, Split
 from whilst.data.text import cleaner, read_lines, split_lines
-from whilst.data.vocabulary import EOS, WordBuffer
+from whilst.data.vocabulary import EOS
+from whilst.data.writer import GuidedWriter, KnownSource, WordRules
 from whilst.decoding.batched import translate
 from whilst.decoding.offline import OfflineModel, OwnModel, Rule, translates_anew
 from whilst.decoding.offline import translate as translate_anew
@@ -56,43 +56,42 @@ Loaded = LoadedRun | Pretrained
 L = TypeVar("L", LoadedRun, Loaded)
 
 
-def words_with_times(source: Sequence[str], output: Output, trained: Loaded) -> Iterator[tuple[str, int, float]]:
+def words_with_times(source: KnownSource, output: Output, rules: WordRules) -> Iterator[tuple[str, int, float]]:
     """The words of a translation, each with the reads and the time at which it was complete."""
-    buffer = WordBuffer(trained.target, trained.recipe.evaluate.unknown == "copy")
-    waiting = deque(trained.source.unknown_words(source))
+    writer = GuidedWriter(rules.writer(), source)
     # reads and times have one more entry than units, that of the end mark
     for unit, reads, ms in zip(output.units, output.reads, output.times, strict=False):
-        while waiting and waiting[0][0] <= reads:
-            buffer.add_unknown(waiting.popleft()[1])
-        for word in buffer.feed(unit):
+        for word in writer.write(unit, reads):
             yield word, reads, ms
     # the last word may be complete only with the end mark
-    for word in buffer.flush():
+    for word in writer.write(EOS, output.reads[-1]):
         yield word, output.reads[-1], output.times[-1]
 
 
 def to_sentence(index: int, source: str, reference: str, output: Output, trained: Loaded) -> Sentence:
     """The trace of one sentence."""
-    words = source.split()
-    units, word_of_unit = trained.source.encode(words)
+    known = trained.rules.known_source(source.split())
+    count = len(known.units)
     written = [
-        (word, word_of_unit[min(reads, len(units)) - 1], ms)
-        for word, reads, ms in words_with_times(words, output, trained)
+        (word, known.numbers[min(reads, count) - 1], ms)
+        for word, reads, ms in words_with_times(known, output, trained.rules)
     ]
-    return Sentence.of(index, (source, reference), written, output.reads[: len(output.units)], len(units))
+    return Sentence.of(index, (source, reference), written, output.reads[: len(output.units)], count)
 
 
 def translate_lines(
     trained: Loaded, lines: Sequence[str], policy: Policy | Rule, settings: Evaluate
 ) -> list[Output]:
     """Translate cleaned lines."""
-    sources = [trained.source.encode(line.split()) for line in lines]
+    known = [trained.rules.known_source(line.split()) for line in lines]
     if isinstance(policy, Rule):
         model = trained.model if isinstance(trained.model, OfflineModel) else OwnModel(trained.model)
+        sources = [(one.units, one.numbers) for one in known]
         return translate_anew(model, policy, sources, settings.limits, settings.batch)
     assert isinstance(trained, LoadedRun)
-    units = [[*units, EOS] for units, _ in sources]
-    return translate(trained.model, units, policy, settings.limits, settings.batch)
+    units = [[*one.units, EOS] for one in known]
+    writers = [GuidedWriter(trained.rules.writer(), one) for one in known if settings.guards]
+    return translate(trained.model, units, policy, settings.limits, settings.batch, writers=writers)
 
 
 def policy_or_rule(trained: Loaded, policy: PolicySpec, split: Split | None = None) -> Policy | Rule:

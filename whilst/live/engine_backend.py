@@ -68,9 +68,11 @@ class EngineBackend(Backend):
             case Operation.READ:
                 self.session.read(request.unit)
             case Operation.DECIDE:
-                return self._is_ready() and not (self.rule.is_patient and self.session.next_token() == EOS)
+                return self._is_ready() and not (
+                    self.rule.is_patient and self.session.next_token(request.banned) == EOS
+                )
             case Operation.WRITE:
-                unit = self.session.next_token()
+                unit = self.session.next_token(request.banned)
                 self.session.commit(unit)
                 return unit
         return 0

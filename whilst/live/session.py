@@ -11,13 +11,15 @@ import abc
 import enum
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from whilst.core.settings import Recipe
 from whilst.data.adapting import Truecaser, character_normaliser, lacks_case, truecaser
+from whilst.data.literals import Kind, Token, TokenReader
 from whilst.data.sentences import ends_sentence, is_clause_end
 from whilst.data.text import cleaner
-from whilst.data.vocabulary import EOS, UNK, Language, WordBuffer
+from whilst.data.vocabulary import EOS, Language
+from whilst.data.writer import SentenceSource, SourceWord, WordRules, Writer
 from whilst.evaluation.metrics import average_lagging
 
 MAX_UNITS = 128  # source units of a sentence with its end mark; longer sentences are rare in training
@@ -56,6 +58,7 @@ class Operation(enum.Enum):
 class Request:
     operation: Operation
     unit: int = EOS  # to READ; of a DECIDE, the unit that follows in the same word, EOS if the word is whole
+    banned: tuple[int, ...] = ()  # units that must not be written next; of DECIDE and WRITE
 
 
 class Backend(abc.ABC):
@@ -74,9 +77,9 @@ class TextPipeline:
     target: Language
     clean: Callable[[str], str]  # as the training text was cleaned; the result may be several words, or none
     max_target_units: Callable[[int], int]  # by the number of source units with the end mark
+    rules: WordRules
     max_units: int = MAX_UNITS  # source units of a sentence with the end mark
     ends_sentence: Callable[[str], bool] = ends_sentence
-    copy_names: bool = False  # write names of the source in place of unknown words
     truecase: Truecaser | None = None  # for words that come without case
 
     @classmethod
@@ -92,7 +95,7 @@ class TextPipeline:
             target,
             prepare,
             recipe.evaluate.limits.of,
-            copy_names=recipe.evaluate.unknown == "copy",
+            WordRules.of(recipe, source, target),
             truecase=None if recipe.data.lowercase else truecaser(source),
         )
 
@@ -107,9 +110,11 @@ class SentenceState:
     """One sentence. Its first operation is a READ; once its whole source is read, it WRITEs to its end."""
 
     number: int
-    buffer: WordBuffer
+    writer: Writer
+    source: SentenceSource
     start: int  # source words of the session before this sentence
-    unread: deque[tuple[int, int, str]] = field(default_factory=deque)  # unit, its word, name that it ends or ""
+    # unit, the number of its word, what it makes known
+    unread: deque[tuple[int, int, list[SourceWord]]] = field(default_factory=deque)
     units: int = 0  # source units so far, the end mark included
     read: int = 0
     written: int = 0
@@ -126,9 +131,9 @@ class SentenceState:
         """The unit that follows in the last word that was read, or EOS."""
         return self.unread[0][0] if self.unread and self.unread[0][1] == self.position else EOS
 
-    def add(self, unit: int, word: int, name: str = "") -> None:
+    def add(self, unit: int, word: int, known: list[SourceWord]) -> None:
         if not self.done:
-            self.unread.append((unit, word, name))
+            self.unread.append((unit, word, known))
         if not self.units:
             self.start = min(self.start, word - 1)  # the word may have begun in the sentence before
         self.units += 1
@@ -141,54 +146,75 @@ class SessionState:
     def __init__(self, text: TextPipeline) -> None:
         self.text = text
         self.source_words = 0
+        self._reader = TokenReader(text.rules.literals)
         self.sentences: deque[SentenceState] = deque()
         self._next_number = 0
         self._open(start=0)
 
     def _open(self, start: int) -> None:
-        buffer = WordBuffer(self.text.target, self.text.copy_names)
-        self.sentences.append(SentenceState(self._next_number, buffer, start))
+        rules = self.text.rules
+        source = SentenceSource(rules.source, rules.literals, self.text.clean)
+        self.sentences.append(SentenceState(self._next_number, rules.writer(), source, start))
         self._next_number += 1
 
     def add_words(self, words: str) -> None:
         for raw in words.split():
             self.source_words += 1
-            cleaned = self.text.clean(raw).split()
-            for word in cleaned:
-                self._add(word)
-            if not cleaned and self.sentences[-1].units:  # nothing to translate, but it counts as a source word
-                self.sentences[-1].last = self.source_words
+            for token in self._reader.read(raw, self.source_words):
+                self._add_token(token)
 
-    def _add(self, word: str) -> None:
-        given, word = word, self._truecased(word)
-        units = self._units(word)
+    def _add_token(self, token: Token) -> None:
+        if token.kind is not Kind.WORD:
+            self._add(token)
+            return
+        cleaned = self.text.clean(token.text).split()
+        for word in cleaned:
+            self._add(replace(token, text=word))
+        if not cleaned and self.sentences[-1].units:  # nothing to translate, but it counts as a source word
+            self.sentences[-1].last = token.number
+
+    def _add(self, token: Token) -> None:
         room = self.text.max_units - 1  # without the end mark
-        if self.sentences[-1].units + len(units) > room:
-            self.end_sentence()
-            word = self._truecased(given)  # now the first word of a sentence
-            units = self._units(word)
-        name = word if UNK in units else ""
-        for number, unit in enumerate(units, start=1):
-            self.sentences[-1].add(unit, self.source_words, name if number == len(units) else "")
-        nearly_full = self.sentences[-1].units >= COMMA_SHARE * room
-        if self.text.ends_sentence(word) or (nearly_full and is_clause_end(word)):
-            self.end_sentence()
+        most = min(WORD_UNITS, room)
+        if self.sentences[-1].units + self._size(token, most) > room:
+            self._end_sentence()
+        sentence = self.sentences[-1]
+        shown, units = sentence.source.add(self._truecased(token), most)
+        for unit, known in units:
+            sentence.add(unit, token.number, known)
+        if sentence.units:
+            sentence.last = token.number
+        nearly_full = sentence.units >= COMMA_SHARE * room
+        if self.text.ends_sentence(shown) or (nearly_full and is_clause_end(shown)):
+            self._end_sentence()
 
-    def _units(self, word: str) -> list[int]:
-        return self.text.source.encode([word])[0][: min(WORD_UNITS, self.text.max_units - 1)]
+    def _size(self, token: Token, most: int) -> int:
+        """How many units it has; a guess if it is a literal, whose stand-in has few."""
+        if token.kind is not Kind.WORD:
+            return 4
+        return len(self.text.source.encode([self._truecased(token).text])[0][:most])
 
-    def _truecased(self, word: str) -> str:
+    def _truecased(self, token: Token) -> Token:
         sentence = self.sentences[-1]
         first = not sentence.units
         if first:
-            sentence.lacks_case = lacks_case(word)
-        return self.text.truecase(word, first, sentence.lacks_case) if self.text.truecase else word
+            sentence.lacks_case = lacks_case(token.text)
+        if not self.text.truecase or token.kind is not Kind.WORD:
+            return token
+        return replace(token, text=self.text.truecase(token.text, first, sentence.lacks_case))
 
     def end_sentence(self) -> None:
         """Nothing, if the sentence has no words."""
+        for token in self._reader.flush():
+            self._add_token(token)
+        self._end_sentence()
+
+    def _end_sentence(self) -> None:
         sentence = self.sentences[-1]
+        for unit, known in sentence.source.reveal() if not sentence.units else ():
+            sentence.add(unit, self.source_words, known)
         if sentence.units:
-            sentence.add(EOS, sentence.last)
+            sentence.add(EOS, sentence.last, sentence.source.hidden())
             sentence.complete = True
             self._open(start=sentence.last)
 
@@ -201,11 +227,13 @@ class SessionState:
             return Request(Operation.BEGIN)
         finished = sentence.complete and not sentence.unread
         if sentence.read and not finished and sentence.write_next is None:
-            return Request(Operation.DECIDE, sentence.following)
+            return Request(Operation.DECIDE, sentence.following, sentence.writer.banned())
         if finished or sentence.write_next:
             # An incomplete source grows by at least its end mark: the limit counts it.
             limit = self.text.max_target_units(sentence.units + (not sentence.complete))
-            return Request(Operation.WRITE) if sentence.written < limit else None
+            if sentence.written >= limit:
+                return None
+            return Request(Operation.WRITE, banned=sentence.writer.banned())
         return Request(Operation.READ, sentence.unread[0][0]) if sentence.unread else None
 
     def handle_result(self, request: Request, result: int) -> list[Event]:
@@ -216,9 +244,9 @@ class SessionState:
             case Operation.BEGIN:
                 sentence.begun = True
             case Operation.READ:
-                _, sentence.position, name = sentence.unread.popleft()
-                if name:
-                    sentence.buffer.add_unknown(name)
+                _, sentence.position, known = sentence.unread.popleft()
+                for word in known:
+                    sentence.writer.read(word)
                 sentence.read += 1
                 sentence.write_next = None
             case Operation.DECIDE:
@@ -226,7 +254,7 @@ class SessionState:
             case Operation.WRITE:
                 sentence.written += 1
                 sentence.write_next = None
-                words = sentence.buffer.feed(result)
+                words = sentence.writer.write(result)
                 sentence.done = result == EOS
         return self._events(words) + self.close_finished()
 
@@ -241,7 +269,7 @@ class SessionState:
         if sentence.complete and not sentence.done:
             sentence.done = sentence.written >= self.text.max_target_units(sentence.units)  # cut off
         if sentence.done:
-            events += self._events(sentence.buffer.flush())
+            events += self._events(sentence.writer.flush())
         if sentence.done and sentence.complete:
             self.sentences.popleft()
             events.append(SentenceEnd(sentence.number, sentence.last, sentence.last - sentence.start))

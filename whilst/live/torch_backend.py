@@ -37,6 +37,7 @@ class TorchBackend(Backend):
 
     @torch.inference_mode()
     def run(self, request: Request) -> int:
+        self.state.ban([request.banned])
         match request.operation:
             case Operation.BEGIN:
                 self.state.restart()

@@ -27,6 +27,7 @@ from whilst.core.files import sha256, write_json, writing
 from whilst.core.policy_spec import PolicySpec, agent_policies
 from whilst.core.settings import Recipe, Search
 from whilst.data.vocabulary import Language
+from whilst.data.writer import WordRules
 from whilst.model.agent import Agent
 from whilst.model.run_folder import (
     AGENT,
@@ -117,6 +118,10 @@ class LoadedRun:
     @functools.cached_property
     def checksum(self) -> str:
         return sha256(self.path / WEIGHTS)
+
+    @functools.cached_property
+    def rules(self) -> WordRules:
+        return WordRules.of(self.recipe, self.source, self.target)
 
     def require_causal_encoder(self) -> None:
         """Refuse a model that cannot translate from a part of the source."""

@@ -258,8 +258,13 @@ class Translator(nn.Module):
         return decoded
 
 
-def most_likely(logits: Tensor) -> Tensor:
-    """(…, units) -> (…): the token to write, never pad or bos (which precede eos in the vocabulary)."""
+def most_likely(logits: Tensor, banned: Tensor | None = None) -> Tensor:
+    """(…, units) -> (…): the token to write, never pad or bos (which precede eos in the vocabulary).
+
+    `banned`: (…, any number) tokens that must not be written, filled up with pad.
+    """
+    if banned is not None:
+        logits = logits.scatter(-1, banned, -torch.inf)
     return logits[..., EOS:].argmax(-1) + EOS
 
 

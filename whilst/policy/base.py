@@ -30,6 +30,7 @@ class View:
     decoded: Tensor  # (rows, width) decoder state that wrote the last token, zeros before the first
     lookahead: Tensor | None = None  # (rows, width) decoder state that would write the next token now
     stopped: Tensor | None = None  # (rows) whether all monotone heads have stopped for the next token
+    banned: Tensor | None = None  # (rows, any number) tokens that must not be written next, filled up with pad
     rows: Tensor | None = None  # (rows) indices into `source` and `encoded`, if not all rows
 
 

@@ -36,9 +36,9 @@ class Patient(Policy):
     def start(self, sentences: Tensor) -> Decider:
         return PatientDecider(self, self.policy.start(sentences))
 
-    def ends(self, lookahead: Tensor) -> Tensor:
+    def ends(self, lookahead: Tensor, banned: Tensor | None = None) -> Tensor:
         """(…) whether these (…, width) decoder states would write an end mark."""
-        return most_likely(self.logits(lookahead)) == EOS
+        return most_likely(self.logits(lookahead), banned) == EOS
 
 
 class PatientDecider(Decider):
@@ -50,7 +50,7 @@ class PatientDecider(Decider):
         write = self.inner.write(view)
         rows = write.nonzero()[:, 0]  # the others need no logits
         ends = torch.zeros_like(write)
-        ends[rows] = self.policy.ends(view.lookahead[rows])
+        ends[rows] = self.policy.ends(view.lookahead[rows], None if view.banned is None else view.banned[rows])
         return write & ~ends
 
     def write_each(self, futures: Futures) -> Tensor:

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from whilst.core.console import notes
 from whilst.core.errors import UserError
 from whilst.live.loading import Model, ModelOptions, open_model
-from whilst.live.session import Backend, Operation, Request
+from whilst.live.session import Backend, Request
 
 # Engines, and the precisions of their weights with the default first.
 ENGINES = {"batch": ("fp32", "fp16"), "single": ("fp32", "fp16"), "onnx": ("int8", "fp32")}
@@ -49,8 +49,8 @@ class Pool(abc.ABC):
         """Called before BEGIN: the sentence that begins in this slot is translated under this policy."""
 
     @abc.abstractmethod
-    def do(self, operation: Operation, requests: Sequence[tuple[int, int]]) -> list[int]:
-        """One operation in each of these slots, with the unit to READ; the results of `Backend.run`."""
+    def do(self, requests: Sequence[tuple[int, Request]]) -> list[int]:
+        """The same operation in each of these slots; the results of `Backend.run`."""
 
 
 class SinglePool(Pool):
@@ -66,8 +66,8 @@ class SinglePool(Pool):
         if slot not in self._backends or self._backends[slot][0] != policy:
             self._backends[slot] = policy, self._make(policy)
 
-    def do(self, operation: Operation, requests: Sequence[tuple[int, int]]) -> list[int]:
-        return [self._backends[slot][1].run(Request(operation, unit)) for slot, unit in requests]
+    def do(self, requests: Sequence[tuple[int, Request]]) -> list[int]:
+        return [self._backends[slot][1].run(request) for slot, request in requests]
 
 
 @dataclass(frozen=True)

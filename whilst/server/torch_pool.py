@@ -5,7 +5,7 @@ memory depends on silent sessions or on how long a session has been.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -47,8 +47,8 @@ class BatchPool(Pool):
         self._policy[slot] = self._find(policy)
 
     @torch.inference_mode()
-    def do(self, operation: Operation, requests: Sequence[tuple[int, int]]) -> list[int]:
-        slots = [slot for slot, _ in requests]
+    def do(self, requests: Sequence[tuple[int, Request]]) -> list[int]:
+        slots, operation = [slot for slot, _ in requests], requests[0][1].operation
         if operation is Operation.DECIDE:
             return self._decide(dict(requests))
         if operation is Operation.WRITE:
@@ -60,10 +60,11 @@ class BatchPool(Pool):
                 subset.restart()
                 self._begin(slots)
             case Operation.READ:
-                subset.read(self._tensor([unit for _, unit in requests]))
+                subset.read(self._tensor([request.unit for _, request in requests]))
                 self._read.update(slots)
             case Operation.WRITE:
                 subset.lookahead = self._lookahead[rows]
+                subset.ban([request.banned for _, request in requests])
                 units = subset.write()
                 self._written.update(slots)
         self.state.update(subset)
@@ -97,24 +98,23 @@ class BatchPool(Pool):
             self.state.update(subset)  # where monotone heads stopped
             self._ahead.update(slots)
 
-    def _decide(self, following: Mapping[int, int]) -> list[int]:
-        """By slot, the units that follow in the same word."""
-        slots = list(following)
-        self._look_ahead([slot for slot in slots if self._policy[slot].needs_lookahead])
+    def _decide(self, requests: dict[int, Request]) -> list[int]:
+        self._look_ahead([slot for slot in requests if self._policy[slot].needs_lookahead])
         groups: defaultdict[Hashable, list[int]] = defaultdict(list)
-        for slot in slots:
+        for slot in requests:
             groups[self._policy[slot].batch_key].append(slot)
         decisions: dict[int, int] = {}
         for key, group in groups.items():
             rows, needs_lookahead = self._tensor(group), self._policy[group[0]].needs_lookahead
             subset = self._subset(group, rows)
             subset.lookahead = self._lookahead[rows] if needs_lookahead else None
-            subset.announce(self._tensor([following[slot] for slot in group]))
+            subset.announce(self._tensor([requests[slot].unit for slot in group]))
+            subset.ban([requests[slot].banned for slot in group])
             decider = self._deciders[key].subset(rows)
             write = decider.write(subset.view(needs_lookahead))
             self._deciders[key].update(rows, decider)
             decisions |= zip(group, map(int, write.tolist()), strict=True)
-        return [decisions[slot] for slot in slots]
+        return [decisions[slot] for slot in requests]
 
 
 class OfflinePool(Pool):
@@ -128,11 +128,11 @@ class OfflinePool(Pool):
         rule = self._opened.find(self._opened.policy_of(policy))
         self._backends[slot] = self._opened.make_backend(rule, self._opened.text)
 
-    def do(self, operation: Operation, requests: Sequence[tuple[int, int]]) -> list[int]:
-        if operation in (Operation.DECIDE, Operation.WRITE):
-            whole = [slot for slot, unit in requests if unit == EOS]  # words, where it is a decision
+    def do(self, requests: Sequence[tuple[int, Request]]) -> list[int]:
+        if requests[0][1].operation in (Operation.DECIDE, Operation.WRITE):
+            whole = [slot for slot, request in requests if request.unit == EOS]  # words, where it is a decision
             retranslate(self._opened.model, [self._backends[slot].sentence for slot in whole])
-        return [self._backends[slot].run(Request(operation, unit)) for slot, unit in requests]
+        return [self._backends[slot].run(request) for slot, request in requests]
 
 
 def pack_weights(trained: LoadedRun, how: EngineOptions) -> tuple[str, nn.Module | None]:

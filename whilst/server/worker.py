@@ -175,14 +175,14 @@ class Worker(threading.Thread):
     def _compute(self, operation: Operation, streams: Sequence[Stream]) -> None:
         """One operation for all; if it fails, for each alone, so that only the one that fails is ended."""
         requests = [
-            (stream.slot, stream.request.unit) for stream in streams if stream.request and stream.slot is not None
+            (stream.slot, stream.request) for stream in streams if stream.request and stream.slot is not None
         ]
         start = time.monotonic()
         try:
             if operation is Operation.BEGIN:
                 for stream, (slot, _) in zip(streams, requests, strict=True):
                     self._pool.use(slot, stream.policy)
-            results = self._pool.do(operation, requests)
+            results = self._pool.do(requests)
         except Exception as error:
             if len(streams) == 1:
                 self._fail(streams[0], error)
