@@ -7,6 +7,7 @@ import typer
 
 from whilst.cli.options import (
     Device,
+    Glossary,
     Policies,
     PolicyFile,
     RunOrCheckpoint,
@@ -16,6 +17,7 @@ from whilst.cli.options import (
     as_folder,
     folder_of,
     register_policies,
+    with_glossary,
     with_languages,
 )
 
@@ -28,6 +30,7 @@ def translate(
     show: Annotated[bool, typer.Option("--show", help="Show every READ and WRITE.")] = False,
     source: Source = "",
     target: Target = "",
+    glossary: Glossary = None,
     set_: Set = [],  # noqa: B006
     device: Device = "auto",
 ) -> None:
@@ -50,7 +53,7 @@ def translate(
 
     register_policies(policy_file)
     folder = folder_of(run)
-    overrides = with_languages(set_, folder, source, target)
+    overrides = with_languages(with_glossary(set_, glossary), folder, source, target)
     if is_export(folder):
         translate_exported(ModelOptions(str(folder), policy, overrides=tuple(overrides), device=device), file, show)
     else:

@@ -8,6 +8,7 @@ import typer
 from whilst.cli.options import (
     Device,
     Engine,
+    Glossary,
     Keep,
     Latency,
     Model,
@@ -19,6 +20,7 @@ from whilst.cli.options import (
     Threads,
     Workers,
     register_policies,
+    with_glossary,
     with_languages,
 )
 from whilst.core.errors import UserError
@@ -79,6 +81,7 @@ def live(
     pace: Annotated[float | None, typer.Option(help="Words per second at most, such as 3.", min=0.001)] = None,
     engine: Annotated[str, typer.Option(help="torch, onnx, or auto: onnx if it is installed.")] = "auto",
     precision: Annotated[str, typer.Option(help="Of onnx: int8, or fp32 (the same words as torch).")] = "int8",
+    glossary: Glossary = None,
     set_: Set = [],  # noqa: B006
     device: Device = "auto",
 ) -> None:
@@ -93,6 +96,7 @@ def live(
         whilst live
         echo "My father gave me an old radio." | whilst live --latency low
         whilst live --show --pace 3 < talk.txt
+        whilst live --glossary names.tsv < talk.txt
         recogniser | whilst live --partial --srt talk.srt --vtt talk.vtt
         tail -f transcript.txt | whilst live --model runs/mine --latency wait-3 --json
         whilst live --model hf:facebook/nllb-200-distilled-600M --source en --target de < talk.txt
@@ -102,9 +106,8 @@ def live(
     from whilst.live.terminal import LiveOptions, run_live
 
     register_policies(policy_file)
-    wanted = ModelOptions(
-        model, latency, engine, precision, tuple(with_languages(set_, model, source, target)), device
-    )
+    settings = with_languages(with_glossary(set_, glossary), model, source, target)
+    wanted = ModelOptions(model, latency, engine, precision, tuple(settings), device)
     run_live(wanted, LiveOptions(json, show, srt, vtt, partial, keep, lines, pace))
 
 
@@ -139,6 +142,7 @@ def listen(
         str, typer.Option(help="Translate on this running `whilst serve`.", metavar="URL", show_default="here")
     ] = "",
     token: Annotated[str, typer.Option(help="Of the server.", envvar="WHILST_TOKEN", show_default=False)] = "",
+    glossary: Glossary = None,
     set_: Set = [],  # noqa: B006
 ) -> None:
     """Translate speech as it is spoken: from the microphone, or from a file.
@@ -167,7 +171,7 @@ def listen(
     how = LiveOptions(as_json=json, srt=srt, vtt=vtt, show=show, agreement=keep)
     options = ListenOptions(source, device, fast, interval, recogniser, serve, token, how)
     register_policies(policy_file)
-    listen(ModelOptions(model, latency, overrides=tuple(set_)), options)
+    listen(ModelOptions(model, latency, overrides=tuple(with_glossary(set_, glossary))), options)
 
 
 def serve(
@@ -212,6 +216,7 @@ def serve(
     engine: Engine = "",
     precision: Precision = "",
     ray: Annotated[bool, typer.Option("--ray", help="Run workers as replicas of Ray Serve.")] = False,
+    glossary: Glossary = None,
     set_: Set = [],  # noqa: B006
     device: Device = "cpu",
 ) -> None:
@@ -238,7 +243,7 @@ def serve(
     how = EngineOptions(engine or default_engine(), precision, device, threads)
     if len(model) > 1 and (source or target):
         raise UserError("--source and --target are for one hf: model: serve the others by themselves")
-    settings = tuple(with_languages(set_, model[0], source, target))
+    settings = tuple(with_languages(with_glossary(set_, glossary), model[0], source, target))
     own = tuple(policy_file)
     options = ServeOptions(tuple(model), host, port, workers, limits, access, settings, how, own, recogniser)
     if ray:

@@ -1,5 +1,6 @@
 """Arguments and options that several commands share."""
 
+import json
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -60,6 +61,12 @@ Policies = Annotated[
         metavar="POLICY",
     ),
 ]
+Glossary = Annotated[
+    Path | None,
+    typer.Option(
+        help="TSV of terms: source, tab, translation; without a translation a term stays as it is.", metavar="FILE"
+    ),
+]
 Json = Annotated[Path | None, typer.Option("--json", help="Also write the figures to this file.", metavar="FILE")]
 Keep = Annotated[int, typer.Option(help="Hypotheses in a row that must agree on a word.", min=1)]
 Engine = Annotated[
@@ -113,3 +120,8 @@ def folder_of(run: Path) -> Path:
 
     bundled = BUNDLED / run
     return bundled if not run.exists() and len(run.parts) == 1 and bundled.is_dir() else run
+
+
+def with_glossary(settings: list[str], glossary: Path | None) -> list[str]:
+    """`--set` with a glossary."""
+    return [*settings, f"evaluate.glossary={json.dumps(str(glossary))}"] if glossary else settings

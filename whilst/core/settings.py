@@ -285,6 +285,8 @@ class Evaluate:
     # repeats: no phrase of one to four words stands in a row more often than any does in the source read so far.
     # literals: numbers, addresses, code, emoji and words of unknown scripts are written as they are.
     guards: tuple[Literal["repeats", "literals"], ...] = ()
+    # TSV file of terms: source, tab, translation; without a translation a term stays as it is. Empty: none.
+    glossary: str = ""
     # A translation is cut at max_ratio * source length + max_extra units.
     max_ratio: Annotated[float, Check("from 0 to a million", lambda ratio: 0 <= ratio <= 1e6)] = 2.0
     max_extra: Count = 20  # see `max_ratio`

@@ -3,9 +3,10 @@
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from whilst.core.settings import Recipe
-from whilst.data.literals import Kind, Literal, Literals, Restorer, StandIns, Token, TokenReader
+from whilst.data.literals import Kind, Literal, Literals, Restorer, StandIns, Token, TokenReader, read_glossary
 from whilst.data.repeats import CompletingUnits, RepeatGuard
 from whilst.data.vocabulary import EOS, UNK, Language, WordBuffer
 
@@ -164,6 +165,8 @@ class WordRules:
         guards = recipe.evaluate.guards
         repeats = CompletingUnits(target) if "repeats" in guards else None
         literals = Literals.of(source, target, recipe.data.lowercase, patterns="literals" in guards)
+        if recipe.evaluate.glossary:
+            literals = literals.with_glossary(read_glossary(Path(recipe.evaluate.glossary)))
         return cls(source, target, recipe.evaluate.unknown == "copy", repeats, literals)
 
     def writer(self) -> Writer:

@@ -23,7 +23,7 @@ TITLES = {
 }
 WAYS = {"paper": "slope 1", "authors": "authors' code"}  # the rungs that are the paper's system
 SCRATCH = "scratch"
-OPTION = re.compile(r"\.(unknown-[a-z]+|ending-[a-z]+|repeats|literals|half|fp32|int8)$")
+OPTION = re.compile(r"\.(unknown-[a-z]+|ending-[a-z]+|repeats|literals|glossary|half|fp32|int8)$")
 THRESHOLD = re.compile(r"\.threshold-(\d*\.?\d+)$")
 NO_LABEL = "n/a"  # of the only point of a curve, as in the paper
 
@@ -106,7 +106,7 @@ class Decoding:
         own_threshold = about.has_threshold and settings.threshold != usual.threshold
         options = [f"unknown-{settings.unknown}"] * (settings.unknown != usual.unknown)
         options += [f"ending-{settings.ending}"] * (about.can_end_early and settings.ending != usual.ending)
-        options += settings.guards
+        options += [*settings.guards, *["glossary"] * bool(settings.glossary)]
         options += [settings.precision] * (settings.precision != usual.precision) + [engine] * bool(engine)
         return cls(replace(policy, threshold=settings.threshold if own_threshold else None), tuple(options))
 

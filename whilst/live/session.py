@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from whilst.core.settings import Recipe
 from whilst.data.adapting import Truecaser, character_normaliser, lacks_case, truecaser
-from whilst.data.literals import Kind, Token, TokenReader
+from whilst.data.literals import Glossary, Kind, Token, TokenReader
 from whilst.data.sentences import ends_sentence, is_clause_end
 from whilst.data.text import cleaner
 from whilst.data.vocabulary import EOS, Language
@@ -98,6 +98,11 @@ class TextPipeline:
             WordRules.of(recipe, source, target),
             truecase=None if recipe.data.lowercase else truecaser(source),
         )
+
+    def with_glossary(self, glossary: Glossary) -> "TextPipeline":
+        """With these terms too."""
+        literals = self.rules.literals.with_glossary(glossary)
+        return replace(self, rules=replace(self.rules, literals=literals)) if glossary else self
 
     @property
     def longest(self) -> tuple[int, int]:

@@ -106,7 +106,7 @@ async def translate(manager: SessionManager, request: Request) -> Response:
         table = protocol.parse_object(await read_body(request, manager.limits))
         served = manager.find_model(protocol.string_field(table, "model", ""))
         policy = find_policy(served, protocol.string_field(table, "latency", "medium"))
-        session = manager.open("translate", served, policy)
+        session = manager.open("translate", served, policy, protocol.glossary_field(table))
         try:
             session.add(Words(1, protocol.string_field(table, "text")))
         except SessionError:

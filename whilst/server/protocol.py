@@ -3,10 +3,11 @@
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from whilst.core.errors import UserError
+from whilst.data.literals import Glossary, make_glossary
 from whilst.live.session import Event, SentenceEnd, Summary, Word
 
 Message = dict[str, Any]
@@ -77,6 +78,7 @@ class Start:
     model: str = ""  # the name of one; empty: the first
     key: str = ""  # of a published session
     sentence: int | None = None  # of a published session: the number of its first sentence
+    glossary: Glossary = field(default_factory=dict)  # terms of this session
 
 
 @dataclass(frozen=True)
@@ -122,6 +124,7 @@ def parse_message(frame: str | bytes, limits: Limits) -> ClientMessage:
                 string_field(table, "model", ""),
                 string_field(table, "key", ""),
                 None if table.get("sentence") is None else number_field(table, "sentence"),
+                glossary_field(table),
             )
         case "words":
             return Words(number_field(table, "seq"), string_field(table, "text"))
@@ -163,6 +166,14 @@ def string_field(table: Message, name: str, default: str | None = None) -> str:
     except UnicodeEncodeError:
         raise SessionError("protocol", f"{name}: has an unpaired surrogate; send whole characters") from None
     return value
+
+
+def glossary_field(table: Message) -> Glossary:
+    value = table.get("glossary") or {}
+    if not isinstance(value, dict):
+        form = '{"term": "translation"}, "" to leave a term as it is'
+        raise SessionError("protocol", f"glossary: must be {form}, not {shorten(value)}")
+    return make_glossary((string_field({"term": term}, "term"), string_field(value, term)) for term in value)
 
 
 def number_field(table: Message, name: str) -> int:

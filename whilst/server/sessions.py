@@ -13,6 +13,7 @@ from starlette.datastructures import Headers
 
 from whilst import __version__
 from whilst.core.errors import UserError
+from whilst.data.literals import Glossary
 from whilst.server.audience import Audience, Channel, Publication, check_name, shutdown_error
 from whilst.server.metrics import Metrics
 from whilst.server.protocol import (
@@ -91,10 +92,10 @@ def find_policy(served: Served, latency: str) -> str:
 
 
 class ClientSession:
-    def __init__(self, manager: "SessionManager", served: Served, policy: str) -> None:
+    def __init__(self, manager: "SessionManager", served: Served, policy: str, glossary: Glossary) -> None:
         self.manager, self.served, self.policy = manager, served, policy
         self.worker = manager.workers[served.name]
-        self.stream = Stream(served.model.text, policy, self._receive)
+        self.stream = Stream(served.model.text.with_glossary(glossary), policy, self._receive)
         self.outbox: asyncio.Queue[Message | SessionError] = asyncio.Queue()
         self.stopped: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._id = uuid.uuid4().hex
@@ -250,9 +251,9 @@ class SessionManager:
             message = f"{self.limits.sessions} sessions are open, and no more are taken; try again later"
             raise SessionError("too_many_sessions", message)
 
-    def open(self, kind: str, served: Served, policy: str) -> ClientSession:
+    def open(self, kind: str, served: Served, policy: str, glossary: Glossary) -> ClientSession:
         self.check_open(len(self.sessions))
-        session = ClientSession(self, served, policy)
+        session = ClientSession(self, served, policy, glossary)
         self.sessions.add(session)
         session.worker.open(session.stream)
         self.metrics.count_session(kind)

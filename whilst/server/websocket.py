@@ -94,7 +94,7 @@ async def run_session(manager: SessionManager, connection: Connection) -> None:
         raise SessionError("idle", f"no start message within {seconds:g} seconds; send one at once") from None
     finally:
         manager.handshakes -= 1
-    session = manager.open("stream", served, policy)
+    session = manager.open("stream", served, policy, start.glossary)
     try:
         if name := connection.query.get("publish"):
             session.publication = await manager.audience.publish(name, start.key, start.sentence, served.describe())
