@@ -8,6 +8,7 @@ import typer
 from whilst.cli.options import (
     Device,
     Engine,
+    Glossary,
     Json,
     Keep,
     Latency,
@@ -19,6 +20,7 @@ from whilst.cli.options import (
     Threads,
     Workers,
     register_policies,
+    with_glossary,
 )
 from whilst.core.settings import DEFAULT_MODEL
 from whilst.live.input import DEFAULT_AGREEMENT
@@ -26,7 +28,7 @@ from whilst.live.input import DEFAULT_AGREEMENT
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="Measure speed: training, decoding, CPU engine, server, speech.",
+    help="Measure speed: training, decoding, CPU engine, server, speech; and count mistakes.",
 )
 Recipe = Annotated[
     Path | None,
@@ -118,6 +120,37 @@ def engine(
     from whilst.research.bench import engine_bench
 
     engine_bench(recipe, lengths or [30, 100], repeats, threads, set_, json)
+
+
+@app.command()
+def checks(
+    model: Model = DEFAULT_MODEL,
+    latencies: Annotated[
+        list[str] | None,
+        typer.Option("--latency", help="May be repeated. Default: low, medium, high.", metavar="LATENCY"),
+    ] = None,
+    glossary: Glossary = None,
+    show: Annotated[bool, typer.Option("--show", help="Print the sentences with mistakes.")] = False,
+    set_: Set = [],  # noqa: B006
+    json: Json = None,
+) -> None:
+    """Count mistakes that need no reference: lost negations, numbers and names, repetitions.
+
+    200 English sentences are translated as `whilst live` does.
+
+    \b
+    Examples:
+        whilst bench checks
+        whilst bench checks --latency low --show
+        whilst bench checks --set 'evaluate.guards=[]'
+    """
+    from whilst.core.console import notes
+    from whilst.live.loading import ModelOptions, open_model
+    from whilst.research.checks import check_model
+
+    chosen = latencies or ["low", "medium", "high"]
+    opened = open_model(ModelOptions(model, chosen[0], overrides=tuple(with_glossary(set_, glossary))), notes.print)
+    check_model(opened, chosen, json, show)
 
 
 @app.command()

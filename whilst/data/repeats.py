@@ -54,6 +54,17 @@ def count_in_row(words: Sequence[str], length: int) -> int:
     return count
 
 
+def most_in_row(words: Sequence[str]) -> int:
+    """How often any phrase stands in a row at most, but for words that stand twice."""
+    words, most = [normalise(word) for word in words], 1
+    for end in range(1, len(words) + 1):
+        for length in range(1, LONGEST + 1):
+            count = count_in_row(words[:end], length)
+            if length > 1 or count > 2 or words[end - 1] not in DOUBLED:
+                most = max(most, count)
+    return most
+
+
 class CompletingUnits:
     """The units of a language by the word that they complete, without case and punctuation."""
 
@@ -114,6 +125,10 @@ class RepeatGuard:
             elif not stem and word.strip(_PUNCTUATION):
                 ids += set(self._units.whole.get(word, ())).difference(self._units.first.get(word, ()))
         return ids
+
+    def would_repeat(self, word: str) -> bool:
+        """Whether this word would repeat a phrase too often."""
+        return normalise(word) in self._completions(self._target)
 
     def _completions(self, words: list[str]) -> Iterator[str]:
         """The words with which these would repeat a phrase too often."""

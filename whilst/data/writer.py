@@ -52,7 +52,10 @@ class Writer:
 
     def flush(self) -> list[str]:
         """The words that are complete as the sentence ends."""
-        return self._restorer.flush(self._buffer.flush())
+        words = self._buffer.flush()
+        if self._guard and any(map(self._guard.would_repeat, words)):  # a word without its last unit
+            words = []
+        return self._restorer.flush(words)
 
 
 class SentenceSource:
