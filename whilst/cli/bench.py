@@ -146,7 +146,7 @@ def checks(
     """
     from whilst.core.console import notes
     from whilst.live.loading import ModelOptions, open_model
-    from whilst.research.checks import check_model
+    from whilst.live.checks import check_model
 
     chosen = latencies or ["low", "medium", "high"]
     opened = open_model(ModelOptions(model, chosen[0], overrides=tuple(with_glossary(set_, glossary))), notes.print)

@@ -158,7 +158,7 @@ class SessionState:
 
     def _open(self, start: int) -> None:
         rules = self.text.rules
-        source = SentenceSource(rules.source, rules.literals, self.text.clean)
+        source = SentenceSource(self.text.source, rules.literals, self.text.clean)
         self.sentences.append(SentenceState(self._next_number, rules.writer(), source, start))
         self._next_number += 1
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.helpers.commands import whilst
 from whilst.core.files import read_json
-from whilst.research.checks import Check, read_checks
+from whilst.live.checks import Check, read_checks
 
 
 def test_two_hundred_sentences_contain_what_they_need() -> None:
