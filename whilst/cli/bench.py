@@ -145,8 +145,8 @@ def checks(
         whilst bench checks --set 'evaluate.guards=[]'
     """
     from whilst.core.console import notes
-    from whilst.live.loading import ModelOptions, open_model
     from whilst.live.checks import check_model
+    from whilst.live.loading import ModelOptions, open_model
 
     chosen = latencies or ["low", "medium", "high"]
     opened = open_model(ModelOptions(model, chosen[0], overrides=tuple(with_glossary(set_, glossary))), notes.print)
