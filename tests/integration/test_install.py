@@ -47,6 +47,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
     folder = tmp_path_factory.mktemp("installed")
     if run_command(sys.executable, "-m", "pip", "download", "-q", "--no-deps", "rich", folder=folder).returncode:
         pytest.skip("pip cannot download packages here")
+    (folder / "recipe.toml").touch()
     programs = folder / "venv" / "bin"
     for command in ((sys.executable, "-m", "venv", "venv"), (programs / "pip", "install", "-q", wheel)):
         done = run_command(*command, folder=folder)

@@ -71,7 +71,7 @@ class _OmniSTEval:
     emission_ca: tuple[float, ...]
     source_length: float
     reference: str
-    time_to_recording_end: float
+    time_to_recording_end: float | None
 
 
 @dataclass(frozen=True)
@@ -154,11 +154,12 @@ def _simuleval(row: Row, where: str) -> Passage:
 
 def _omnisteval(row: Row, where: str) -> Passage:
     """A resegmented line. Without words it has no times."""
-    absent = {"emission_cu": [], "emission_ca": [], "time_to_recording_end": math.inf}
+    absent = {"emission_cu": [], "emission_ca": [], "time_to_recording_end": None}
     found: _OmniSTEval = _pick(_OmniSTEval, absent | row, where)
     name, words = str(row.get("docid", row.get("index"))), tuple(found.prediction.split())
     times = found.emission_cu, found.emission_ca
-    return Passage(name, words, *times, found.source_length, found.reference, found.time_to_recording_end)
+    end = math.inf if found.time_to_recording_end is None else found.time_to_recording_end
+    return Passage(name, words, *times, found.source_length, found.reference, end)
 
 
 def _live(rows: Sequence[Row], path: Path, in_words: bool) -> Passage:
