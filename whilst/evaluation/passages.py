@@ -154,7 +154,7 @@ def _simuleval(row: Row, where: str) -> Passage:
 
 def _omnisteval(row: Row, where: str) -> Passage:
     """A resegmented line. Without words it has no times."""
-    absent = {"emission_cu": [], "emission_ca": [], "time_to_recording_end": None}
+    absent: Row = {"emission_cu": [], "emission_ca": [], "time_to_recording_end": None}
     found: _OmniSTEval = _pick(_OmniSTEval, absent | row, where)
     name, words = str(row.get("docid", row.get("index"))), tuple(found.prediction.split())
     times = found.emission_cu, found.emission_ca
