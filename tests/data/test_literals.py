@@ -67,6 +67,7 @@ def translate(line: str, written: str, literals: Literals = LITERALS) -> str:
         ("a 3/4 b 180", "15 a 30", "180 a 3/4"),
         ("1987 a", "2005 a", "1987 a"),
         ("30 3/4", "30 15", "30 3/4"),  # 30 is taken
+        ("3/4 a 3/4", "30 a 30", "3/4 a 3/4"),  # one stand-in for both
         ("天 气 a", "Google a", "天 气 a"),  # one stand-in for both
         ("a 😀 b", "a b", "a 😀 b"),
         ("a b 😀", "a b", "a b 😀"),

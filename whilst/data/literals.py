@@ -210,7 +210,7 @@ class StandIns:
     def __init__(self, literals: Literals) -> None:
         self._literals = literals
         self._used: set[str] = set()  # stand-ins, and words of the source
-        self._active: set[str] = set()
+        self._active: dict[str, str] = {}  # what each stands for
         self._last: Token | None = None  # if it is a literal
 
     def literal(self, token: Token, units: int) -> Literal | None:
@@ -225,7 +225,8 @@ class StandIns:
         joined = last is not None and last.kind is token.kind and not last.after and not token.before
         if token.kind is Kind.EMOJI or (joined and token.kind is not Kind.TERM):
             return Literal(token.text + token.after, follows=joined, place=units)
-        stand_in = self.choose(token)
+        same = (name for name, text in self._active.items() if text == token.text)
+        stand_in = next(same, "") or self.choose(token)
         return Literal(token.text if stand_in else token.text + token.after, stand_in, place=units)
 
     def choose(self, token: Token) -> str:
@@ -236,7 +237,7 @@ class StandIns:
         for name in (*pool, *pools.names):
             if name not in self._used:
                 self._used.add(name)
-                self._active.add(name)
+                self._active[name] = token.text
                 return name
         return ""
 
@@ -247,8 +248,11 @@ class Restorer:
     def __init__(self) -> None:
         self._read: dict[str, Literal] = {}  # by stand-in
         self._missing: list[Literal] = []  # not written so far
+        self._last = ""  # word written
 
     def read(self, literal: Literal) -> None:
+        if literal.stand_in in self._read:  # said again
+            return
         self._missing.append(literal)
         if literal.stand_in:
             self._read[literal.stand_in] = literal
@@ -259,6 +263,7 @@ class Restorer:
         for word in words:
             found += self._restored(word).split()
             found += self._due(units)
+            self._last = found[-1] if found else self._last
         return found
 
     def _restored(self, word: str) -> str:
@@ -282,7 +287,8 @@ class Restorer:
     def flush(self, words: Sequence[str]) -> list[str]:
         """At the end: the last words, and all literals that the model has not written, before a full stop."""
         found = self.restore(words, 1 << 30)
-        missing, self._missing = [literal.text for literal in self._missing], []
+        last = self._last.rstrip(_CLOSING)
+        missing, self._missing = [literal.text for literal in self._missing if literal.text != last], []
         if missing and found and (stop := found[-1][len(found[-1].rstrip(_CLOSING)) :]) and found[-1] != stop:
             found[-1] = found[-1].removesuffix(stop)
             missing[-1] += stop
