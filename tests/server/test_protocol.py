@@ -71,6 +71,7 @@ def test_any_frame_is_a_message_or_an_error(frame: str | bytes) -> None:
     [
         ('{"type":"start"}', Start("medium", "")),
         ('{"type":"start","latency":"agent-3","token":"t","more":1}', Start("agent-3", "t")),
+        ('{"type":"start","glossary":{"A b":" c  d","e":""}}', Start(glossary={("a", "b"): "c d", ("e",): ""})),
         ('{"type":"words","seq":1,"text":"xin chào"}', Words(1, "xin chào")),
         ('{"type":"finish","seq":2}', Finish(2)),
         ('{"type":"listen"}', Listen("")),
@@ -93,6 +94,8 @@ def test_messages(frame: str | bytes, wanted: object) -> None:
         ('{"type":"words","seq":true,"text":"a"}', "protocol", "seq: must be a whole number"),
         ('{"type":"words","seq":1.0,"text":"a"}', "protocol", "seq: must be a whole number"),
         ('{"type":"words","seq":1,"text":"\\ud800"}', "protocol", "surrogate"),
+        ('{"type":"start","glossary":["a"]}', "protocol", "glossary: must be"),
+        ('{"type":"start","glossary":{"a":1}}', "protocol", "a: must be a string"),
         ('{"type":"stop"}', "protocol", "'stop': unknown"),
         (b'{"type": "start"}', "protocol", "17 bytes: audio has samples of 16 bits"),
         (bytes(202), "too_big", "202 bytes"),

@@ -208,6 +208,7 @@ def test_translate(server: LocalServer, model: Translator) -> None:
         (b"{}", 400, "protocol"),
         (b'{"text":1}', 400, "protocol"),
         (b'{"text":"a","latency":"x"}', 400, "protocol"),
+        (b'{"text":"a","glossary":"x"}', 400, "protocol"),
         (b"x" * 2001, 413, "too_big"),
         (json.dumps({"text": "a " * 201}).encode(), 413, "too_many_words"),
     ],
@@ -216,6 +217,13 @@ def test_http_errors(server: LocalServer, data: bytes, status: int, code: str) -
     found, kind, body = fetch(server, "/v1/translate", data)
     assert (found, kind, json.loads(body)["code"]) == (status, "application/json", code)
     wait_until(server.is_idle, "sessions close")
+
+
+def test_a_session_has_its_own_glossary(server: LocalServer) -> None:
+    for glossary, count in (({"kk a": "Z"}, 1), ({}, 0)):
+        data = json.dumps({"text": "a kk A b", "glossary": glossary}).encode()
+        status, _, body = fetch(server, "/v1/translate", data)
+        assert (status, body.count('"text": "Z"')) == (200, count)
 
 
 def test_health_and_metrics(server: LocalServer) -> None:
