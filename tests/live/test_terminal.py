@@ -11,6 +11,7 @@ import subprocess
 import sys
 import termios
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -238,6 +239,9 @@ def start(*arguments: str | Path) -> "subprocess.Popen[bytes]":
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env=ENVIRONMENT,
+        preexec_fn=partial(
+            signal.signal, signal.SIGHUP, signal.SIG_DFL
+        ),  # it is ignored if the tests run under nohup
     )
 
 

@@ -5,6 +5,8 @@ are then sums over all workers, gauges have one value for each.
 """
 
 import os
+import struct
+import time
 from functools import partial
 from pathlib import Path
 
@@ -76,9 +78,13 @@ class Metrics:
 
     def render(self, accept: str = "") -> tuple[bytes, str]:
         """The exposition and its content type, for the Accept header of the request."""
-        registry = self._registry
-        if FOLDER in os.environ:
-            registry = CollectorRegistry()
-            MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
         encode, content_type = choose_encoder(accept)
-        return encode(registry), content_type
+        if FOLDER not in os.environ:
+            return encode(self._registry), content_type
+        registry = CollectorRegistry()
+        MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
+        while True:
+            try:
+                return encode(registry), content_type
+            except struct.error:  # the file of a worker that is just starting is still empty
+                time.sleep(0.01)
