@@ -7,12 +7,15 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, get_type_hints
 
 import pytest
+from typer.models import OptionInfo
 
 from tests.helpers.commands import Done, Terminal, whilst
 from tests.helpers.runs import ENVIRONMENT, call, changed, short_recipe, write_toml
+from whilst.cli import bench
+from whilst.cli.main import app
 from whilst.core.console import ProgressBar, notes
 from whilst.core.files import read_json
 from whilst.core.settings import Data, Recipe
@@ -195,6 +198,21 @@ def test_wrong_usage_is_code_2(arguments: tuple[str, ...]) -> None:
     done = whilst(*arguments)
     assert done.code == 2
     assert "Traceback" not in done.err
+
+
+def test_options_are_named() -> None:
+    """Typer 0.27 names an option after its metavar, `--DEVICE`, if it has no name of its own."""
+    commands = [info.callback for one in (app, bench.app) for info in one.registered_commands]
+    nameless = [
+        f"{getattr(command, '__name__', '')} {name}"
+        for command in commands
+        if command is not None
+        for name, kind in get_type_hints(command, include_extras=True).items()
+        for found in getattr(kind, "__metadata__", ())
+        if isinstance(found, OptionInfo) and not str(found.default).startswith("--")  # the first argument
+    ]
+    assert len(commands) > 20
+    assert not nameless
 
 
 def test_mistakes_in_options_name_the_option() -> None:

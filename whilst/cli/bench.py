@@ -39,8 +39,8 @@ Recipe = Annotated[
 @app.command()
 def train(
     recipe: Recipe = None,
-    stage: Annotated[Stage, typer.Option(help="What to train.")] = "translate",
-    steps: Annotated[int, typer.Option(help="Updates to time, after as many to warm up.", min=1)] = 20,
+    stage: Annotated[Stage, typer.Option("--stage", help="What to train.")] = "translate",
+    steps: Annotated[int, typer.Option("--steps", help="Updates to time, after as many to warm up.", min=1)] = 20,
     set_: Set = [],  # noqa: B006
     device: Device = "auto",
     json: Json = None,
@@ -64,14 +64,17 @@ def decode(
     sentences: Annotated[
         int | None,
         typer.Option(
+            "--sentences",
             help="Sentences to decode together. Default: 64. With --run: the test text, cut or repeated to this"
             " number; with several thousand the last, half-empty batches no longer matter.",
             min=1,
         ),
     ] = None,
-    length: Annotated[int, typer.Option(help="Source length of the cached/recomputed comparison.", min=2)] = 30,
+    length: Annotated[
+        int, typer.Option("--length", help="Source length of the cached/recomputed comparison.", min=2)
+    ] = 30,
     run: Annotated[Path | None, typer.Option("--run", help="Time this run on its test text.", metavar="R")] = None,
-    policy: Annotated[str, typer.Option(help="With --run: agent-L, wait-K or full.")] = "agent-3",
+    policy: Annotated[str, typer.Option("--policy", help="With --run: agent-L, wait-K or full.")] = "agent-3",
     policy_file: PolicyFile = [],  # noqa: B006
     set_: Set = [],  # noqa: B006
     device: Device = "auto",
@@ -105,8 +108,8 @@ def engine(
         list[int] | None,
         typer.Option("--length", help="Source length. May be repeated. Default: 30, 100.", min=2),
     ] = None,
-    repeats: Annotated[int, typer.Option(help="Sentences to time; medians are shown.", min=1)] = 5,
-    threads: Annotated[int, typer.Option(help="Threads of the model.", min=1)] = 1,
+    repeats: Annotated[int, typer.Option("--repeats", help="Sentences to time; medians are shown.", min=1)] = 5,
+    threads: Annotated[int, typer.Option("--threads", help="Threads of the model.", min=1)] = 1,
     set_: Set = [],  # noqa: B006
     json: Json = None,
 ) -> None:
@@ -157,14 +160,17 @@ def checks(
 def serve(
     model: Model = DEFAULT_MODEL,
     streams: Annotated[
-        int | None, typer.Option(help="Streams to measure. Default: search for the largest number.", min=1)
+        int | None,
+        typer.Option("--streams", help="Streams to measure. Default: search for the largest number.", min=1),
     ] = None,
-    rate: Annotated[float, typer.Option(help="Words per second of each stream.", min=0.1)] = 3.0,
-    seconds: Annotated[float, typer.Option(help="Of each probe, after two to warm up.", min=1)] = 10.0,
+    rate: Annotated[float, typer.Option("--rate", help="Words per second of each stream.", min=0.1)] = 3.0,
+    seconds: Annotated[float, typer.Option("--seconds", help="Of each probe, after two to warm up.", min=1)] = 10.0,
     latency: Latency = "medium",
     policy_file: PolicyFile = [],  # noqa: B006
-    limit: Annotated[float, typer.Option(help="Milliseconds that 99 of 100 words must stay below.")] = 300.0,
-    most: Annotated[int, typer.Option(help="Streams at most.", min=1)] = 400,
+    limit: Annotated[
+        float, typer.Option("--limit", help="Milliseconds that 99 of 100 words must stay below.")
+    ] = 300.0,
+    most: Annotated[int, typer.Option("--most", help="Streams at most.", min=1)] = 400,
     workers: Workers = 1,
     threads: Threads = 1,
     engine: Engine = "",
@@ -194,7 +200,7 @@ def speech(
     latency: Latency = "medium",
     interval: Annotated[
         list[float] | None,
-        typer.Option(help="Seconds of speech between updates. May be repeated. Default: 0.5, 1, 2."),
+        typer.Option("--interval", help="Seconds of speech between updates. May be repeated. Default: 0.5, 1, 2."),
     ] = None,
     keep: Keep = DEFAULT_AGREEMENT,
     json: Json = None,
@@ -219,10 +225,11 @@ def speech(
 def watch(
     model: Model = DEFAULT_MODEL,
     watchers: Annotated[
-        list[int] | None, typer.Option(help="May be repeated. Default: 1, 1000.", min=1, show_default=False)
+        list[int] | None,
+        typer.Option("--watchers", help="May be repeated. Default: 1, 1000.", min=1, show_default=False),
     ] = None,
-    rate: Annotated[float, typer.Option(help="Words per second of the speaker.", min=0.1)] = 3.0,
-    seconds: Annotated[float, typer.Option(help="Of the talk.", min=1)] = 20.0,
+    rate: Annotated[float, typer.Option("--rate", help="Words per second of the speaker.", min=0.1)] = 3.0,
+    seconds: Annotated[float, typer.Option("--seconds", help="Of the talk.", min=1)] = 20.0,
     latency: Latency = "medium",
     workers: Workers = 1,
     json: Json = None,

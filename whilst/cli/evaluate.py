@@ -25,7 +25,9 @@ from whilst.cli.options import (
 def translate(
     run: RunOrCheckpoint,
     file: Annotated[Path | None, typer.Argument(help="Text, one sentence per line. Default: stdin.")] = None,
-    policy: Annotated[str, typer.Option(help="As for `evaluate`, such as wait-K or agent-L.")] = "wait-3",
+    policy: Annotated[
+        str, typer.Option("--policy", help="As for `evaluate`, such as wait-K or agent-L.")
+    ] = "wait-3",
     policy_file: PolicyFile = [],  # noqa: B006
     show: Annotated[bool, typer.Option("--show", help="Show every READ and WRITE.")] = False,
     source: Source = "",
@@ -65,24 +67,31 @@ def evaluate(
     policies: Policies = [],  # noqa: B006
     policy_file: PolicyFile = [],  # noqa: B006
     out: Annotated[
-        Path | None, typer.Option(help="Folder for the traces. Default: RUN/evaluations.", callback=as_folder)
+        Path | None,
+        typer.Option("--out", help="Folder for the traces. Default: RUN/evaluations.", callback=as_folder),
     ] = None,
-    text: Annotated[bool, typer.Option(help="Keep source and reference in the traces.")] = True,
+    text: Annotated[bool, typer.Option("--text/--no-text", help="Keep source and reference in the traces.")] = True,
     model: Annotated[
-        str, typer.Option(help="The same as RUN: any name that `whilst live` knows.", metavar="MODEL")
+        str, typer.Option("--model", help="The same as RUN: any name that `whilst live` knows.", metavar="MODEL")
     ] = "",
     source: Annotated[
         str,
         typer.Option(
-            help="Source language of an hf: model, such as en. With --reference: source text, a sentence a line."
+            "--source",
+            help="Source language of an hf: model, such as en. With --reference: source text, a sentence a line.",
         ),
     ] = "",
     target: Target = "",
     reference: Annotated[
         Path | None,
-        typer.Option(help="Evaluate on the text of --source and these references, as `whilst live` translates."),
+        typer.Option(
+            "--reference",
+            help="Evaluate on the text of --source and these references, as `whilst live` translates.",
+        ),
     ] = None,
-    precision: Annotated[Literal["fp32", "int8"] | None, typer.Option(help="Of an export. Default: int8.")] = None,
+    precision: Annotated[
+        Literal["fp32", "int8"] | None, typer.Option("--precision", help="Of an export. Default: int8.")
+    ] = None,
     set_: Set = [],  # noqa: B006
     device: Device = "auto",
 ) -> None:
@@ -127,24 +136,29 @@ def evaluate(
 
 def score(
     trace: Annotated[Path, typer.Argument(help="A trace, an archive of traces, or another log.", metavar="TRACE")],
-    source: Annotated[Path | None, typer.Option(help="Source text, for traces without text.")] = None,
-    reference: Annotated[Path | None, typer.Option(help="Reference text, for traces without text.")] = None,
+    source: Annotated[Path | None, typer.Option("--source", help="Source text, for traces without text.")] = None,
+    reference: Annotated[
+        Path | None, typer.Option("--reference", help="Reference text, for traces without text.")
+    ] = None,
     segments: Annotated[
         Path | None,
         typer.Option(
+            "--segments",
             help="The trace is of whole talks: their sentences, as the source text with one in each line, or with"
             " times as a YAML or JSON list of wav, offset, duration.",
             metavar="FILE",
         ),
     ] = None,
     align: Annotated[
-        Literal["soft", "mwer"], typer.Option(help="How a talk is divided: SoftSegmenter or mwerSegmenter.")
+        Literal["soft", "mwer"],
+        typer.Option("--align", help="How a talk is divided: SoftSegmenter or mwerSegmenter."),
     ] = "soft",
     out: Annotated[
-        Path | None, typer.Option(help="Write the divided talk, as OmniSTEval's resegmented instances.")
+        Path | None, typer.Option("--out", help="Write the divided talk, as OmniSTEval's resegmented instances.")
     ] = None,
     comet: Annotated[
-        str, typer.Option(help="Also COMET, by the command comet-score with this model.", metavar="MODEL")
+        str,
+        typer.Option("--comet", help="Also COMET, by the command comet-score with this model.", metavar="MODEL"),
     ] = "",
 ) -> None:
     """Score a trace again, without the model.
@@ -194,7 +208,7 @@ def convert(
     out: Annotated[Path, typer.Argument(help="File to write.", metavar="OUT")],
     to: Annotated[
         Literal["simuleval", "simulstream"],
-        typer.Option(help="simuleval (OmniSTEval reads it too) or simulstream."),
+        typer.Option("--to", help="simuleval (OmniSTEval reads it too) or simulstream."),
     ] = "simuleval",
 ) -> None:
     """Write a trace as the log of another toolkit.
@@ -233,9 +247,9 @@ def archive(
 
 def report(
     evaluations: Annotated[list[Path], typer.Argument(help="Records, or folders of records.", metavar="PATH")],
-    out: Annotated[Path, typer.Option(help="Folder for the report.", callback=as_folder)] = Path("report"),
-    pair: Annotated[str | None, typer.Option(help="Such as iwslt15.en-vi, if there are several.")] = None,
-    split: Annotated[str, typer.Option(help="Text that was evaluated: test or valid.")] = "test",
+    out: Annotated[Path, typer.Option("--out", help="Folder for the report.", callback=as_folder)] = Path("report"),
+    pair: Annotated[str | None, typer.Option("--pair", help="Such as iwslt15.en-vi, if there are several.")] = None,
+    split: Annotated[str, typer.Option("--split", help="Text that was evaluated: test or valid.")] = "test",
 ) -> None:
     """Draw the quality/latency curve of evaluations.
 

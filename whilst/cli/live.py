@@ -28,12 +28,15 @@ from whilst.core.settings import DEFAULT_MODEL
 from whilst.live.input import DEFAULT_AGREEMENT
 
 JsonLines = Annotated[bool, typer.Option("--json", help="Write JSON lines with source positions and times.")]
-Srt = Annotated[Path | None, typer.Option(help="Also write SubRip subtitles.", metavar="FILE")]
-Vtt = Annotated[Path | None, typer.Option(help="Also write WebVTT subtitles.", metavar="FILE")]
+Srt = Annotated[Path | None, typer.Option("--srt", help="Also write SubRip subtitles.", metavar="FILE")]
+Vtt = Annotated[Path | None, typer.Option("--vtt", help="Also write WebVTT subtitles.", metavar="FILE")]
 Recogniser = Annotated[
     str,
     typer.Option(
-        help="A program that takes PCM and prints growing lines.", metavar="COMMAND", show_default="moonshine"
+        "--recogniser",
+        help="A program that takes PCM and prints growing lines.",
+        metavar="COMMAND",
+        show_default="moonshine",
     ),
 ]
 Show = Annotated[bool, typer.Option("--show", help="Show every READ and WRITE.")]
@@ -78,9 +81,15 @@ def live(
     srt: Srt = None,
     vtt: Vtt = None,
     show: Show = False,
-    pace: Annotated[float | None, typer.Option(help="Words per second at most, such as 3.", min=0.001)] = None,
-    engine: Annotated[str, typer.Option(help="torch, onnx, or auto: onnx if it is installed.")] = "auto",
-    precision: Annotated[str, typer.Option(help="Of onnx: int8, or fp32 (the same words as torch).")] = "int8",
+    pace: Annotated[
+        float | None, typer.Option("--pace", help="Words per second at most, such as 3.", min=0.001)
+    ] = None,
+    engine: Annotated[
+        str, typer.Option("--engine", help="torch, onnx, or auto: onnx if it is installed.")
+    ] = "auto",
+    precision: Annotated[
+        str, typer.Option("--precision", help="Of onnx: int8, or fp32 (the same words as torch).")
+    ] = "int8",
     glossary: Glossary = None,
     set_: Set = [],  # noqa: B006
     device: Device = "auto",
@@ -125,13 +134,15 @@ def listen(
     policy_file: PolicyFile = [],  # noqa: B006
     device: Annotated[
         str,
-        typer.Option(help="Microphone: its number, or part of its name.", metavar="NAME", show_default="default"),
+        typer.Option(
+            "--device", help="Microphone: its number, or part of its name.", metavar="NAME", show_default="default"
+        ),
     ] = "",
     device_list: Annotated[bool, typer.Option("--device-list", help="List the microphones, then exit.")] = False,
     fast: Annotated[
         bool, typer.Option("--fast", help="Read a file as fast as possible; times are those in the file.")
     ] = False,
-    interval: Annotated[float, typer.Option(help="Seconds of speech between updates.")] = 1.0,
+    interval: Annotated[float, typer.Option("--interval", help="Seconds of speech between updates.")] = 1.0,
     keep: Keep = DEFAULT_AGREEMENT,
     recogniser: Recogniser = "",
     json: JsonLines = False,
@@ -139,9 +150,14 @@ def listen(
     vtt: Vtt = None,
     show: Show = False,
     serve: Annotated[
-        str, typer.Option(help="Translate on this running `whilst serve`.", metavar="URL", show_default="here")
+        str,
+        typer.Option(
+            "--serve", help="Translate on this running `whilst serve`.", metavar="URL", show_default="here"
+        ),
     ] = "",
-    token: Annotated[str, typer.Option(help="Of the server.", envvar="WHILST_TOKEN", show_default=False)] = "",
+    token: Annotated[
+        str, typer.Option("--token", help="Of the server.", envvar="WHILST_TOKEN", show_default=False)
+    ] = "",
     glossary: Glossary = None,
     set_: Set = [],  # noqa: B006
 ) -> None:
@@ -178,6 +194,7 @@ def serve(
     model: Annotated[
         list[str],
         typer.Option(
+            "--model",
             help="As of `whilst live`. May be repeated, one for each language pair, from which clients choose.",
             metavar="MODEL",
         ),
@@ -185,33 +202,44 @@ def serve(
     source: Source = "",
     target: Target = "",
     policy_file: PolicyFile = [],  # noqa: B006
-    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port; 0: any free one.", min=0, max=65535)] = 8000,
+    host: Annotated[str, typer.Option("--host", help="Address to listen on; 0.0.0.0 for all.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", help="Port; 0: any free one.", min=0, max=65535)] = 8000,
     token: Annotated[
-        str, typer.Option(help="Clients must send the header Authorization: Bearer TOKEN.", envvar="WHILST_TOKEN")
+        str,
+        typer.Option(
+            "--token", help="Clients must send the header Authorization: Bearer TOKEN.", envvar="WHILST_TOKEN"
+        ),
     ] = "",
     origin: Annotated[
         list[str] | None,
-        typer.Option(help="Allow web pages of this origin, such as https://example.org. May be repeated."),
+        typer.Option(
+            "--origin", help="Allow web pages of this origin, such as https://example.org. May be repeated."
+        ),
     ] = None,
     allowed_host: Annotated[
         list[str] | None,
         typer.Option(
+            "--allowed-host",
             help="Name by which browsers reach this server, such as example.org; * for any. May be repeated."
-            " Default: localhost if only this machine can connect, else any."
+            " Default: localhost if only this machine can connect, else any.",
         ),
     ] = None,
     workers: Workers = 1,
     threads: Threads = 1,
-    sessions: Annotated[int, typer.Option(help="Sessions at a time in each worker.", min=1)] = 100,
-    watchers: Annotated[int, typer.Option(help="Watchers of published sessions in each worker.", min=1)] = 5_000,
+    sessions: Annotated[int, typer.Option("--sessions", help="Sessions at a time in each worker.", min=1)] = 100,
+    watchers: Annotated[
+        int, typer.Option("--watchers", help="Watchers of published sessions in each worker.", min=1)
+    ] = 5_000,
     speakers: Annotated[
-        int, typer.Option(help="Speakers at a time in each worker whose speech is recognised; 0: none.", min=0)
+        int,
+        typer.Option(
+            "--speakers", help="Speakers at a time in each worker whose speech is recognised; 0: none.", min=0
+        ),
     ] = 2,
     recogniser: Recogniser = "",
-    words: Annotated[int, typer.Option(help="Source words of a session at most.", min=1)] = 100_000,
+    words: Annotated[int, typer.Option("--words", help="Source words of a session at most.", min=1)] = 100_000,
     idle: Annotated[
-        float, typer.Option(help="Seconds without a message after which a session ends.", min=1)
+        float, typer.Option("--idle", help="Seconds without a message after which a session ends.", min=1)
     ] = 300.0,
     engine: Engine = "",
     precision: Precision = "",

@@ -38,6 +38,7 @@ Set = Annotated[
 Model = Annotated[
     str,
     typer.Option(
+        "--model",
         help="A run folder, a folder written by `whilst export`, the name of a model of the package,"
         " or hf:NAME, a pretrained model of the Hugging Face hub or in a folder.",
         metavar="MODEL",
@@ -46,11 +47,14 @@ Model = Annotated[
 Latency = Annotated[
     str,
     typer.Option(
+        "--latency",
         help="low, medium or high; or a policy: agent-L, wait-K, diagonal-K, local-agreement-N, align-att-F, full.",
         metavar="LATENCY",
     ),
 ]
-Device = Annotated[str, typer.Option(help="auto (a GPU if there is one), cpu, cuda or cuda:N.", metavar="DEVICE")]
+Device = Annotated[
+    str, typer.Option("--device", help="auto (a GPU if there is one), cpu, cuda or cuda:N.", metavar="DEVICE")
+]
 Policies = Annotated[
     list[str],
     typer.Option(
@@ -64,23 +68,29 @@ Policies = Annotated[
 Glossary = Annotated[
     Path | None,
     typer.Option(
-        help="TSV of terms: source, tab, translation; without a translation a term stays as it is.", metavar="FILE"
+        "--glossary",
+        help="TSV of terms: source, tab, translation; without a translation a term stays as it is.",
+        metavar="FILE",
     ),
 ]
 Json = Annotated[Path | None, typer.Option("--json", help="Also write the figures to this file.", metavar="FILE")]
-Keep = Annotated[int, typer.Option(help="Hypotheses in a row that must agree on a word.", min=1)]
+Keep = Annotated[int, typer.Option("--keep", help="Hypotheses in a row that must agree on a word.", min=1)]
 Engine = Annotated[
     str,
     typer.Option(
+        "--engine",
         help="batch: sessions share the model's steps; single: one by one; onnx: exported graphs."
-        " Default: batch if PyTorch is installed, else onnx."
+        " Default: batch if PyTorch is installed, else onnx.",
     ),
 ]
 Precision = Annotated[
-    str, typer.Option(help="fp32 or fp16 (faster); of onnx: int8 or fp32. Default: that of the model file.")
+    str,
+    typer.Option(
+        "--precision", help="fp32 or fp16 (faster); of onnx: int8 or fp32. Default: that of the model file."
+    ),
 ]
-Workers = Annotated[int, typer.Option(help="Worker processes, each with the model.", min=1)]
-Threads = Annotated[int, typer.Option(help="Threads of the model in each worker.", min=1)]
+Workers = Annotated[int, typer.Option("--workers", help="Worker processes, each with the model.", min=1)]
+Threads = Annotated[int, typer.Option("--threads", help="Threads of the model in each worker.", min=1)]
 PolicyFile = Annotated[
     list[Path],
     typer.Option("--policy-file", help="Python file that registers policies (docs/policies.md).", metavar="FILE"),

@@ -14,9 +14,10 @@ def explain(
     source: Annotated[str, typer.Argument(help="Source sentence, in quotes.", metavar="SOURCE")],
     target: Annotated[str | None, typer.Argument(help="Its translation. Default: that of the model.")] = None,
     latency: Annotated[
-        int | None, typer.Option(help="First read of the search interval. Default: the first interval.")
+        int | None,
+        typer.Option("--latency", help="First read of the search interval. Default: the first interval."),
     ] = None,
-    out: Annotated[Path, typer.Option(help="Picture: .png, .svg or .pdf.")] = Path("explain.png"),
+    out: Annotated[Path, typer.Option("--out", help="Picture: .png, .svg or .pdf.")] = Path("explain.png"),
     device: Device = "auto",
 ) -> None:
     """Draw what each read contributes to one sentence.
@@ -45,15 +46,21 @@ def explain(
 def analyse(
     run: Run,
     split: Annotated[
-        str | None, typer.Option(help="Text: test, valid or train. Default: that of the recipe.")
+        str | None, typer.Option("--split", help="Text: test, valid or train. Default: that of the recipe.")
     ] = None,
-    length: Annotated[int | None, typer.Option(help="Target length to show. Default: the most frequent.")] = None,
-    points: Annotated[int, typer.Option(help="Shares of the source to evaluate.", min=1, max=1000)] = 20,
+    length: Annotated[
+        int | None, typer.Option("--length", help="Target length to show. Default: the most frequent.")
+    ] = None,
+    points: Annotated[
+        int, typer.Option("--points", help="Shares of the source to evaluate.", min=1, max=1000)
+    ] = 20,
     past: Annotated[
-        int | None, typer.Option(help="K: the tokens before follow wait-K. Default: the same share.", min=1)
+        int | None,
+        typer.Option("--past", help="K: the tokens before follow wait-K. Default: the same share.", min=1),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Folder for the table and the figure. Default: RUN.", callback=as_folder)
+        Path | None,
+        typer.Option("--out", help="Folder for the table and the figure. Default: RUN.", callback=as_folder),
     ] = None,
     device: Device = "auto",
 ) -> None:
@@ -71,19 +78,22 @@ def analyse(
 
 def sufficiency(
     runs: Annotated[list[Path], typer.Argument(help="Folders of trained models.", metavar="RUN…")],
-    source: Annotated[Path, typer.Option(help="Source text, one sentence per line.")],
-    reference: Annotated[Path, typer.Option(help="Its translation.")],
-    alignment: Annotated[Path, typer.Option(help="Links of word numbers from 1: 9-8 sure, 25p22 possible.")],
+    source: Annotated[Path, typer.Option("--source", help="Source text, one sentence per line.")],
+    reference: Annotated[Path, typer.Option("--reference", help="Its translation.")],
+    alignment: Annotated[
+        Path, typer.Option("--alignment", help="Links of word numbers from 1: 9-8 sure, 25p22 possible.")
+    ],
     policies: Policies = [],  # noqa: B006
     policy_file: PolicyFile = [],  # noqa: B006
     possible: Annotated[bool, typer.Option("--possible", help="Count possible links too.")] = False,
     reverse: Annotated[bool, typer.Option("--reverse", help="Links name the target word first.")] = False,
     sentences: Annotated[
-        int | None, typer.Option(help="Only this many, chosen by the checksums of their sources.", min=1)
+        int | None,
+        typer.Option("--sentences", help="Only this many, chosen by the checksums of their sources.", min=1),
     ] = None,
-    out: Annotated[Path, typer.Option(help="Folder for the table and the figure.", callback=as_folder)] = Path(
-        "sufficiency"
-    ),
+    out: Annotated[
+        Path, typer.Option("--out", help="Folder for the table and the figure.", callback=as_folder)
+    ] = Path("sufficiency"),
     set_: Set = [],  # noqa: B006
     device: Device = "auto",
 ) -> None:
@@ -105,16 +115,21 @@ def sufficiency(
 def paper(
     results: Annotated[Path, typer.Argument(help="Recorded evaluations.", metavar="RESULTS")] = Path("results"),
     out: Annotated[
-        Path | None, typer.Option(help="Folder for the document. Default: RESULTS/paper.", callback=as_folder)
+        Path | None,
+        typer.Option("--out", help="Folder for the document. Default: RESULTS/paper.", callback=as_folder),
     ] = None,
     run: Annotated[
         str | None, typer.Option("--run", help="First train and evaluate all systems of a pair.", metavar="PAIR")
     ] = None,
     only: Annotated[
-        list[str], typer.Option(help="Of --run, these runs and what they need: mma, 'paper/*/1'. May be repeated.")
+        list[str],
+        typer.Option("--only", help="Of --run, these runs and what they need: mma, 'paper/*/1'. May be repeated."),
     ] = [],  # noqa: B006
     jobs: Annotated[
-        int, typer.Option(help="Of --run: runs at once on one device. 0: only collect what is finished.", min=0)
+        int,
+        typer.Option(
+            "--jobs", help="Of --run: runs at once on one device. 0: only collect what is finished.", min=0
+        ),
     ] = 1,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the runs, with estimated times.")] = False,
     set_: Set = [],  # noqa: B006

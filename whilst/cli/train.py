@@ -36,9 +36,10 @@ def train(
     set_: Set = [],  # noqa: B006
     device: Device = "auto",
     restart: Annotated[bool, typer.Option("--restart", help="Train from the beginning, not resume.")] = False,
-    text: Annotated[bool, typer.Option(help="Keep source and reference in the traces.")] = True,
+    text: Annotated[bool, typer.Option("--text/--no-text", help="Keep source and reference in the traces.")] = True,
     only: Annotated[
-        list[str], typer.Option(help="Of a sweep, train these runs only: 0.4, 3-7/1 or '3-7/*'. May be repeated.")
+        list[str],
+        typer.Option("--only", help="Of a sweep, train these runs only: 0.4, 3-7/1 or '3-7/*'. May be repeated."),
     ] = [],  # noqa: B006
     policy_file: PolicyFile = [],  # noqa: B006
 ) -> None:
@@ -72,7 +73,9 @@ def export(
     out: Annotated[
         Path, typer.Argument(help="New folder, or that of an earlier export.", callback=as_folder, metavar="OUT")
     ],
-    precision: Annotated[Literal["fp32", "int8"] | None, typer.Option(help="fp32 or int8. Default: both.")] = None,
+    precision: Annotated[
+        Literal["fp32", "int8"] | None, typer.Option("--precision", help="fp32 or int8. Default: both.")
+    ] = None,
 ) -> None:
     """Export a run to ONNX, fast on a CPU without PyTorch.
 

@@ -44,9 +44,7 @@ STARTING, COMPILING, EVALUATING = 15, 15, 3  # of a process, of a stage, of a po
 class Run:
     """A run of a plan."""
 
-    name: (
-        str  # of its evaluations in the results: the recipe's, and the run's of a sweep, as in paper/authors/3-7/2
-    )
+    name: str  # of its evaluations in the results: the recipe's and, in a sweep, the run's: paper/authors/3-7/2
     recipe: Recipe
     overrides: Sequence[str]
     folder: Path  # of the plan's log files
