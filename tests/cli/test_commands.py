@@ -14,8 +14,9 @@ from typer.models import OptionInfo
 
 from tests.helpers.commands import Done, Terminal, whilst
 from tests.helpers.runs import ENVIRONMENT, call, changed, short_recipe, write_toml
+from whilst import __version__
 from whilst.cli import bench
-from whilst.cli.main import app
+from whilst.cli.main import app, root
 from whilst.core.console import ProgressBar, notes
 from whilst.core.files import read_json
 from whilst.core.settings import Data, Recipe
@@ -198,11 +199,16 @@ def test_wrong_usage_is_code_2(arguments: tuple[str, ...]) -> None:
     done = whilst(*arguments)
     assert done.code == 2
     assert "Traceback" not in done.err
+    assert done.err.startswith("whilst: " if arguments else "Usage: ")
+
+
+def test_the_version() -> None:
+    assert whilst("--version").out == f"whilst {__version__}\n"
 
 
 def test_options_are_named() -> None:
     """Typer 0.27 names an option after its metavar, `--DEVICE`, if it has no name of its own."""
-    commands = [info.callback for one in (app, bench.app) for info in one.registered_commands]
+    commands = [info.callback for one in (app, bench.app) for info in one.registered_commands] + [root]
     nameless = [
         f"{getattr(command, '__name__', '')} {name}"
         for command in commands

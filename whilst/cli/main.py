@@ -4,10 +4,11 @@ import io
 import re
 import signal
 import sys
-from typing import Any, TextIO
+from typing import Annotated, Any, TextIO
 
 import typer
 
+import whilst
 from whilst.cli import bench, evaluate, live, study, train
 from whilst.core.errors import UserError, naming_extras
 from whilst.core.signals import interrupt_handler
@@ -36,12 +37,26 @@ COMMANDS = (
     *(train.export, train.bundle),
     *(study.explain, study.analyse, study.sufficiency, study.paper),
 )
+
+
+def show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"whilst {whilst.__version__}")
+        raise typer.Exit
+
+
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None: ...
+
+
 USAGE_ERROR: Any = typer.BadParameter.__bases__[0]  # of typer's own, which it does not export
 
 # Plain help: that of rich takes longer to import than everything else.
-app = typer.Typer(
-    add_completion=False, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False, help=HELP
-)
+app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False)
+app.callback(help=HELP)(root)
 for command in COMMANDS:
     app.command()(command)
 app.add_typer(bench.app, name="bench")
@@ -78,7 +93,7 @@ def main() -> None:
         print("whilst: not enough memory; choose a smaller model or smaller batches", file=sys.stderr)
         code = 2
     except USAGE_ERROR as error:
-        if str(error):  # empty if the help was shown instead
-            print(f"whilst: {error.format_message()} (see --help)", file=sys.stderr)
+        message = error.format_message()  # the help, if there are no arguments
+        print(message if message.startswith("Usage:") else f"whilst: {message} (see --help)", file=sys.stderr)
         code = 2
     sys.exit(code)

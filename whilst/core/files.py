@@ -45,10 +45,20 @@ def writing(path: Path) -> Iterator[Path]:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
+        temporary.touch()
+        mode = temporary.stat().st_mode
         yield temporary
+        temporary.chmod(mode)  # safetensors makes files that only their owner can read
+        sync(temporary)
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def sync(path: Path) -> None:
+    """Wait until the content of a file is on the disk: only then may its name replace another file's."""
+    with path.open("rb+") as file:
+        os.fsync(file)
 
 
 @contextlib.contextmanager
@@ -60,6 +70,9 @@ def writing_folder(path: Path) -> Iterator[Path]:
     new.mkdir(parents=True)
     try:
         yield new
+        for file in new.rglob("*"):
+            if file.is_file():
+                sync(file)
         if path.exists():
             path.rename(old)  # a folder with files in it cannot be replaced
         try:
