@@ -154,7 +154,23 @@ def test_at_a_terminal_there_is_a_bar(work: Work, tmp_path: Path, monkeypatch: p
     options = [part for setting in settings for part in ("--set", setting)]
     done = whilst("train", work.recipe, *options, "--device", "cpu", stderr=Terminal)
     assert done.code == 0
-    assert re.search(r"training .*2/2 steps .*loss \d+\.\d+, [\d,]+ tokens/s", done.err)
+    assert re.search(r"training .*2/2 steps .*training loss \d+\.\d+, [\d,]+ tokens/s", done.err)
+
+
+def test_in_a_pipe_there_is_a_line_now_and_then(
+    work: Work, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("FIRST_LINE", "NEXT_LINES"):
+        monkeypatch.setattr(ProgressBar, name, 0.0)
+    monkeypatch.setattr("whilst.training.loop.STALE", 0.0)
+    settings = (f"run={tmp_path}", "train.steps=2", "train.log_every=2", "train.tensorboard=false")
+    options = [part for setting in settings for part in ("--set", setting)]
+    done = whilst("train", work.recipe, *options, "--device", "cpu")
+    assert done.code == 0
+    for step in (1, 2):  # the second is logged
+        line = rf"^training: {step}/2 steps, training loss \d+\.\d+, [\d,]+ tokens/s, \d+ s left$"
+        assert re.search(line, done.err, re.MULTILINE)
+    assert re.search(r"^step      2  validation loss \d", done.err, re.MULTILINE)
 
 
 # Help and mistakes.

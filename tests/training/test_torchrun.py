@@ -60,7 +60,8 @@ def test_two_processes_do_what_one_does(toy_data: Data, toy_folder: Path, tmp_pa
     assert about(two)["step"] == 8
     said = done.stderr.splitlines()
     # Each message is printed by one process only.
-    assert [line.split("loss")[0].split() for line in said if "  loss " in line] == [["step", "4"], ["step", "8"]]
+    validated = [line.split("validation")[0].split() for line in said if "  validation loss " in line]
+    assert validated == [["step", "4"], ["step", "8"]]
     rows = history(two)
     assert [row["step"] for row in rows if "train/loss" in row] == list(range(1, 9))
     assert [row["step"] for row in rows if "valid/loss" in row] == [4, 8]

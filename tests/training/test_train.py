@@ -82,7 +82,7 @@ def test_training_learns_and_leaves_a_loadable_model(
     assert summary["target_tokens_per_second"] > 0
 
     said = capsys.readouterr().err
-    assert "step    160  loss" in said
+    assert "step    160  validation loss" in said
     assert "best so far" in said
     assert "\x1b" not in said
     assert "\r" not in said  # no bar

@@ -34,6 +34,7 @@ from whilst.training.tasks import Task, Validation
 
 Position = tuple[int, int]  # epoch and micro-batch
 MicroBatches = list[tuple[int, Batch]]  # with their index in the update
+STALE = 5.0  # seconds after which a slow device shows newer figures than those last logged
 
 
 class Loop:
@@ -78,11 +79,13 @@ class Loop:
             while not stop:
                 micro_batches, tokens, state.position = next(updates)
                 meter.add(self.update(micro_batches, tokens), tokens)
-                progress.update()
                 is_last = state.step == settings.steps
                 is_logged = is_last or state.step % settings.log_every == 0
                 if is_logged:
                     progress.figures = self.log_loss(meter)
+                elif self.device.type == "cpu" and self.processes.count == 1 and meter.seconds > STALE:
+                    progress.figures = meter.figures()
+                progress.update()
                 if is_last or state.step % settings.validate_every == 0:
                     with meter.paused():
                         stop = self.validate()
@@ -211,7 +214,7 @@ class Loop:
         if self.processes.first:
             self.state.log({"train/loss": loss, "train/lr": self.state.adam.param_groups[0]["lr"]})
             self.state.plot("train/tokens_per_second", tokens_per_second)
-        return f"loss {loss:.3f}, {tokens_per_second:,.0f} tokens/s"
+        return describe_loss(loss, tokens_per_second)
 
     def validate(self) -> bool:
         """Validate the averaged weights and keep them if they are the best so far.
@@ -372,10 +375,19 @@ class Meter:
         yield
         self.since += time.perf_counter() - began
 
+    @property
+    def seconds(self) -> float:
+        """Since `take` was last called."""
+        return time.perf_counter() - self.since
+
+    def figures(self) -> str:
+        """Mean loss of a token and tokens per second since `take` was last called, of a single process."""
+        return describe_loss(self.loss.item() / self.tokens, self.tokens / self.seconds)
+
     def take(self, processes: Processes) -> tuple[float, float]:
         """Mean loss of a token and tokens per second since the last call."""
         loss, tokens = processes.sum(self.loss).item() / self.tokens, self.tokens  # waits for the GPU
-        seconds = time.perf_counter() - self.since
+        seconds = self.seconds
         self.all_tokens, self.all_seconds = self.all_tokens + tokens, self.all_seconds + seconds
         self.loss, self.tokens, self.since = torch.zeros_like(self.loss), 0, time.perf_counter()
         return loss, tokens / seconds
@@ -384,8 +396,12 @@ class Meter:
         """Seconds of all updates, and tokens per second."""
         seconds, tokens = self.all_seconds, self.all_tokens
         if self.tokens:
-            seconds, tokens = seconds + time.perf_counter() - self.since, tokens + self.tokens
+            seconds, tokens = seconds + self.seconds, tokens + self.tokens
         return seconds, tokens / seconds if seconds else 0.0
+
+
+def describe_loss(loss: float, tokens_per_second: float) -> str:
+    return f"training loss {loss:.3f}, {tokens_per_second:,.0f} tokens/s"
 
 
 def describe(step: int, found: Validation, is_best: bool) -> str:
@@ -393,7 +409,7 @@ def describe(step: int, found: Validation, is_best: bool) -> str:
     bleu = "" if found.bleu is None else f"  BLEU {found.bleu:.2f}"
     figures = "".join(f"  {name} {value:.3f}" for name, value in found.figures.items())
     best = "  best so far" if is_best and not math.isnan(found.loss) else ""
-    return f"step {step:>6}  loss {found.loss:.4f}{bleu}{figures}{best}"
+    return f"step {step:>6}  validation loss {found.loss:.4f}{bleu}{figures}{best}"
 
 
 @contextmanager
