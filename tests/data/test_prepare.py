@@ -226,6 +226,30 @@ def test_empty_side_in_valid_is_refused(data: Data, tmp_path: Path, side: str, w
         prepare(data)
 
 
+def test_pairs_are_held_out_evenly_and_not_trained_on(data: Data, tmp_path: Path) -> None:
+    sentences = [f"s{number // 2 if number < 4 else number}" for number in range(20)]  # two occur twice
+    write(tmp_path / "train.en", sentences)
+    write(tmp_path / "train.de", [f"t{number}" for number in range(20)])
+    data = dataclasses.replace(data, valid=(), test=(), held_out=2)
+    made = Dataset.open(prepare(data))
+    assert made.text("valid") == (["s0", "s10"], ["t0", "t10"])
+    assert made.text("test") == (["s5", "s15"], ["t5", "t15"])
+    train = made.manifest["splits"]["train"]
+    assert (train["pairs"], train["skipped"]["held_out"]) == (15, 5)  # with the other s0
+    assert {made.source.decode(made.split("train").source[i])[0] for i in range(15)}.isdisjoint({"s0", "s5", "s10"})
+
+    only_test = dataclasses.replace(data, valid=("valid.en", "valid.de"), dataset=f"{data.dataset}.2")
+    made = Dataset.open(prepare(only_test))
+    assert made.text("valid")[0] == ["the cat .", "the dog barks ."]
+    assert made.text("test")[0] == ["s0", "s10"]
+
+
+def test_too_many_held_out_pairs(data: Data) -> None:
+    for valid, count, total in (((), 3, 6), (data.valid, 5, 5)):
+        with pytest.raises(UserError, match=rf"data.held_out: {total} of 5 pairs leave none to train on"):
+            prepare(dataclasses.replace(data, valid=valid, test=(), held_out=count))
+
+
 def test_no_pairs_left(data: Data) -> None:
     with pytest.raises(UserError, match=r"no pair is left of 7 \(1 empty, 6 ratio\)"):
         prepare(dataclasses.replace(data, max_ratio=0.5))

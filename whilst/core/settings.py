@@ -85,6 +85,8 @@ class Data:
     train: Annotated[tuple[str, ...], FILES, Role.PLACE | Role.RESUME] = ()
     valid: Annotated[tuple[str, ...], FILES, Role.PLACE | Role.RESUME] = ()  # as `train`
     test: Annotated[tuple[str, ...], FILES, Role.PLACE | Role.RESUME] = ()  # as `train`
+    # Pairs that are taken evenly from `train` for `valid`, and as many for `test`, where these name no files.
+    held_out: Natural = 0
     toy_pairs: int = 20_000  # training pairs of the toy corpus
     toy_seed: int = 1  # of the toy corpus
     unescape: Annotated[bool, Role.CLEANING] = False  # &apos; -> '

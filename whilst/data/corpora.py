@@ -28,9 +28,10 @@ def locate(settings: Data) -> Files:
     """Find the files; those of a known corpus are downloaded or made if necessary."""
     given: dict[str, tuple[str, ...]] = {split: getattr(settings, split) for split in SPLITS}
     if not settings.corpus:
-        for split in ("train", "valid"):
+        for split in ("train",) if settings.held_out else ("train", "valid"):
             if not given[split]:
-                raise UserError(f"data.{split}: name two aligned files or one TSV, or set data.corpus")
+                other = "set data.corpus" if split == "train" else "take pairs of train with data.held_out=500"
+                raise UserError(f"data.{split}: name two aligned files or one TSV, or {other}")
         return {split: tuple(folder_of(settings) / file for file in files) for split, files in given.items()}
     if named := [split for split, files in given.items() if files]:
         raise UserError(f"data.{named[0]}: data.corpus={settings.corpus} names its files itself; remove one")

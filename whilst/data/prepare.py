@@ -54,7 +54,7 @@ def prepare(settings: Data, overwrite: bool = False) -> Path:
                 "give data.dataset another name, or add --overwrite"
             )
     with writing_folder(path) as folder:
-        manifest = _build(folder, files, settings, inputs)
+        manifest = build(folder, files, settings, inputs)
     console.print(_table(manifest))
     _print(f"dataset: {path}")
     _print(f"checksum: {Dataset.open(path).checksum}")
@@ -93,8 +93,11 @@ def _checksums(files: Files) -> dict[str, Any]:
     return {name: {"file": file.name, "sha256": sha256(file)} for name, file in inputs.items()}
 
 
-def _build(folder: Path, files: Files, settings: Data, inputs: dict[str, Any]) -> dict[str, Any]:
+def build(folder: Path, files: Files, settings: Data, inputs: dict[str, Any]) -> dict[str, Any]:
+    """Write a dataset into an empty folder; returns its manifest."""
     splits = {split: _read(split, files[split], settings) for split in SPLITS if files[split]}
+    if settings.held_out and len(splits) < len(SPLITS):
+        splits |= _hold_out(splits["train"], [split for split in SPLITS if split not in splits], settings.held_out)
     languages = _languages(splits["train"], settings)
     for side, language in languages.items():
         language.save(folder, side)
@@ -150,6 +153,23 @@ def _skip_reason(source: str, target: str, max_ratio: float) -> str:
     return "ratio" if max_ratio and max(left, right) > max_ratio * min(left, right) else ""
 
 
+def _hold_out(train: Cleaned, names: list[str], count: int) -> dict[str, Cleaned]:
+    """Take `count` pairs for each of these splits evenly from the training text, and all with their sources."""
+    pairs, total = list(zip(train.source, train.target, strict=True)), count * len(names)
+    chosen = [pairs[number * len(pairs) // total] for number in range(total)]
+    sources = {source for source, _ in chosen}
+    kept = [pair for pair in pairs if pair[0] not in sources]
+    if total > len(pairs) or not kept:
+        raise UserError(f"data.held_out: {total:,} of {len(pairs):,} pairs leave none to train on; choose less")
+    train.skipped["held_out"] = len(pairs) - len(kept)
+    train.source, train.target = map(list, zip(*kept, strict=True))
+    parts = (list(zip(*chosen[start :: len(names)], strict=True)) for start in range(len(names)))
+    return {
+        name: Cleaned(list(source), list(target), count, Counter())
+        for name, (source, target) in zip(names, parts, strict=True)
+    }
+
+
 def _languages(train: Cleaned, settings: Data) -> dict[str, Language]:
     """Learnt by side: segmentation and units, on all pairs that are not skipped as empty or uneven."""
     learn = functools.partial(SEGMENTERS[settings.units].learn, size=settings.size)
@@ -185,7 +205,7 @@ def _write(
         raise UserError(f"data.max_length: every {split} pair has more than {settings.max_length} units")
     entry: dict[str, Any] = {"pairs": len(pairs), "read": cleaned.read}
     if split == "train":
-        entry["skipped"] = {"empty": cleaned.skipped["empty"], "too_long": long, "ratio": cleaned.skipped["ratio"]}
+        entry["skipped"] = {"empty": 0, "ratio": 0, **cleaned.skipped, "too_long": long}
     else:
         entry["too_long_kept"] = long
     for (side, language), sentences in zip(languages.items(), zip(*pairs, strict=True), strict=True):
