@@ -1,6 +1,7 @@
 """A run that was killed at any moment resumes and ends with the same bits as one that was never stopped."""
 
 import dataclasses
+import os
 import random
 import signal
 import subprocess
@@ -25,7 +26,8 @@ from tests.helpers.runs import (
     wait_for,
     write_toml,
 )
-from whilst.core.errors import UserError
+from whilst.core.errors import StoppedError, UserError
+from whilst.core.files import locked
 from whilst.core.settings import Data, Recipe
 from whilst.data.dataset import Dataset
 from whilst.model.transformer import Translator
@@ -54,21 +56,30 @@ def assert_same_run(left: Path, right: Path) -> None:
 
 
 def test_interrupted_at_several_places(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ctrl-C during validation: the step is finished and saved, and the same call resumes."""
+    """A signal during validation: the step is finished and saved, and the same call resumes."""
     recipe = changed(recipe, validate_every=3, save_every=100)
     whole = train(recipe, CPU)
     recipe = elsewhere(recipe, "stopped")
 
     def interrupting(model: Translator, recipe: Recipe, dataset: Dataset) -> Validation:
-        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(number)
         return validate(model, recipe, dataset)
 
-    for step in (3, 6):
+    for step, number in ((3, signal.SIGINT), (6, signal.SIGTERM)):
         with monkeypatch.context() as patch:
             patch.setattr("whilst.training.tasks.validate", interrupting)
-            with pytest.raises(UserError, match=f"stopped after step {step}; the same command continues"):
+            with pytest.raises(StoppedError, match=f"stopped after step {step}; the same command") as stopped:
                 train(recipe, CPU)
+            assert stopped.value.code == 128 + number
     assert_same_run(train(recipe, CPU), whole)
+
+
+def test_a_second_training_of_the_same_folder_is_refused(recipe: Recipe, tmp_path: Path) -> None:
+    with locked(tmp_path / "run") as other:
+        assert other is None
+        with pytest.raises(UserError, match=rf"run: process {os.getpid()} on .* is training it; .* --set run=…"):
+            train(recipe, CPU)
+    assert train(recipe, CPU).is_dir()
 
 
 @pytest.mark.parametrize("moment", ["loop.Loop.finish", "loop.RunState.write_summary"])
@@ -101,16 +112,22 @@ def test_a_second_control_c_stops_at_once(recipe: Recipe, monkeypatch: pytest.Mo
 
 
 @pytest.mark.slow
-def test_control_c_saves_and_the_same_command_continues(recipe: Recipe, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_saves_and_the_same_command_continues(
+    recipe: Recipe, tmp_path: Path, number: signal.Signals, code: int
+) -> None:
     recipe = changed(recipe, steps=100_000, validate_every=100_000, save_every=100_000)
     path, run = write_toml(recipe, tmp_path / "recipe.toml"), Path(recipe.run)
     with subprocess.Popen(
         command("train", path, "--device", "cpu"), stderr=subprocess.PIPE, text=True, env=ENVIRONMENT
     ) as process:
         wait_for(lambda: len(history(run)) >= 3, process)
-        process.send_signal(signal.SIGINT)
+        second = call("train", path, "--device", "cpu")
+        assert (second.returncode, second.stderr.count("\n")) == (2, 1)
+        assert f"process {process.pid} on " in second.stderr
+        process.send_signal(number)
         _, said = process.communicate(timeout=60)
-    assert process.returncode == 2
+    assert process.returncode == code
     assert "Traceback" not in said
     step = about(run)["step"]
     assert step >= 3

@@ -25,6 +25,7 @@ from tests.helpers.runs import (
     write_toml,
 )
 from whilst.core.settings import Data, Evaluate, Recipe
+from whilst.training.loop import stop_signals
 from whilst.training.train import train
 
 
@@ -95,6 +96,15 @@ def test_several_recipes_and_a_teacher(toy_data: Data, toy_folder: Path, tmp_pat
     assert [again.stderr.count(said) for said in ("measured already", "nothing left to do")] == [2, 2]
 
 
+def test_torchrun_may_repeat_a_signal() -> None:
+    """It sends one to its processes, which had it already if it came from a terminal or a cluster."""
+    with stop_signals(alone=False) as received:
+        assert received() == 0
+        for _ in range(2):
+            signal.raise_signal(signal.SIGINT)
+        assert received() == signal.SIGINT
+
+
 @pytest.mark.slow
 def test_all_processes_stop_at_the_same_step(toy_data: Data, toy_folder: Path, tmp_path: Path) -> None:
     """Otherwise one would wait for the gradients of the other."""
@@ -104,7 +114,9 @@ def test_all_processes_stop_at_the_same_step(toy_data: Data, toy_folder: Path, t
     run = Path(recipe.run)
     wait_for(lambda: (run / "last.safetensors").is_file(), launcher)
     children = Path(f"/proc/{launcher.pid}/task/{launcher.pid}/children").read_text().split()
-    os.kill(int(children[-1]), signal.SIGINT)  # only one process gets the signal
+    assert (second := torchrun(recipe)).returncode
+    assert second.stderr.count(f"whilst: {run}: process {children[0]} on ") == 1, second.stderr
+    os.kill(int(children[-1]), signal.SIGTERM)  # only one process gets the signal
     _, said = launcher.communicate(timeout=100)
     steps = re.findall(r"stopped after step (\d+)", said)
     assert len(steps) == 2, said

@@ -221,7 +221,7 @@ def test_patience_stops_training(recipe: Recipe, script: Any) -> None:
 def test_files_of_a_run(recipe: Recipe) -> None:
     run = train(recipe, CPU)
     assert {path.name for path in run.iterdir()} == {
-        *("recipe.json", "source.json", "target.json", "times.json", "history.jsonl", "summary.json"),
+        *(".lock", "recipe.json", "source.json", "target.json", "times.json", "history.jsonl", "summary.json"),
         *("model.safetensors", "last.safetensors"),
     }
 
@@ -283,6 +283,7 @@ def test_a_damaged_checkpoint_is_a_user_error(recipe: Recipe, tmp_path: Path) ->
 
 def test_work_must_be_shared_evenly(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Processes, "join", lambda device: Processes(0, 2))  # noqa: ARG005
+    monkeypatch.setattr(Processes, "broadcast", lambda self, value, device: value)  # noqa: ARG005
     with pytest.raises(UserError, match=r"train\.accumulate: 3 micro-batches cannot be shared evenly by 2"):
         train(changed(recipe, accumulate=3), CPU)
 
@@ -295,7 +296,7 @@ def test_only_the_first_process_validates_and_writes(
     for name in ("sum_gradients", "leave"):
         monkeypatch.setattr(Processes, name, lambda *_: None)
     monkeypatch.setattr(Processes, "sum", lambda self, value: value)  # noqa: ARG005
-    for name in ("broadcast", "any_rank"):
+    for name in ("broadcast", "largest"):
         monkeypatch.setattr(Processes, name, lambda self, value, device: value)  # noqa: ARG005
     validated = script()
     run = train(changed(recipe, accumulate=2), CPU)

@@ -85,8 +85,9 @@ def main() -> None:
         with naming_extras():
             code = app(standalone_mode=False)
     except (UserError, OSError) as error:  # OSError: such as a full disk
-        print(f"whilst: {error}", file=sys.stderr)
-        code = 2
+        if str(error):
+            print(f"whilst: {error}", file=sys.stderr)
+        code = error.code if isinstance(error, UserError) else 2
     except (MemoryError, RuntimeError) as error:
         if not isinstance(error, MemoryError) and not re.search("out of memory|allocate memory", str(error)):
             raise

@@ -70,17 +70,17 @@ class Processes:
             dist.all_reduce(value)
         return value
 
-    def any_rank(self, value: bool, device: torch.device) -> bool:
-        """Whether the value is true in any process."""
+    def largest(self, value: int, device: torch.device) -> int:
+        """The largest value of any process."""
         if self.count == 1:
             return value
-        flag = torch.tensor([int(value)], device=device)
-        dist.all_reduce(flag, op=dist.ReduceOp.MAX)
-        return bool(flag.item())
+        largest = torch.tensor([value], device=device)
+        dist.all_reduce(largest, op=dist.ReduceOp.MAX)
+        return int(largest.item())
 
     def broadcast(self, value: bool, device: torch.device) -> bool:
         """The value of rank 0. Also a barrier."""
-        return self.any_rank(self.first and value, device)
+        return bool(self.largest(int(self.first and value), device))
 
 
 def pick_device(name: str = "auto") -> torch.device:

@@ -21,7 +21,17 @@ PACKAGE = str(Path(__file__).parents[1])
 
 
 class UserError(Exception):
-    """A mistake in the input or the settings. The commands print it as one line and exit with code 2."""
+    """A mistake in the input or the settings. The commands print it as one line and exit with its code."""
+
+    code = 2
+
+
+class StoppedError(UserError):
+    """A signal ended the work, and what was done is kept."""
+
+    def __init__(self, number: int, message: str = "") -> None:
+        super().__init__(message)
+        self.code = 128 + number
 
 
 @contextlib.contextmanager

@@ -6,6 +6,7 @@ import hashlib
 import json
 import lzma
 import os
+import platform
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -59,6 +60,27 @@ def sync(path: Path) -> None:
     """Wait until the content of a file is on the disk: only then may its name replace another file's."""
     with path.open("rb+") as file:
         os.fsync(file)
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[str | None]:
+    """Lock a folder while this process lives; yields who has locked it already, if anyone."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("a+", encoding="utf-8") as file:
+        try:
+            import fcntl  # not on Windows
+
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            yield file.read()
+            return
+        except (ImportError, OSError):  # a file system without locks
+            pass
+        file.truncate(0)
+        file.write(f"process {os.getpid()} on {platform.node()}")
+        file.flush()
+        yield None
 
 
 @contextlib.contextmanager

@@ -2,7 +2,6 @@
 
 import contextlib
 import math
-import signal
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -14,7 +13,7 @@ from typing import BinaryIO, Protocol
 from rich.console import Console
 
 from whilst.core.console import console
-from whilst.core.errors import UserError
+from whilst.core.errors import StoppedError, UserError
 from whilst.core.settings import DEFAULT_MODEL
 from whilst.core.signals import STOP_SIGNALS, handle_signals
 from whilst.data.sentences import never_ends
@@ -57,24 +56,24 @@ class Translation(Protocol):
 
 
 class DeferredInterrupt:
-    """Turns stop signals into KeyboardInterrupt: at once while waiting, else at the next wait.
+    """Turns stop signals into `StoppedError`: at once while waiting, else at the next wait.
 
     A model step and the output of its words are therefore never interrupted, unless the signal comes twice.
     """
 
     def __init__(self) -> None:
         self._waiting = False
-        self._pending = False
+        self._pending = 0  # number of a signal
 
-    def handle(self, number: int, frame: FrameType | None) -> None:
-        again, self._pending = self._pending, True
+    def handle(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
+        again, self._pending = self._pending, number
         if self._waiting or again:
-            signal.default_int_handler(number, frame)
+            raise StoppedError(number)
 
     @contextlib.contextmanager
     def waiting(self) -> Iterator[None]:
         if self._pending:
-            raise KeyboardInterrupt
+            raise StoppedError(self._pending)
         self._waiting = True
         try:
             yield

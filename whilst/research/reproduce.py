@@ -18,7 +18,7 @@ from typing import IO
 
 from whilst.core.config import load_recipe, load_sweep, to_table
 from whilst.core.console import console, notes
-from whilst.core.errors import UserError
+from whilst.core.errors import StoppedError, UserError
 from whilst.core.files import read_json, write_json
 from whilst.core.settings import Recipe
 from whilst.core.signals import STOP_SIGNALS, handle_signals
@@ -143,7 +143,7 @@ def execute(chosen: Sequence[tuple[Run, Sequence[Run]]], jobs: int, device: str)
     total, failed = len(waiting), list[Run]()
     processes: list[subprocess.Popen[bytes]] = []
     running: dict[Future[bool], Run] = {}
-    with ThreadPoolExecutor(jobs) as pool, handle_signals(STOP_SIGNALS, signal.default_int_handler):
+    with ThreadPoolExecutor(jobs) as pool, handle_signals(STOP_SIGNALS, stop):
         try:
             while True:
                 ready = [run for run, needed in waiting.items() if all(other.is_finished for other in needed)]
@@ -157,11 +157,15 @@ def execute(chosen: Sequence[tuple[Run, Sequence[Run]]], jobs: int, device: str)
                     failed += [run] * (not future.result())
                     state = "finished" if future.result() else f"failed, see {run.log}"
                     notes.print(f"{total - len(waiting) - len(running)} of {total}: {run.name} {state}")
-        except KeyboardInterrupt:
+        except StoppedError:
             for process in processes:
                 if process.poll() is None:
                     process.send_signal(signal.SIGINT)  # it saves what it has
-            raise UserError("stopped; the same command continues") from None
+            raise
+
+
+def stop(number: int, frame: object) -> None:  # noqa: ARG001
+    raise StoppedError(number, "stopped; the same command continues")
 
 
 def collect(runs: Sequence[Run], results: Path) -> set[Path]:

@@ -21,10 +21,10 @@ from torch import Tensor, nn
 from whilst.core.console import notes, progress_bar
 from whilst.core.cuda_graphs import CapturedGraph
 from whilst.core.distributed import Processes, device_name, versions
-from whilst.core.errors import UserError
+from whilst.core.errors import StoppedError, UserError
 from whilst.core.files import sha256, write_json, write_lines
 from whilst.core.settings import Recipe
-from whilst.core.signals import handle_signals
+from whilst.core.signals import STOP_SIGNALS, handle_signals
 from whilst.data.batches import Batch, Batches, Ints, prefetch
 from whilst.data.dataset import Dataset
 from whilst.model.checkpoint import load_state, save_state, save_tensors
@@ -66,14 +66,14 @@ class Loop:
         return Batches(task.dataset.split("train"), self.settings.batch_tokens, self.settings.seed, layout)
 
     def run(self) -> None:
-        """Train up to the last step, until patience runs out, or until Ctrl-C."""
+        """Train up to the last step, until patience runs out, or until a signal such as Ctrl-C."""
         self.start()
         settings, state = self.settings, self.state
-        first_step, halted = state.step, False
+        first_step, halted = state.step, 0
         stop = state.step >= settings.steps or state.out_of_patience
         updates, meter = prefetch(self.updates()), Meter(self.device)
         with (
-            interrupts() as interrupted,
+            stop_signals(self.processes.count == 1) as received,
             progress_bar(range(0), "training", "steps", settings.steps, state.step) as progress,
         ):
             while not stop:
@@ -91,13 +91,15 @@ class Loop:
                         stop = self.validate()
                 # All processes stop at the same step. On a GPU, ask only where the host waits for it anyway.
                 if is_logged or self.processes.count == 1 or self.device.type == "cpu":
-                    halted = self.processes.any_rank(interrupted(), self.device)
-                stop = stop or halted or state.step >= settings.steps
+                    halted = self.processes.largest(received(), self.device)
+                stop = stop or halted > 0 or state.step >= settings.steps
                 if self.processes.first and (stop or state.step % settings.save_every == 0):
                     with meter.paused():
                         state.save()
         if halted:
-            raise UserError(f"{state.folder}: stopped after step {state.step}; the same command continues")
+            raise StoppedError(
+                halted, f"{state.folder}: stopped after step {state.step}; the same command continues"
+            )
         if self.processes.first:
             self.finish(meter, state.step > first_step)
         self.processes.broadcast(True, self.device)  # no process continues before the weights are final
@@ -413,15 +415,18 @@ def describe(step: int, found: Validation, is_best: bool) -> str:
 
 
 @contextmanager
-def interrupts() -> Iterator[Callable[[], bool]]:
-    """Whether Ctrl-C was pressed, to stop after the current step. A second Ctrl-C raises KeyboardInterrupt."""
-    pressed = False
+def stop_signals(alone: bool) -> Iterator[Callable[[], int]]:
+    """The number of a signal to stop after the current step; 0: there was none.
+
+    A second Ctrl-C raises KeyboardInterrupt if this process is `alone`: torchrun repeats those that all have had.
+    """
+    received = 0
 
     def handler(number: int, frame: object) -> None:  # noqa: ARG001
-        nonlocal pressed
-        if pressed:
+        nonlocal received
+        if received and alone and number == signal.SIGINT:
             raise KeyboardInterrupt
-        pressed = True
+        received = number
 
-    with handle_signals((signal.SIGINT,), handler):
-        yield lambda: pressed
+    with handle_signals(STOP_SIGNALS, handler):
+        yield lambda: received

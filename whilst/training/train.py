@@ -9,6 +9,7 @@ The agent of an existing translator (`start`) is RUN/agent; RUN gets a copy of t
 
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from whilst.core.config import flat, to_table
 from whilst.core.console import notes
 from whilst.core.distributed import Processes
 from whilst.core.errors import UserError
-from whilst.core.files import read_json, write_json
+from whilst.core.files import locked, read_json, write_json
 from whilst.core.policy_spec import distinct
 from whilst.core.settings import Recipe, Role, names_with
 from whilst.data.dataset import Dataset
@@ -113,11 +114,16 @@ def train(recipe: Recipe, device: torch.device, restart: bool = False, with_text
     dataset.require_languages("data.dataset", Path(recipe.run), recipe.data)
     if "evaluate" in recipe.stages:
         check_evaluation(recipe, dataset, device)  # before hours of training
-    folder = Path(recipe.run)
-    for stage in stages(recipe):
-        folder = train_stage(stage, dataset, device, restart, Path(recipe.run))
-    if "evaluate" in recipe.stages and Processes.join(device).first:
-        evaluate(recipe, device, restart, with_text)
+    folder, processes = Path(recipe.run), Processes.join(device)
+    with locked(folder) if processes.first else nullcontext() as other:
+        if processes.broadcast(other is not None, device):
+            if not processes.first:
+                raise SystemExit(UserError.code)
+            raise UserError(f"{folder}: {other} is training it; wait for that, or choose another: --set run=…")
+        for stage in stages(recipe):
+            folder = train_stage(stage, dataset, device, restart, Path(recipe.run))
+        if "evaluate" in recipe.stages and processes.first:
+            evaluate(recipe, device, restart, with_text)
     return folder
 
 
