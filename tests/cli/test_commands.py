@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import lzma
 import re
 import subprocess
 import sys
@@ -111,6 +112,14 @@ def test_standard_input_and_files_give_the_same(work: Work, toy_data: Data) -> N
     text = (Path(toy_data.folder) / "test.src").read_bytes()
     done = whilst("translate", work.run, "--policy", "wait-2", "--device", "cpu", stdin=text)
     assert done == work.output["translate"]
+    assert whilst("translate", work.run, "-", "--policy", "wait-2", "--device", "cpu", stdin=text) == done
+
+
+def test_a_trace_from_standard_input(work: Work) -> None:
+    trace = lzma.decompress((work.run / "evaluations" / "test.wait-3.jsonl.xz").read_bytes())
+    done = whilst("score", "-", stdin=trace)
+    assert done.code == 0, done.err
+    assert done.out == work.output["score"].out
 
 
 def test_empty_lines_stay_where_they_are(work: Work, toy_data: Data) -> None:

@@ -24,7 +24,7 @@ from whilst.cli.options import (
 
 def translate(
     run: RunOrCheckpoint,
-    file: Annotated[Path | None, typer.Argument(help="Text, one sentence per line. Default: stdin.")] = None,
+    file: Annotated[Path | None, typer.Argument(help="Text, one sentence per line. Default, and -: stdin.")] = None,
     policy: Annotated[
         str, typer.Option("--policy", help="As for `evaluate`, such as wait-K or agent-L.")
     ] = "wait-3",
@@ -78,7 +78,7 @@ def evaluate(
         str,
         typer.Option(
             "--source",
-            help="Source language of an hf: model, such as en. With --reference: source text, a sentence a line.",
+            help="Source language of an hf: model, such as en. With --reference: source text; -: stdin.",
         ),
     ] = "",
     target: Target = "",
@@ -135,7 +135,9 @@ def evaluate(
 
 
 def score(
-    trace: Annotated[Path, typer.Argument(help="A trace, an archive of traces, or another log.", metavar="TRACE")],
+    trace: Annotated[
+        Path, typer.Argument(help="A trace, an archive of traces, or another log; -: stdin.", metavar="TRACE")
+    ],
     source: Annotated[Path | None, typer.Option("--source", help="Source text, for traces without text.")] = None,
     reference: Annotated[
         Path | None, typer.Option("--reference", help="Reference text, for traces without text.")

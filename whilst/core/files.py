@@ -1,6 +1,7 @@
 """Files: transparent decompression, atomic writes, checksums."""
 
 import contextlib
+import functools
 import gzip
 import hashlib
 import json
@@ -8,16 +9,22 @@ import lzma
 import os
 import platform
 import shutil
+import sys
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from whilst.core.errors import UserError
 
 # By the ending of a file's name; other files are plain.
 DECOMPRESS: dict[str, Callable[[bytes], bytes]] = {".gz": gzip.decompress, ".xz": lzma.decompress}
-COMPRESS: dict[str, Callable[[bytes], bytes]] = {".gz": partial(gzip.compress, mtime=0), ".xz": lzma.compress}
+COMPRESS: dict[str, Callable[[bytes], bytes]] = {
+    ".gz": functools.partial(gzip.compress, mtime=0),
+    ".xz": lzma.compress,
+}
+
+
+STDIN = Path("-")
 
 
 def require_file(path: Path) -> None:
@@ -27,8 +34,16 @@ def require_file(path: Path) -> None:
         raise UserError(f"{path}: no such file")
 
 
+@functools.cache
+def read_stream(stream: TextIO) -> bytes:
+    """All of its bytes, also if they are wanted again."""
+    return stream.buffer.read()
+
+
 def read_bytes(path: Path) -> bytes:
-    """The content of a plain, .gz or .xz file."""
+    """The content of a plain, .gz or .xz file, or of standard input."""
+    if path == STDIN:
+        return read_stream(sys.stdin)
     require_file(path)
     return DECOMPRESS.get(path.suffix, bytes)(path.read_bytes())
 

@@ -5,7 +5,6 @@ import functools
 import multiprocessing
 import os
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -19,7 +18,7 @@ from whilst.core.action_rows import action_rows
 from whilst.core.console import console
 from whilst.core.distributed import pick_device, provenance
 from whilst.core.errors import UserError
-from whilst.core.files import sha256
+from whilst.core.files import STDIN, read_bytes, sha256
 from whilst.core.policy_spec import PolicySpec, agent_policies, oracle_policies
 from whilst.core.settings import Evaluate, Recipe
 from whilst.data.dataset import Dataset, Split
@@ -118,7 +117,7 @@ def translate_text(
 
 def lines_of(file: Path | None) -> list[str]:
     """Of a file, or of standard input."""
-    return read_lines(file) if file else split_lines(sys.stdin.buffer.read(), "standard input")
+    return split_lines(read_bytes(STDIN), "standard input") if file in (None, STDIN) else read_lines(file)
 
 
 def print_translations(lines: Iterable[str], sentences: Iterator[Sentence], show: bool) -> None:

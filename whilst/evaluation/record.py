@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 from whilst.core.config import build, flat, from_row, to_table, values_with
 from whilst.core.errors import UserError
-from whilst.core.files import parse_json, read_json, sha256_lines, write_json, write_lines, writing
+from whilst.core.files import STDIN, parse_json, read_json, sha256_lines, write_json, write_lines, writing
 from whilst.core.policy_spec import PolicySpec
 from whilst.core.settings import NEUTRAL, Data, Evaluate, Recipe, Role, names_with
 from whilst.data.dataset import Dataset
@@ -122,7 +122,9 @@ def trace_path(folder: Path, policy: PolicySpec, settings: Evaluate, engine: str
 
 
 def record_path(trace: Path) -> Path:
-    """NAME.json for NAME.jsonl, NAME.jsonl.gz or NAME.jsonl.xz."""
+    """NAME.json for NAME.jsonl, NAME.jsonl.gz or NAME.jsonl.xz; -.json for standard input."""
+    if trace == STDIN:
+        return Path("-.json")
     for suffix in _SUFFIXES:
         if trace.name.endswith(suffix):
             return trace.with_name(trace.name.removesuffix(suffix) + ".json")
