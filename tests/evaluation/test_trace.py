@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from whilst.core.errors import UserError
-from whilst.evaluation.trace import Sentence, read_trace, write_trace
+from whilst.evaluation.trace import Sentence, parse_trace, read_trace, to_archived_line, write_trace
 
 FIRST = Sentence(
     index=0,
@@ -44,6 +44,18 @@ def test_without_text_nothing_of_the_corpus_is_in_the_file(tmp_path: Path) -> No
     assert sentence.source is None
     assert sentence.reference is None
     assert (sentence.source_length, sentence.reference_length) == (3, 2)
+
+
+def test_an_archived_line_has_steps_and_neither_text_nor_times() -> None:
+    line = to_archived_line(FIRST)
+    row = json.loads(line)
+    assert (row["delay_steps"], row["read_steps"]) == ([2, 1, 0], [2, 1, 1, 0])
+    assert not row.keys() & {"source", "reference", "elapsed"}
+    archived = dataclasses.replace(FIRST, elapsed=(), source=None, reference=None)
+    assert parse_trace([line, to_archived_line(EMPTY)], "t") == [archived, EMPTY]
+    for damaged in (line.replace("[2,1,0]", '"2"'), line.replace("delay_steps", "delays")):
+        with pytest.raises(UserError, match="t:1: 'delay_steps' and 'read_steps' must be lists of numbers"):
+            parse_trace([damaged], "t")
 
 
 def test_keys_are_those_of_simuleval(tmp_path: Path) -> None:

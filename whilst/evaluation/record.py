@@ -27,7 +27,7 @@ from whilst.data.dataset import Dataset
 from whilst.data.text import cleaner, read_lines, split_lines
 from whilst.evaluation.identity import Decoding, System, pair_name
 from whilst.evaluation.metrics import Scores, score
-from whilst.evaluation.trace import Sentence, find_problem, parse_trace, read_trace, to_line, write_trace
+from whilst.evaluation.trace import Sentence, find_problem, parse_trace, read_trace, to_archived_line, write_trace
 from whilst.model.run_folder import AGENT, base_objective
 
 FORMAT = 1
@@ -364,8 +364,7 @@ def pack(folder: Path) -> int:
     for path, record in records_in(folder).items():
         name = path.relative_to(folder).with_suffix("").as_posix()
         if (trace := trace_of(path)) is not None:
-            sentences = [replace(sentence, elapsed=()) for sentence in read_trace(trace)]
-            texts[name + _SUFFIXES[0]] = "".join(f"{to_line(one, True)}\n" for one in sentences).encode()
+            texts[name + _SUFFIXES[0]] = "".join(f"{to_archived_line(one)}\n" for one in read_trace(trace)).encode()
             records[name] = record
             loose += [path, trace]
     if not records:

@@ -1,7 +1,8 @@
 """Traces: what happened when sentences were translated, one JSON object a line, with SimulEval's keys.
 
 A trace is enough to measure latency again without the model; quality needs the reference text as well,
-which a trace may carry or leave out. Knows neither models nor metrics.
+which a trace may carry or leave out. Knows neither models nor metrics. In an archive a line has neither text nor
+times, and instead of "delays" and "reads" the steps between them: what is read before each word and each unit.
 
 `reference_words` is our `reference_length`: SimulEval's LogInstance owns an attribute of that name and
 refuses lines that try to set it.
@@ -11,6 +12,7 @@ import json
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +94,27 @@ def to_line(sentence: Sentence, with_text: bool) -> str:
     return json.dumps(row, ensure_ascii=False, separators=(",", ":"))
 
 
+def to_archived_line(sentence: Sentence) -> str:
+    row = {
+        "index": sentence.index,
+        "prediction": sentence.prediction,
+        "delay_steps": [late - early for early, late in pairwise((0, *sentence.delays))],
+        "source_length": sentence.source_length,
+        "read_steps": [late - early for early, late in pairwise((0, *sentence.reads))],
+        "source_units": sentence.source_units,
+        "reference_words": sentence.reference_length,
+    }
+    return json.dumps(row, ensure_ascii=False, separators=(",", ":"))
+
+
+def _from_archived(row: dict[str, Any], where: str) -> dict[str, Any]:
+    try:
+        delays, reads = (list(accumulate(row.pop(name), initial=0))[1:] for name in ("delay_steps", "read_steps"))
+    except (KeyError, TypeError):
+        raise UserError(f"{where}: 'delay_steps' and 'read_steps' must be lists of numbers") from None
+    return row | {"delays": delays, "reads": reads, "elapsed": [], "prediction_length": len(delays)}
+
+
 def read_trace(path: Path) -> list[Sentence]:
     """Read and check a trace; an error names the file and the line."""
     return parse_trace(read_lines(path), str(path))
@@ -120,6 +143,8 @@ def _from_line(line: str, where: str) -> Sentence:
         raise UserError(f"{where}: not valid JSON ({error})") from None
     if not isinstance(row, dict):
         raise UserError(f"{where}: must be a JSON object")
+    if "read_steps" in row:
+        row = _from_archived(row, where)
     if not row.keys() & {"reads", "source_units", "reference_words"}:
         row = _from_simuleval(row)
     words, row["reference_length"] = row.pop("prediction_length", None), row.pop("reference_words", None)
