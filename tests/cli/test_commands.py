@@ -115,11 +115,11 @@ def test_standard_input_and_files_give_the_same(work: Work, toy_data: Data) -> N
     assert whilst("translate", work.run, "-", "--policy", "wait-2", "--device", "cpu", stdin=text) == done
 
 
-def test_a_trace_from_standard_input(work: Work) -> None:
-    trace = lzma.decompress((work.run / "evaluations" / "test.wait-3.jsonl.xz").read_bytes())
-    done = whilst("score", "-", stdin=trace)
-    assert done.code == 0, done.err
-    assert done.out == work.output["score"].out
+def test_a_trace_from_standard_input(work: Work, tmp_path: Path) -> None:
+    text = lzma.decompress((work.run / "evaluations" / "test.wait-3.jsonl.xz").read_bytes())
+    (tmp_path / "a.jsonl").write_bytes(text)
+    done, of_file = whilst("score", "-", stdin=text), whilst("score", tmp_path / "a.jsonl")
+    assert (done.code, done.out) == (0, of_file.out)
 
 
 def test_empty_lines_stay_where_they_are(work: Work, toy_data: Data) -> None:
