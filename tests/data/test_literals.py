@@ -19,7 +19,7 @@ CASES = [
     *("15.7%", "3/4", "+1-555-0199", "$1,250.50", "12/05/2023", "10:30", "-5°", "180"),
     *("https://example.org/a?b=1", "anna.lee@example.com", "www.example.org", "example.com", "report.pdf"),
     *("<b>x</b>", "`x`", "--help", "main()", "my_name", "std::sort", "/etc/hosts", "~/a.txt", "getName", "C++"),
-    *("F-16", "COVID-19", "@anna", "#news", "今天天气很好", "Привет", "x" * 100),
+    *("F-16", "USB-C", "COVID-19", "@anna", "#news", "今天天气很好", "Привет", "x" * 100),
 ]
 PLAIN = ["a", "10", "e-mail", "and/or", "U.S.", "a.m.", "--", "...", "O'Neill", "it's", "naïve", "4th", "1980s"]
 
