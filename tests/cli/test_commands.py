@@ -39,7 +39,7 @@ def work(toy_data: Data, tmp_path_factory: pytest.TempPathFactory) -> Work:
     """prepare, train, translate, evaluate, score and report."""
     folder = tmp_path_factory.mktemp("commands")
     data = dataclasses.replace(toy_data, dataset=str(folder / "set"), units="bpe", size=60)
-    recipe = changed(short_recipe(data, folder / "run"), steps=30, validate_every=15, tensorboard=True)
+    recipe = changed(short_recipe(data, folder / "run"), steps=30, validate_every=15)
     file, run = write_toml(recipe, folder / "recipe.toml"), folder / "run"
     trace = run / "evaluations" / "test.wait-3.jsonl.xz"
     test = Path(data.folder) / "test.src"
@@ -74,7 +74,7 @@ def test_each_step_leaves_its_files(work: Work) -> None:
     languages = {"source.json", "source.split", "target.json", "target.split"}
     assert names("set") == arrays | texts | languages | {"manifest.json"}
     weights = {"model.safetensors", "last.safetensors"}
-    figures = {"recipe.json", "history.jsonl", "summary.json", "tensorboard", "times.json"}
+    figures = {"recipe.json", "history.jsonl", "summary.json", "times.json", ".lock"}
     assert names("run") == weights | languages | figures | {"evaluations"}
     evaluated = {f"test.{policy}.{ending}" for policy in ("wait-3", "full") for ending in ("json", "jsonl.xz")}
     assert names("run/evaluations") == evaluated
@@ -159,7 +159,7 @@ def test_at_a_terminal_there_is_a_bar(work: Work, tmp_path: Path, monkeypatch: p
     for name in ("DELAY", "REFRESH"):
         monkeypatch.setattr(ProgressBar, name, 0.0)
     monkeypatch.setattr(notes, "is_interactive", True)  # rich decides it when the console is made
-    settings = (f"run={tmp_path}", "train.steps=2", "train.log_every=1", "train.tensorboard=false")
+    settings = (f"run={tmp_path}", "train.steps=2", "train.log_every=1")
     options = [part for setting in settings for part in ("--set", setting)]
     done = whilst("train", work.recipe, *options, "--device", "cpu", stderr=Terminal)
     assert done.code == 0
@@ -172,7 +172,7 @@ def test_in_a_pipe_there_is_a_line_now_and_then(
     for name in ("FIRST_LINE", "NEXT_LINES"):
         monkeypatch.setattr(ProgressBar, name, 0.0)
     monkeypatch.setattr("whilst.training.loop.STALE", 0.0)
-    settings = (f"run={tmp_path}", "train.steps=2", "train.log_every=2", "train.tensorboard=false")
+    settings = (f"run={tmp_path}", "train.steps=2", "train.log_every=2")
     options = [part for setting in settings for part in ("--set", setting)]
     done = whilst("train", work.recipe, *options, "--device", "cpu")
     assert done.code == 0

@@ -28,7 +28,6 @@ SHORT = Train(
     validate_every=2,
     save_every=3,
     log_every=2,
-    tensorboard=False,
 )
 LAST = dataclasses.replace(SHORT, steps=2, validate_bleu=False, keep="loss")  # of later stages
 # One thread each: tests run side by side.

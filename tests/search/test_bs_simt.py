@@ -34,7 +34,6 @@ def quick(steps: int, lr: float, warmup: int) -> Train:
         ema=0.97,
         validate_bleu=False,
         keep="loss",
-        tensorboard=False,
     )
 
 

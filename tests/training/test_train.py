@@ -60,7 +60,8 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Translator]]:
 def test_training_learns_and_leaves_a_loadable_model(
     recipe: Recipe, toy_dataset: Dataset, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    recipe = changed(recipe, steps=160, validate_every=80, save_every=500, log_every=20, lr=0.02, tensorboard=True)
+    recipe = changed(recipe, steps=160, validate_every=80, save_every=500, log_every=20, lr=0.02)
+    recipe = dataclasses.replace(recipe, logger="tensorboard")
     run = train(recipe, CPU)
     rows = history(run)
     losses = [row["train/loss"] for row in rows if "train/loss" in row]
@@ -234,7 +235,7 @@ def test_a_run_can_be_made_longer(recipe: Recipe) -> None:
     whole = train(recipe, CPU)
     recipe = elsewhere(recipe, "longer")
     train(changed(recipe, steps=4), CPU)
-    run = train(changed(recipe, tensorboard=False, validate_every=4, save_every=1), CPU)
+    run = train(changed(recipe, validate_every=4, save_every=1), CPU)
     assert_same(tensors(run), tensors(whole))
     assert read_json(run / "recipe.json")["recipe"]["train"]["steps"] == 8
 

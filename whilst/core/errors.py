@@ -7,7 +7,8 @@ from pathlib import Path
 
 # Extras of pyproject.toml and the packages that each one brings.
 EXTRAS = {
-    "train": ("torch", "sacrebleu", "tensorboard", "tokenizers"),
+    "train": ("torch", "sacrebleu", "tokenizers"),
+    "tensorboard": ("tensorboard",),
     "plot": ("matplotlib",),
     "export": ("onnx",),
     "serve": ("starlette", "uvicorn", "websockets", "sse_starlette", "prometheus_client", "segno"),
@@ -60,8 +61,7 @@ def explaining(what: str) -> Iterator[None]:
             place, reason = f"{Path(error.filename or '').name}:{error.lineno}: ", error.msg
         else:
             frames = traceback.extract_tb(error.__traceback__)
-            own = [
-                one for one in frames if not one.filename.startswith(PACKAGE) and "importlib" not in one.filename
-            ]
+            others = PACKAGE, contextlib.__file__
+            own = [one for one in frames if not one.filename.startswith(others) and "importlib" not in one.filename]
             place, reason = (f"{Path(own[0].filename).name}:{own[0].lineno}: " if own else ""), str(error)
         raise UserError(f"{what}: {place}{type(error).__name__}: {' '.join(reason.split())}") from error

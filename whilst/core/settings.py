@@ -184,7 +184,6 @@ class Train:
     # observations: what agents see in training as a CUDA graph on packed batches; states: bfloat16 states in the
     # search (error of a probability 0.0007 instead of 0.0003); tiles: attention in tiles of 64 tokens, not 128.
     shortcuts: Annotated[tuple[Shortcut, ...], Role.SPEED | Role.RESUME] = SHORTCUTS
-    tensorboard: Annotated[bool, Role.MONITOR | Role.RESUME] = True  # write TensorBoard logs to the run folder
 
     def __post_init__(self) -> None:
         _require(self.validate_bleu or self.keep == "loss", 'train.keep: "bleu" needs train.validate_bleu')
@@ -316,6 +315,9 @@ class Recipe:
     stages: Annotated[tuple[Literal["translate", "search", "agent", "evaluate"], ...], Role.PLAN | Role.RESUME] = (
         "translate",
     )
+    # Where the figures of training go beside history.jsonl: "tensorboard" (in the run folder), or your own
+    # MODULE:FUNCTION. Empty: nowhere.
+    logger: Annotated[str, Role.MONITOR | Role.RESUME] = ""
     data: Data = Data()
     model: Annotated[Model, Role.FIXED] = Model()
     objective: Annotated[Objective, Role.FIXED] = Objective()
@@ -372,13 +374,14 @@ class Recipe:
         return len(self.search.intervals) if self.agent.labels == "search" else 1
 
 
-# Settings that no longer exist, and the only value with which old files may still name them: their default.
-RETIRED: dict[tuple[type, str], object] = {
-    (Data, "codes"): "",
-    (Objective, "latency_variance"): 0.0,
-    (Train, "average"): 0,
-    (Agent, "stray"): 0.0,
-    (Evaluate, "beam"): 1,
+# Settings that no longer exist, and the values with which old files may still name them: without effect on results.
+RETIRED: dict[tuple[type, str], tuple[object, ...]] = {
+    (Data, "codes"): ("",),
+    (Objective, "latency_variance"): (0.0,),
+    (Train, "average"): (0,),
+    (Train, "tensorboard"): (True, False),  # logger = "tensorboard"
+    (Agent, "stray"): (0.0,),
+    (Evaluate, "beam"): (1,),
 }
 RENAMED = {"looks": "observations", "ahead": "lookahead"}  # choices of settings in old files
 

@@ -30,6 +30,7 @@ from whilst.data.dataset import Dataset
 from whilst.model.checkpoint import load_state, save_state, save_tensors
 from whilst.model.run_folder import WEIGHTS
 from whilst.training import optim
+from whilst.training.loggers import Logger, open_logger
 from whilst.training.tasks import Task, Validation
 
 Position = tuple[int, int]  # epoch and micro-batch
@@ -73,6 +74,7 @@ class Loop:
         stop = state.step >= settings.steps or state.out_of_patience
         updates, meter = prefetch(self.updates()), Meter(self.device)
         with (
+            open_logger(state.recipe, state.step) if self.processes.first else nullcontext() as state.logger,
             stop_signals(self.processes.count == 1) as received,
             progress_bar(range(0), "training", "steps", settings.steps, state.step) as progress,
         ):
@@ -202,8 +204,6 @@ class Loop:
             self.compile()
         if not self.processes.first:
             return
-        if settings.tensorboard:
-            state.open_tensorboard()
         notes.print(
             f"{state.folder}: {state.parameters / 1e6:.1f} M parameters, {self.device},"
             f" {self.batches.layout} batches of {settings.batch_tokens} tokens,"
@@ -214,8 +214,8 @@ class Loop:
         """Record loss and learning rate; returns them for the progress bar."""
         loss, tokens_per_second = meter.take(self.processes)
         if self.processes.first:
-            self.state.log({"train/loss": loss, "train/lr": self.state.adam.param_groups[0]["lr"]})
-            self.state.plot("train/tokens_per_second", tokens_per_second)
+            kept = {"train/loss": loss, "train/lr": self.state.adam.param_groups[0]["lr"]}
+            self.state.log(kept, {"train/tokens_per_second": tokens_per_second})
         return describe_loss(loss, tokens_per_second)
 
     def validate(self) -> bool:
@@ -241,7 +241,6 @@ class Loop:
         # Only once: a later stage or run compares the checksum of the weights that it began with.
         if trained or not state.summary.is_file():  # without a summary, the run was killed just before it
             state.write_summary(self.device, seconds, rate)
-        state.close_tensorboard()
         notes.print(
             f"{state.folder}: {state.step} steps"
             + (f", {seconds:.0f} s, {rate:,.0f} target tokens/s" if trained else ", nothing left to do")
@@ -263,7 +262,7 @@ class RunState:
         self.best: Validation | None = None
         self.best_step = 0
         self.history: list[dict[str, Any]] = []
-        self.tensorboard: Any = None
+        self.logger: Logger | None = None  # in the first process, while it trains
         self.summary = self.folder / "summary.json"
 
     @property
@@ -322,26 +321,13 @@ class RunState:
 
     # Figures.
 
-    def log(self, figures: dict[str, Any]) -> None:
-        """Add a row to the history, which is part of the checkpoint too, and to TensorBoard."""
+    def log(self, figures: dict[str, Any], speed: dict[str, float] | None = None) -> None:
+        """Add a row to the history, which is part of the checkpoint too. The logger also receives the speed."""
         self.history.append({"step": self.step} | figures)
         write_lines(self.folder / "history.jsonl", map(json.dumps, self.history))
-        for name, value in figures.items():
-            if value is not None:
-                self.plot(name, value)
-
-    def plot(self, name: str, value: float) -> None:
-        if self.tensorboard is not None:
-            self.tensorboard.add_scalar(name, value, self.step)
-
-    def open_tensorboard(self) -> None:
-        from torch.utils.tensorboard import SummaryWriter
-
-        self.tensorboard = SummaryWriter(str(self.folder / "tensorboard"), purge_step=self.step + 1)
-
-    def close_tensorboard(self) -> None:
-        if self.tensorboard is not None:
-            self.tensorboard.close()
+        if self.logger is not None:
+            found = figures | (speed or {})
+            self.logger(self.step, {name: value for name, value in found.items() if value is not None})
 
     def write_summary(self, device: torch.device, seconds: float, tokens_per_second: float) -> None:
         """Seconds and speed are those since the run was last started, without validation."""
