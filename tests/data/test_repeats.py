@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whilst.data.repeats import DOUBLED, LONGEST, CompletingUnits, RepeatGuard, normalise
+from whilst.data.repeats import DOUBLED, LONGEST, CompletingUnits, RepeatGuard
 from whilst.data.segment import BPESegmenter, PieceSegmenter, Segmenter, WordSegmenter
+from whilst.data.sentences import normalise
 from whilst.data.vocabulary import SPECIALS, Language
 from whilst.data.writer import SourceWord, Writer
 

@@ -9,7 +9,8 @@ import pytest
 
 from tests.helpers.speech import program
 from whilst.core.errors import UserError
-from whilst.live.input import BREAK, UTTERANCE_END, Hypothesis, normalise
+from whilst.data.sentences import normalise
+from whilst.live.input import BREAK, UTTERANCE_END, Hypothesis
 from whilst.research.bench_speech import align, reading
 from whilst.speech.audio import RATE, WIDTH, from_pcm, open_file, to_pcm
 from whilst.speech.recogniser import Program, Recogniser, SpeechReader, open_recogniser, recording

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from whilst.core.errors import UserError
 from whilst.data.adapting import character_normaliser
+from whilst.data.sentences import CLOSING, OPENING, STOPS
 from whilst.data.text import read_lines
 from whilst.data.vocabulary import UNK, Language
 
@@ -24,7 +25,7 @@ YEARS = ["2005", "2010", "1990", "2000"]
 LONGEST_WORD = 60  # characters; a longer one is a literal
 LONGEST_CODE = 12  # words between two backticks
 
-_OPENING, _CLOSING = "\"'“‘«([{", ".,;:!?…\"'”’»)]}"  # noqa: RUF001
+_CLOSING = STOPS + CLOSING
 _POSSESSIVE = re.compile(r"['’]s$")  # noqa: RUF001
 _EMOJI = "\U0001f000-\U0001fbff\u2300-\u23ff\u2600-\u27bf\u2b00-\u2bff\u00a9\u00ae\u2122"
 EMOJI = re.compile(f"([{_EMOJI}][{_EMOJI}\ufe0f\u200d]*|[:;=8]-?[()DPp])")
@@ -72,7 +73,7 @@ class Literal:
 
 def split(word: str) -> tuple[str, str, str]:
     """Punctuation, the word itself, punctuation."""
-    core = word.lstrip(_OPENING)
+    core = word.lstrip(OPENING)
     before, rest = word[: len(word) - len(core)], core
     core = rest.rstrip(_CLOSING)
     core = _POSSESSIVE.sub("", core)
@@ -192,7 +193,7 @@ class TokenReader:
     def _of_word(self, word: str, number: int) -> list[Token]:
         if not self._literals.patterns:
             return [Token(number, word)]
-        if self._code or (word.lstrip(_OPENING).startswith("`") and word.count("`") == 1):
+        if self._code or (word.lstrip(OPENING).startswith("`") and word.count("`") == 1):
             closed = self._code and "`" in word
             self._code = 0 if closed or self._code == LONGEST_CODE else self._code + 1
             core = word.rstrip(_CLOSING) if closed else word

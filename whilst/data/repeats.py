@@ -7,6 +7,7 @@ repetition are banned before the most likely one is chosen, so no word is ever t
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
+from whilst.data.sentences import PUNCTUATION, normalise
 from whilst.data.vocabulary import SPECIALS, UNK, Language
 
 LONGEST = 4  # words of a phrase
@@ -39,11 +40,6 @@ DOUBLED = frozenset(
         "vous",
     ]
 )
-_PUNCTUATION = ".,;:!?…\"'“”‘’«»()[]{}-–—/"  # noqa: RUF001
-
-
-def normalise(word: str) -> str:
-    return word.strip(_PUNCTUATION).casefold() or word
 
 
 def count_in_row(words: Sequence[str], length: int) -> int:
@@ -83,7 +79,7 @@ class CompletingUnits:
             else:
                 folded = text.casefold()
                 # Punctuation may end any word, or continue a word that is punctuation.
-                for key in {folded.rstrip(_PUNCTUATION), folded.rstrip(_PUNCTUATION) or folded}:
+                for key in {folded.rstrip(PUNCTUATION), folded.rstrip(PUNCTUATION) or folded}:
                     self.rest[key].append(id)
 
 
@@ -119,10 +115,10 @@ class RepeatGuard:
             return ids
         for word in self._completions(self._target):
             folded = begun.casefold()
-            stem = folded if word.startswith(folded) else folded.lstrip(_PUNCTUATION)
+            stem = folded if word.startswith(folded) else folded.lstrip(PUNCTUATION)
             if stem and word.startswith(stem):
                 ids += self._units.rest.get(word[len(stem) :], ())
-            elif not stem and word.strip(_PUNCTUATION):
+            elif not stem and word.strip(PUNCTUATION):
                 ids += set(self._units.whole.get(word, ())).difference(self._units.first.get(word, ()))
         return ids
 

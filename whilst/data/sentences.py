@@ -1,9 +1,11 @@
-"""Sentence boundaries in a stream of words, decided without the next word."""
+"""Punctuation at words, and sentence boundaries in a stream of words, decided without the next word."""
 
 # ruff: noqa: RUF001  (typographic punctuation is intended)
 
-_CLOSING = "\"'”’»)]}"
-_OPENING = "\"'“‘«([{„"
+CLOSING = "\"'”’»)]}"
+OPENING = "\"'“‘«([{„"
+STOPS = ".,;:!?…"
+PUNCTUATION = f"{OPENING}{CLOSING}{STOPS}-–—/"
 _ENDS = "!", "?", "。", "！", "？", "؟", "।"
 _PAUSES = ",", ";", ":", "…", "...", "–", "—", "，", "；", "、"
 _ABBREVIATIONS = """
@@ -13,15 +15,20 @@ _ABBREVIATIONS = """
 _KNOWN = frozenset(_ABBREVIATIONS.split())
 
 
+def normalise(word: str) -> str:
+    """Without case and the punctuation around it, unless it is only punctuation."""
+    return word.strip(PUNCTUATION).casefold() or word
+
+
 def ends_sentence(word: str) -> bool:
     """Whether a sentence ends with this word; waiting for the next word would cost a word of latency.
 
     In doubt (Mr. J. 3. e.g. …) it does not: joining two sentences does less harm than cutting one.
     """
-    word = word.rstrip(_CLOSING)
+    word = word.rstrip(CLOSING)
     if not word.endswith("."):
         return word.endswith(_ENDS)
-    stem = word[:-1].lstrip(_OPENING)
+    stem = word[:-1].lstrip(OPENING)
     if not stem:
         return True
     if stem.isdecimal():
@@ -32,7 +39,7 @@ def ends_sentence(word: str) -> bool:
 
 def is_clause_end(word: str) -> bool:
     """Whether a long sentence may be cut after this word."""
-    return word.rstrip(_CLOSING).endswith(_PAUSES)
+    return word.rstrip(CLOSING).endswith(_PAUSES)
 
 
 def never_ends(word: str) -> bool:  # noqa: ARG001

@@ -11,6 +11,8 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO
 
+from whilst.data.sentences import normalise
+
 BREAK = ""  # stands among the words where a sentence ends
 DEFAULT_AGREEMENT = 2  # hypotheses in a row that must agree on a word
 CHUNK = 1 << 16  # bytes
@@ -19,8 +21,6 @@ MAX_LINE = 100_000  # characters of a hypothesis; the others are dropped
 REPLACEMENT = "\ufffd"
 MAX_EDITS = 32  # of words between final words and a later hypothesis
 RESTART_WORDS = 4  # a hypothesis of at least this length is followed by another utterance if half of it is gone
-
-_PUNCTUATION = ".,;:!?…\"'“”‘’«»()[]"  # noqa: RUF001
 
 
 def read_chunks(file: BinaryIO, size: int = CHUNK) -> Generator[bytes, None, None]:
@@ -204,11 +204,6 @@ class HypothesisParser(Parser):
     def _parse(self, line: str) -> Iterator[str]:
         for hypothesis in hypotheses_of(line, self._commitment.latest):
             yield from self._commitment.add(hypothesis)
-
-
-def normalise(word: str) -> str:
-    """Without case and punctuation, which change as a hypothesis grows."""
-    return word.strip(_PUNCTUATION).casefold() or word
 
 
 def common_prefix(lines: Sequence[Sequence[str]]) -> int:

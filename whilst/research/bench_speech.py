@@ -25,8 +25,9 @@ import numpy as np
 
 import whilst
 from whilst.core.errors import UserError
+from whilst.data.sentences import normalise
 from whilst.evaluation.metrics import yet_another_average_lagging
-from whilst.live.input import Hypothesis, normalise
+from whilst.live.input import Hypothesis
 from whilst.live.loading import ModelOptions, open_model
 from whilst.live.output import Output, note
 from whilst.live.session import SentenceEnd, Word
