@@ -1,18 +1,14 @@
 """Devices and processes: where the work runs, and how several processes train one model under `torchrun`."""
 
 import os
-import platform
-import shlex
 import sys
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-import whilst
 from whilst.core.errors import UserError
 
 # Rank 0 validates, evaluates and translates while the others wait; if one dies, torchrun ends them all.
@@ -111,14 +107,3 @@ def device_name(device: torch.device) -> str:
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     return f"CPU ({torch.get_num_threads()} threads)"
-
-
-def versions() -> dict[str, str]:
-    """Versions of whilst, PyTorch and Python."""
-    return {"whilst": whilst.__version__, "torch": str(torch.__version__), "python": platform.python_version()}
-
-
-def provenance(device: torch.device) -> dict[str, Any]:
-    """How a figure was made: the command of this process, device and versions."""
-    command = shlex.join(["whilst", *sys.argv[1:]])
-    return {"command": command, "device": device_name(device), "versions": versions()}

@@ -16,10 +16,11 @@ from rich.text import Text
 
 from whilst.core.action_rows import action_rows
 from whilst.core.console import console
-from whilst.core.distributed import pick_device, provenance
+from whilst.core.distributed import device_name, pick_device
 from whilst.core.errors import UserError
 from whilst.core.files import STDIN, read_bytes, sha256
 from whilst.core.policy_spec import PolicySpec, agent_policies, oracle_policies
+from whilst.core.provenance import provenance
 from whilst.core.settings import Evaluate, Recipe
 from whilst.data.dataset import Dataset, Split
 from whilst.data.text import cleaner, read_lines, split_lines
@@ -166,7 +167,7 @@ def evaluate(
         **header(trained.recipe, chosen.spec, dataset, trained.path),
         **weights(trained, chosen.spec),
         "seconds": round(seconds, 2),
-        **provenance(trained.device),
+        **provenance(device_name(trained.device)),
     }
     return functools.partial(write_up, about, trace, sentences, with_text)
 

@@ -97,7 +97,8 @@ def evaluate_exported(
 
 def evaluate_one(opened: Model, exported: Exported, dataset: Dataset, trace: Path, with_text: bool) -> Record:
     """Translate and score a split under one policy."""
-    from whilst.core.distributed import pick_device, provenance  # needs PyTorch, which translate_live does not
+    from whilst.core.distributed import device_name, pick_device  # needs PyTorch, which translate_live does not
+    from whilst.core.provenance import provenance
 
     recipe = opened.recipe
     sources, references = dataset.text(recipe.evaluate.split)
@@ -108,7 +109,7 @@ def evaluate_one(opened: Model, exported: Exported, dataset: Dataset, trace: Pat
         **header(recipe, opened.policy, dataset, exported.path, exported.precision),
         "model_sha256": exported.weights,
         "seconds": round(time.perf_counter() - began, 2),
-        **provenance(pick_device("cpu")),
+        **provenance(device_name(pick_device("cpu"))),
         "device": f"CPU ({opened.engine}, 1 thread, one by one)",
     }
     return write_up(about, trace, sentences, with_text)

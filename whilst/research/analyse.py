@@ -19,10 +19,11 @@ from rich.table import Table
 from torch import Tensor
 
 from whilst.core.console import console, notes, progress_bar
-from whilst.core.distributed import pick_device, provenance
+from whilst.core.distributed import device_name, pick_device
 from whilst.core.errors import UserError
 from whilst.core.files import write_json
 from whilst.core.policy_spec import PolicySpec
+from whilst.core.provenance import provenance
 from whilst.data.batches import pad_batch, padded_chunks
 from whilst.data.dataset import Dataset, Split
 from whilst.evaluation.figure import MARKERS, STYLE, save
@@ -153,7 +154,7 @@ def analyse_run(
     base = base_objective(trained.recipe, trained.path)
     system, pair = str(System.of(trained.recipe, PolicySpec("full"), base)), pair_name(trained.recipe.data)
     about = {"system": system, "pair": pair, "split": name, **asdict(found), "model_sha256": trained.checksum}
-    about |= provenance(trained.model.target_embedding.weight.device)
+    about |= provenance(device_name(trained.model.target_embedding.weight.device))
     write_json(out / "analysis.json", about)
     draw(found, f"{pair}, {name}", out / "analysis")
     print_analysis(found, f"{system}, {pair}, {name}: {found.sentences:,} sentences")

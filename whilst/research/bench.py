@@ -18,9 +18,10 @@ import torch
 
 from whilst.core.config import load_recipe, override
 from whilst.core.console import progress_bar
-from whilst.core.distributed import pick_device, provenance
+from whilst.core.distributed import device_name, pick_device
 from whilst.core.errors import UserError
 from whilst.core.policy_spec import PolicySpec
+from whilst.core.provenance import provenance
 from whilst.core.settings import Limits, Recipe
 from whilst.data.batches import prefetch
 from whilst.data.dataset import Dataset, Split, TokenSequences
@@ -153,7 +154,7 @@ def train_bench(
         "peak memory (GiB)": peak_memory(device),
     }
     title = {"translate": "training", "search": "fine-tuning", "agent": "agent training"}[stage]
-    report(title, about, [row], provenance(device), out)
+    report(title, about, [row], provenance(device_name(device)), out)
 
 
 # Decoding, in batches and one by one.
@@ -220,7 +221,7 @@ def decode_bench(work: Work, with_recomputed: bool, out: Path | None) -> None:
         "sentences": len(sources),
         "peak memory (GiB)": peak_memory(weight.device),
     }
-    report("decoding", about, rows, provenance(weight.device), out)
+    report("decoding", about, rows, provenance(device_name(weight.device)), out)
 
 
 # A READ and a WRITE on a CPU: PyTorch without and with caches, exported graphs.
@@ -302,6 +303,6 @@ def engine_bench(
     torch.set_num_threads(threads)
     try:
         rows = [row for length in lengths for row in measure(ways, length, repeats)]
-        report("CPU engine, ms a token", about, rows, provenance(CPU), out)
+        report("CPU engine, ms a token", about, rows, provenance(device_name(CPU)), out)
     finally:
         torch.set_num_threads(before)

@@ -25,8 +25,9 @@ import numpy as np
 import torch
 
 from whilst.core.console import console, notes
-from whilst.core.distributed import provenance
+from whilst.core.distributed import device_name
 from whilst.core.errors import UserError
+from whilst.core.provenance import provenance
 from whilst.data import toy
 from whilst.data.vocabulary import UNK, Language
 from whilst.live.loading import resolve
@@ -224,7 +225,7 @@ def serve_bench(
         "limit of p99 (ms)": limit,
         "streams within it": found,
     }
-    report("serve", about, results, provenance(torch.device("cpu")), out)
+    report("serve", about, results, provenance(device_name(torch.device("cpu"))), out)
     console.print(f"p99 below {limit:g} ms, nothing lost: {found} streams")
 
 
@@ -282,4 +283,4 @@ def watch_bench(model: str, watchers: Sequence[int], load: Load, options: Sequen
                 }
             )
     about = {"model": Path(model).name, "words/s": load.rate, "seconds": load.seconds, "cores": os.cpu_count()}
-    report("watch", about | {"options": " ".join(options)}, rows, provenance(torch.device("cpu")), out)
+    report("watch", about | {"options": " ".join(options)}, rows, provenance(device_name(torch.device("cpu"))), out)

@@ -9,11 +9,8 @@ import ctypes.util
 import itertools
 import math
 import os
-import platform
 import re
 import resource
-import shlex
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -23,8 +20,8 @@ from statistics import fmean, median, quantiles
 
 import numpy as np
 
-import whilst
 from whilst.core.errors import UserError
+from whilst.core.provenance import provenance
 from whilst.data.sentences import normalise
 from whilst.evaluation.metrics import yet_another_average_lagging
 from whilst.live.input import Hypothesis
@@ -283,9 +280,7 @@ def speech_bench(wanted: ModelOptions, intervals: Sequence[float], agreement: in
         "memory (GiB)": memory,
         "words": " + ".join(str(sum(len(speech.words) for speech in speeches)) for speeches in voices.values()),
     }
-    command = shlex.join(["whilst", *sys.argv[1:]])
-    versions = {"whilst": whilst.__version__, "python": platform.python_version()}
-    report("speech to captions", about, rows, {"command": command, "device": "CPU", "versions": versions}, out)
+    report("speech to captions", about, rows, provenance("CPU"), out)
 
 
 def figures(result: Result) -> Figures:

@@ -13,9 +13,10 @@ from pathlib import Path
 from statistics import fmean
 
 from whilst.core.console import console, notes, progress_bar
-from whilst.core.distributed import pick_device, provenance
+from whilst.core.distributed import device_name, pick_device
 from whilst.core.errors import UserError
 from whilst.core.files import sha256, sha256_lines, write_json
+from whilst.core.provenance import provenance
 from whilst.core.settings import Evaluate
 from whilst.data.dataset import Split, TokenSequences
 from whilst.data.text import cleaner, read_lines, read_pairs
@@ -246,7 +247,7 @@ def sufficiency(
         "links": links,
         "files": {str(path): sha256(path) for path in files},
         "points": [asdict(point) for point in points],
-        **provenance(pick_device(device)),
+        **provenance(device_name(pick_device(device))),
     }
     write_json(out / "sufficiency.json", table)
     title = f"Sufficiency by {links} links, {points[0].sentences} sentences"

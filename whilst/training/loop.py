@@ -20,9 +20,10 @@ from torch import Tensor, nn
 
 from whilst.core.console import notes, progress_bar
 from whilst.core.cuda_graphs import CapturedGraph
-from whilst.core.distributed import Processes, device_name, versions
+from whilst.core.distributed import Processes, device_name
 from whilst.core.errors import StoppedError, UserError
 from whilst.core.files import sha256, write_json, write_lines
+from whilst.core.provenance import versions
 from whilst.core.settings import Recipe
 from whilst.core.signals import STOP_SIGNALS, handle_signals
 from whilst.data.batches import Batch, Batches, Ints, prefetch
