@@ -145,6 +145,17 @@ def parse_json(text: str) -> Any:
         raise ValueError("nested too deeply") from None
 
 
+def parse_row(line: str, where: str) -> dict[str, Any]:
+    """A line of JSON lines; `where` is the place in its file."""
+    try:
+        row = parse_json(line)
+    except ValueError as error:
+        raise UserError(f"{where}: not valid JSON ({error})") from None
+    if not isinstance(row, dict):
+        raise UserError(f"{where}: must be a JSON object")
+    return row
+
+
 def read_json(path: Path) -> Any:
     try:
         return parse_json(read_bytes(path).decode())

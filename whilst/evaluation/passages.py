@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from whilst.core.config import from_row
 from whilst.core.errors import UserError
-from whilst.core.files import write_lines
+from whilst.core.files import parse_row, write_lines
 from whilst.data.text import read_lines
 from whilst.evaluation.metrics import WORD_MS, paced_times
 from whilst.evaluation.trace import Sentence, read_trace, write_trace
@@ -98,17 +98,8 @@ def _pick(kind: Callable[..., Any], row: Row, where: str) -> Any:
 
 
 def read_rows(path: Path) -> list[Row]:
-    """The objects of a file of JSON lines. Empty lines are left out."""
-    rows = []
-    for number, line in enumerate(read_lines(path), start=1):
-        try:
-            row = json.loads(line) if line.strip() else {}
-        except (ValueError, RecursionError) as error:
-            raise UserError(f"{path}:{number}: not valid JSON ({error})") from None
-        if not isinstance(row, dict):
-            raise UserError(f"{path}:{number}: must be a JSON object")
-        rows.append(row)
-    return rows
+    """The objects of a file of JSON lines; empty for empty lines."""
+    return [parse_row(line.strip() or "{}", f"{path}:{number}") for number, line in enumerate(read_lines(path), 1)]
 
 
 def is_timed(path: Path) -> bool:

@@ -18,7 +18,7 @@ from typing import Any
 
 from whilst.core.config import from_row
 from whilst.core.errors import UserError
-from whilst.core.files import parse_json, write_lines
+from whilst.core.files import parse_row, write_lines
 from whilst.data.text import read_lines
 
 
@@ -137,12 +137,7 @@ def parse_trace(lines: Iterable[str], path: str) -> list[Sentence]:
 
 
 def _from_line(line: str, where: str) -> Sentence:
-    try:
-        row = parse_json(line)
-    except ValueError as error:
-        raise UserError(f"{where}: not valid JSON ({error})") from None
-    if not isinstance(row, dict):
-        raise UserError(f"{where}: must be a JSON object")
+    row = parse_row(line, where)
     if "read_steps" in row:
         row = _from_archived(row, where)
     if not row.keys() & {"reads", "source_units", "reference_words"}:
