@@ -262,7 +262,18 @@ def values(hint: Any) -> st.SearchStrategy[Any]:
 @st.composite
 def sections(draw: st.DrawFn, kind: type[Any]) -> dict[str, Any]:
     """Any of a section's settings; those that depend on each other keep their defaults."""
-    bound = {"corpus", "width", "heads", "encoder", "cross", "name", "validate_bleu", "keep", "policies"}
+    bound = {
+        "corpus",
+        "hub_columns",
+        "width",
+        "heads",
+        "encoder",
+        "cross",
+        "name",
+        "validate_bleu",
+        "keep",
+        "policies",
+    }
     hints = {name: hint for name, hint in typing.get_type_hints(kind).items() if name not in bound}
     names = draw(st.lists(st.sampled_from(sorted(hints)), unique=True, max_size=6))
     return {name: draw(values(hints[name])) for name in names}

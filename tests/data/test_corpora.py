@@ -2,10 +2,13 @@
 
 import io
 import lzma
+import sys
 import tarfile
 import urllib.error
 import urllib.request
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +16,7 @@ from whilst.core.errors import UserError
 from whilst.core.settings import Data
 from whilst.data import corpora
 from whilst.data.corpora import download, fits, locate, segments, talk_lines
+from whilst.data.prepare import prepare
 from whilst.data.text import read_lines
 
 
@@ -182,3 +186,49 @@ def test_parts_of_the_extraction() -> None:
     assert not fits("", "")
     assert not fits("a " * 176, "a " * 176)
     assert fits("a " * 175, "a " * 175)
+
+
+# Data sets of the Hugging Face hub, from folders in their format.
+
+HUB_PAIRS = [{"de": "die Katze\nschläft", "en": "the cat sleeps"}, {"de": "ein Hund", "en": "a dog"}]
+
+
+@pytest.fixture
+def hub(tmp_path: Path) -> Data:
+    """Settings for a data set as `save_to_disk` writes it, without a test split."""
+    datasets = pytest.importorskip("datasets", reason="needs the extra hub")
+    table = datasets.Dataset.from_dict({"translation": HUB_PAIRS, "id": [1, 2], "domain": ["cats", None]})
+    datasets.DatasetDict({"train": table, "validation": table}).save_to_disk(tmp_path / "pets")
+    return Data(hub=str(tmp_path / "pets"), dataset=str(tmp_path / "set"), source="de", target="en")
+
+
+def test_a_data_set_of_the_hub_becomes_files(hub: Data, tmp_path: Path) -> None:
+    files = locate(hub)
+    assert files["test"] == ()
+    assert files["train"] == (tmp_path / "hub-pets" / "train.de", tmp_path / "hub-pets" / "train.en")
+    assert files["train"][0].read_text() == "die Katze schläft\nein Hund\n"
+    assert files["valid"][1].read_text() == "the cat sleeps\na dog\n"
+    named = replace(hub, train=("validation",), test=("train",), hub_columns=("domain", "translation.en"))
+    assert locate(named)["test"][0].read_text() == "cats\n\n"
+    prepare(replace(hub, units="word"))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"valid": ("dev",)}, r"data\.valid: .*pets has no split 'dev'; its splits are train, validation"),
+        ({"source": "fr"}, "data.hub_columns: .*pets has the columns translation.de, translation.en, domain"),
+        ({"hub_columns": ("id", "domain")}, r"data\.hub_columns: .*pets has the columns"),
+        ({"hub": "/no/such/folder"}, r"^data\.hub: /no/such/folder: [^\n]*$"),
+        ({"corpus": "toy"}, r"data\.hub: data\.corpus=toy names its files itself"),
+    ],
+)
+def test_data_sets_that_do_not_fit(hub: Data, settings: Any, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        locate(replace(hub, **settings))
+
+
+def test_a_data_set_of_the_hub_needs_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(UserError, match=r"datasets is not installed: pip install 'whilst\[hub\]'"):
+        locate(Data(hub="pets"))

@@ -11,7 +11,7 @@ import pytest
 
 from tests.helpers.runs import CPU, elsewhere, short_recipe, whole_recipe
 from whilst.cli.study import paper
-from whilst.core.config import from_row, override
+from whilst.core.config import from_row, override, read_recipe
 from whilst.core.errors import UserError
 from whilst.core.policy_spec import PolicySpec, distinct
 from whilst.core.settings import MAX_POSITIONS, Data, Evaluate, Objective, Recipe
@@ -21,7 +21,7 @@ from whilst.evaluation.evaluate import check_evaluation, evaluate_run, find_jobs
 from whilst.evaluation.metrics import Scores
 from whilst.evaluation.record import origin, read_records, record_path, rescore
 from whilst.model.checkpoint import LoadedRun, load_run
-from whilst.model.run_folder import base_objective, length_ratio_of, read_recipe
+from whilst.model.run_folder import base_objective, length_ratio_of
 from whilst.training.tasks import Validation
 from whilst.training.train import TIMES, read_stage_times, train
 

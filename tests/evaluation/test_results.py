@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from whilst.core.config import flat, load_sweep, to_table
+from whilst.core.config import flat, load_sweep, read_recipe, to_table
 from whilst.core.files import sha256
 from whilst.core.settings import NEUTRAL, Recipe, Role, names_with
 from whilst.evaluation.curves import used_by
 from whilst.evaluation.record import TRACES, Record, read_archived, rescore_archive
 from whilst.live.loading import BUNDLED
-from whilst.model.run_folder import WEIGHTS, read_recipe
+from whilst.model.run_folder import WEIGHTS
 from whilst.training.train import stages
 
 ROOT = Path(__file__).parents[2]

@@ -14,11 +14,11 @@ from tests.evaluation.test_simuleval import FOLDER
 from tests.helpers.commands import whilst
 from tests.helpers.policies import FILE, forgotten
 from tests.helpers.runs import CPU, ENVIRONMENT, changed, short_recipe
+from whilst.core.config import read_recipe
 from whilst.core.settings import Agent, Data, Search
 from whilst.data.prepare import prepare
 from whilst.evaluation.record import read_record
 from whilst.evaluation.trace import read_trace
-from whilst.model.run_folder import read_recipe
 from whilst.training.train import train
 
 ROOT = Path(__file__).parents[2]

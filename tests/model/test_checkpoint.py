@@ -12,15 +12,14 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from tests.helpers.decoding import policy
+from whilst.core.config import FORMAT, read_recipe
 from whilst.core.errors import UserError
 from whilst.core.files import read_json, sha256, write_json
 from whilst.core.settings import Limits, Model, Recipe
 from whilst.data.dataset import Dataset
 from whilst.decoding.batched import translate
 from whilst.model import checkpoint
-from whilst.model import run_folder as folders
 from whilst.model.checkpoint import load_run, load_state, load_tensors, save_state, save_tensors, write_run
-from whilst.model.run_folder import read_recipe
 from whilst.model.transformer import Translator
 from whilst.training import optim
 from whilst.training.optim import PRESETS
@@ -238,4 +237,4 @@ def test_writing_a_run_again_changes_nothing(run: Path, toy_dataset: Dataset) ->
     before = {path.name: path.read_bytes() for path in run.iterdir()}
     write_run(run, read_recipe(run), toy_dataset.source, toy_dataset.target)
     assert {path.name: path.read_bytes() for path in run.iterdir()} == before
-    assert json.loads(before["recipe.json"])["format"] == folders.FORMAT
+    assert json.loads(before["recipe.json"])["format"] == FORMAT

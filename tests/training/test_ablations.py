@@ -9,14 +9,13 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.runs import CPU, LAST, whole_recipe, write_toml
-from whilst.core.config import load_recipe, load_sweep, to_table
+from whilst.core.config import load_recipe, load_sweep, read_recipe, to_table
 from whilst.core.errors import UserError
 from whilst.core.settings import Data, Evaluate, Recipe, Search
 from whilst.data.prepare import prepare
 from whilst.evaluation.evaluate import evaluate_run
 from whilst.evaluation.record import Record, read_records
 from whilst.model.checkpoint import load_run
-from whilst.model.run_folder import read_recipe
 from whilst.research.paper import write_paper
 from whilst.training.train import in_order, stages, train_all
 

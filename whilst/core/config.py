@@ -18,10 +18,11 @@ from pathlib import Path, PurePath
 from typing import Annotated, Any, TypeVar
 
 from whilst.core.errors import UserError
-from whilst.core.files import require_folder
+from whilst.core.files import read_json, require_folder
 from whilst.core.settings import RENAMED, RETIRED, Agent, Check, Recipe, Role, names_with
 
 T = TypeVar("T")
+FORMAT = 1  # of recipe.json in a run folder
 LARGEST = 1e15  # number in settings, records and traces: larger ones are mistakes, and overflow
 
 
@@ -33,12 +34,28 @@ def load_recipe(path: Path, overrides: list[str]) -> Recipe:
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
     recipe = override(dataclasses.replace(recipe, file=path.as_posix()), overrides)
+    stated = flat(table).keys() | {item.partition("=")[0].strip() for item in overrides}
     # The seeds of the later stages follow train.seed unless they are set.
-    unset = names_with(Role.SEED) - flat(table).keys() - {item.partition("=")[0].strip() for item in overrides}
-    recipe = override(recipe, [f"{name}={recipe.train.seed}" for name in unset])
+    recipe = override(recipe, [f"{name}={recipe.train.seed}" for name in names_with(Role.SEED) - stated])
     recipe = _with_filled_paths(recipe, path)
+    for run, role in ((recipe.data.like, Role.LIKE), (recipe.start, Role.START)):
+        recipe = _with_settings_of(recipe, run, names_with(role) - stated)
     require_folder(Path(recipe.run), "run")
     return recipe
+
+
+def read_recipe(folder: Path) -> Recipe:
+    if not (folder / "recipe.json").is_file():
+        raise UserError(f"{folder}: not a run folder (no recipe.json); `whilst train` makes one")
+    record = read_json(folder / "recipe.json")
+    if not isinstance(record, dict) or not isinstance(record.get("recipe"), dict):
+        raise UserError(f"{folder}: recipe.json is damaged; begin the run anew with `whilst train --restart`")
+    if record.get("format") != FORMAT:
+        raise UserError(f"{folder}: written by another version of whilst (format {record.get('format')})")
+    try:
+        return build(Recipe, record["recipe"])
+    except UserError as error:
+        raise UserError(f"{folder}: recipe.json: {error}") from None
 
 
 def _with_filled_paths(recipe: Recipe, path: Path) -> Recipe:
@@ -53,6 +70,14 @@ def _with_filled_paths(recipe: Recipe, path: Path) -> Recipe:
     places = {name: values[name] for name in names_with(Role.PLACE | Role.ORIGIN) if isinstance(values[name], str)}
     filled = {name: re.sub(r"\{([\w.]+)\}", fill, text) for name, text in places.items() if "{" in text}
     return override(recipe, [f"{name}={json.dumps(text)}" for name, text in filled.items()])
+
+
+def _with_settings_of(recipe: Recipe, run: str, names: frozenset[str]) -> Recipe:
+    """With these settings of a run, if there is one."""
+    if not run or not (Path(run) / "recipe.json").is_file():
+        return recipe
+    values = flat(to_table(read_recipe(Path(run))))
+    return override(recipe, [f"{name}={json.dumps(values[name])}" for name in sorted(names)])
 
 
 def load_sweep(path: Path, overrides: list[str], only: Sequence[str] = ()) -> list[Recipe]:

@@ -15,6 +15,7 @@ EXTRAS = {
     "ray": ("ray",),
     "moses": ("sacremoses",),
     "hf": ("transformers",),
+    "hub": ("datasets",),
     "talks": ("yaml", "mweralign"),
     "speech": ("moonshine_voice", "sounddevice"),
 }

@@ -43,6 +43,8 @@ class Role(enum.Flag):
     CLEANING = enum.auto()  # decides how a line of text is cleaned
     READS = enum.auto()  # decides which reads the search finds
     POINT = enum.auto()  # differs between the models that are points of one curve
+    START = enum.auto()  # as in the run `start`, unless a recipe states it
+    LIKE = enum.auto()  # as in the run `data.like`, unless a recipe states it
 
 
 NEUTRAL = Role.PLACE | Role.PLAN | Role.SPEED | Role.MONITOR  # these decide no result
@@ -56,6 +58,8 @@ class Check(NamedTuple):
 
 
 FILES = Check("one TSV, two aligned files or more pairs", lambda files: len(files) < 2 or len(files) % 2 == 0)
+SIDES = Check("one file, or two: source and target", lambda files: len(files) <= 2)
+TWO = Check("two names: source and target", lambda names: len(names) in (0, 2))
 NOT_EMPTY = Check("at least one, such as wait-3", bool)
 NOT_NEGATIVE = Check("0 or more", lambda value: 0 <= value < math.inf)
 Count = Annotated[int, Check("at least 1", lambda value: value >= 1)]
@@ -75,12 +79,20 @@ class Data:
     """Where the text comes from and how it is split into units."""
 
     dataset: Annotated[str, Role.PLACE] = "data/dataset"  # folder that `prepare` writes and `train` reads
-    source: str = "src"  # language codes, used in file names and by Moses
-    target: str = "tgt"  # as `source`
+    # Run folder whose units and vocabularies the dataset gets, for models that start from that run.
+    like: Annotated[str, Role.PLACE | Role.RESUME] = ""
+    source: Annotated[str, Role.LIKE] = "src"  # language codes, used in file names and by Moses
+    target: Annotated[str, Role.LIKE] = "tgt"  # as `source`
     # A known corpus: toy, iwslt15 or iwslt14; empty: the files below.
     corpus: Annotated[str, Check("toy, iwslt15 or iwslt14", lambda name: name in CORPORA)] = ""
     # Folder of the files; with a known corpus, a local copy that is read instead of the public archive.
     folder: Annotated[str, Role.PLACE | Role.RESUME] = ""
+    # Data set of the Hugging Face hub, or a folder in its format, instead of files (needs the extra `hub`).
+    # `train`, `valid` and `test` are then each the name of a split; empty: train, validation and test.
+    hub: Annotated[str, Role.PLACE | Role.RESUME] = ""
+    hub_configuration: Annotated[str, Role.PLACE | Role.RESUME] = ""  # of that data set, such as de-en
+    # Its columns of the source and the target; empty: translation.SOURCE and translation.TARGET.
+    hub_columns: Annotated[tuple[str, ...], TWO, Role.PLACE | Role.RESUME] = ()
     # Two aligned files (source, target) or one TSV, relative to `folder`; further pairs are appended.
     train: Annotated[tuple[str, ...], FILES, Role.PLACE | Role.RESUME] = ()
     valid: Annotated[tuple[str, ...], FILES, Role.PLACE | Role.RESUME] = ()  # as `train`
@@ -89,19 +101,26 @@ class Data:
     held_out: Natural = 0
     toy_pairs: int = 20_000  # training pairs of the toy corpus
     toy_seed: int = 1  # of the toy corpus
-    unescape: Annotated[bool, Role.CLEANING] = False  # &apos; -> '
-    moses: Annotated[bool, Role.CLEANING] = False  # Moses tokeniser (needs the extra `moses`)
+    unescape: Annotated[bool, Role.CLEANING | Role.LIKE] = False  # &apos; -> '
+    moses: Annotated[bool, Role.CLEANING | Role.LIKE] = False  # Moses tokeniser (needs the extra `moses`)
     # Convert tokenised text to raw text, for models of raw text (needs the extra `moses`).
     detokenise: Annotated[bool, Role.CLEANING] = False
     # Names or patterns of files above that are tokenised already; `moses` does not apply to them.
     tokenised: Annotated[tuple[str, ...], Role.CLEANING] = ()
-    lowercase: Annotated[bool, Role.CLEANING] = False  # lower-case the text
-    units: Literal["word", "bpe", "sentencepiece"] = "bpe"  # what the vocabulary consists of
-    joint: bool = True  # learn one set of merges or pieces on both languages
-    size: Annotated[int, Check("from 1 to a million", lambda size: 1 <= size <= 1e6)] = (
-        10_000  # BPE merges or SentencePiece pieces
-    )
-    minimum_frequency: Count = 1  # rarer units become <unk>; the paper's En-Vi uses 5
+    lowercase: Annotated[bool, Role.CLEANING | Role.LIKE] = False  # lower-case the text
+    # What the vocabulary consists of.
+    units: Annotated[Literal["word", "bpe", "sentencepiece"], Role.LIKE] = "bpe"
+    joint: Annotated[bool, Role.LIKE] = True  # learn one set of merges or pieces on both languages
+    # BPE merges or SentencePiece pieces to learn.
+    size: Annotated[int, Check("from 1 to a million", lambda size: 1 <= size <= 1e6), Role.LIKE] = 10_000
+    # Codes of subword-nmt or fastBPE, or models of SentencePiece, used instead of learning: one file for both
+    # languages, or one each; relative to `folder`.
+    segmentation: Annotated[tuple[str, ...], SIDES, Role.PLACE | Role.RESUME] = ()
+    # Files with a unit at the start of each line, as subword-nmt, SentencePiece and fairseq write them: one for
+    # both languages, or one each. Empty: the pieces of the given models, or else the units of the training text.
+    vocabulary: Annotated[tuple[str, ...], SIDES, Role.PLACE | Role.RESUME] = ()
+    # Rarer units become <unk>, unless the vocabulary is given; the paper's En-Vi uses 5.
+    minimum_frequency: Annotated[Count, Role.LIKE] = 1
     # Training pairs with more units on either side are skipped.
     max_length: Annotated[int, Check("from 2 to 4095", lambda length: 2 <= length < MAX_POSITIONS)] = 175
     max_ratio: Weight = 0.0  # training pairs with a larger ratio of word counts are skipped; 0: no limit
@@ -319,7 +338,7 @@ class Recipe:
     # MODULE:FUNCTION. Empty: nowhere.
     logger: Annotated[str, Role.MONITOR | Role.RESUME] = ""
     data: Data = Data()
-    model: Annotated[Model, Role.FIXED] = Model()
+    model: Annotated[Model, Role.FIXED | Role.START] = Model()
     objective: Annotated[Objective, Role.FIXED] = Objective()
     train: Annotated[Train, Role.FIXED] = Train()
     search: Search = Search()

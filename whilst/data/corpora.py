@@ -8,7 +8,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 from whilst.core.console import notes, progress_bar
-from whilst.core.errors import UserError
+from whilst.core.errors import UserError, naming_extras
 from whilst.core.files import sha256, write_lines, writing, writing_folder
 from whilst.core.settings import Data
 from whilst.data import toy
@@ -27,13 +27,15 @@ Files = dict[str, tuple[Path, ...]]
 def locate(settings: Data) -> Files:
     """Find the files; those of a known corpus are downloaded or made if necessary."""
     given: dict[str, tuple[str, ...]] = {split: getattr(settings, split) for split in SPLITS}
+    if not settings.corpus and settings.hub:
+        return from_hub(settings, given)
     if not settings.corpus:
         for split in ("train",) if settings.held_out else ("train", "valid"):
             if not given[split]:
                 other = "set data.corpus" if split == "train" else "take pairs of train with data.held_out=500"
                 raise UserError(f"data.{split}: name two aligned files or one TSV, or {other}")
         return {split: tuple(folder_of(settings) / file for file in files) for split, files in given.items()}
-    if named := [split for split, files in given.items() if files]:
+    if named := [name for name, value in (given | {"hub": settings.hub}).items() if value]:
         raise UserError(f"data.{named[0]}: data.corpus={settings.corpus} names its files itself; remove one")
     languages, find = CORPORA[settings.corpus]
     if {settings.source, settings.target} != set(languages):
@@ -110,6 +112,37 @@ def _files(settings: Data, folder: Path, names: tuple[str, ...] = SPLITS) -> Fil
     languages = settings.source, settings.target
     pairs = (tuple(find(f"{name}.{language}") for language in languages) for name in names)
     return dict(zip(SPLITS, pairs, strict=True))
+
+
+def from_hub(settings: Data, splits: dict[str, tuple[str, ...]]) -> Files:
+    """The text of a data set of the Hugging Face hub, or of a folder in its format, as files beside the dataset."""
+    with naming_extras():
+        from datasets import load_dataset, load_from_disk
+    name, languages = settings.hub, (settings.source, settings.target)
+    folder = Path(settings.dataset).parent / f"hub-{Path(name).name}-{settings.hub_configuration}".strip("-")
+    try:
+        if (Path(name) / "dataset_dict.json").is_file():  # written by save_to_disk
+            found = load_from_disk(name)
+        else:
+            found = load_dataset(name, settings.hub_configuration or None)
+    except (OSError, ValueError) as error:
+        raise UserError(f"data.hub: {name}: {str(error).splitlines()[0]}") from None
+    files: Files = dict.fromkeys(SPLITS, ())
+    for split, usual in zip(SPLITS, ("train", "validation", "test"), strict=True):
+        wanted = ", ".join(splits[split]) or usual
+        if split == "test" and not splits[split] and usual not in found:
+            continue
+        if wanted not in found:
+            raise UserError(f"data.{split}: {name} has no split {wanted!r}; its splits are {', '.join(found)}")
+        rows = found[wanted].flatten()
+        there = [field.name for field in rows.data.schema if str(field.type) in ("string", "large_string")]
+        columns = settings.hub_columns or tuple(f"translation.{language}" for language in languages)
+        if not {*columns} <= {*there}:
+            raise UserError(f"data.hub_columns: {name} has the columns {', '.join(there)}; name two of them")
+        files[split] = tuple(folder / f"{split}.{language}" for language in languages)
+        for file, column in zip(files[split], columns, strict=True):
+            write_lines(file, (" ".join((text or "").split()) for text in rows[column][:]))
+    return files
 
 
 def download(url: str, path: Path) -> None:

@@ -115,7 +115,8 @@ class Dataset:
         """Refuse a run whose vocabularies differ: it would take these unit numbers for others."""
         for side, does, language in (("source", "reads", self.source), ("target", "writes", self.target)):
             if Language.load(run, side).units != language.units:
-                raise UserError(f"{what}: {run} {does} other units than {self.path}; it must be the same dataset")
+                same = "it must be the same dataset, or one prepared with data.like"
+                raise UserError(f"{what}: {run} {does} other units than {self.path}; {same}")
 
     def require_languages(self, what: str, run: Path, settings: Data) -> None:
         """Refuse a run that translates between other languages."""

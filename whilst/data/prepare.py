@@ -3,7 +3,6 @@
 The folder is built under a temporary name and renamed at the end, so it is complete or absent.
 """
 
-import functools
 from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,10 +17,10 @@ from whilst.core.console import console, progress_bar
 from whilst.core.errors import UserError
 from whilst.core.files import require_file, sha256, sha256_lines, write_json, write_lines, writing_folder
 from whilst.core.settings import Data, Role, names_with
-from whilst.data.corpora import Files, is_tokenised, locate
+from whilst.data.corpora import Files, folder_of, is_tokenised, locate
 from whilst.data.dataset import FORMAT, MANIFEST, SPLITS, Dataset, TokenSequences, read_manifest
-from whilst.data.segment import SEGMENTERS
-from whilst.data.text import cleaner, read_pairs
+from whilst.data.segment import SEGMENTERS, Segmenter
+from whilst.data.text import cleaner, read_lines, read_pairs
 from whilst.data.vocabulary import EOS, SPECIALS, UNK, Language
 
 SIDES = ("source", "target")
@@ -41,7 +40,7 @@ def prepare(settings: Data, overwrite: bool = False) -> Path:
     """Make the dataset folder of these settings unless it exists already."""
     path = Path(settings.dataset)
     files = locate(settings)
-    inputs = _checksums(files)
+    inputs = _checksums(_named(files) | _unit_files(settings))
     if path.exists() and any(path.iterdir() if path.is_dir() else [path]):
         if not (path / MANIFEST).is_file():  # never deleted, even with --overwrite
             raise UserError(f"{path}: exists and is not a dataset; give data.dataset another name")
@@ -81,13 +80,34 @@ def _same(path: Path, settings: Data, inputs: dict[str, Any]) -> bool:
     )
 
 
-def _checksums(files: Files) -> dict[str, Any]:
+def _named(files: Files) -> dict[str, Path]:
+    """The files of text by their names in the manifest."""
     inputs = {}
     for split, paths in files.items():
         for number, file in enumerate(paths):
             side = "pairs" if len(paths) == 1 else SIDES[number % 2]
             which = f".{number // 2 + 1}" if number > 1 else ""  # number of the pair of files, from the second on
             inputs[f"{split}{which}.{side}"] = file
+    return inputs
+
+
+def _unit_files(settings: Data) -> dict[str, Path]:
+    """The files that decide the units, by their names in the manifest; none if these are learnt from the text."""
+    if settings.like:
+        run = Path(settings.like)
+        if not (run / "source.json").is_file():
+            raise UserError(f"data.like: {run}: no run folder (no source.json); train that run first")
+        return {f"like.{path.name}": path for path in sorted([*run.glob("source.*"), *run.glob("target.*")])}
+    given = {"segmentation": settings.segmentation, "vocabulary": settings.vocabulary}
+    folder = folder_of(settings)
+    return {
+        f"{name}.{side}": folder / file
+        for name, files in given.items()
+        for side, file in zip(SIDES if len(files) > 1 else ["both"], files, strict=False)
+    }
+
+
+def _checksums(inputs: dict[str, Path]) -> dict[str, Any]:
     for file in inputs.values():
         require_file(file)
     return {name: {"file": file.name, "sha256": sha256(file)} for name, file in inputs.items()}
@@ -171,20 +191,49 @@ def _hold_out(train: Cleaned, names: list[str], count: int) -> dict[str, Cleaned
 
 
 def _languages(train: Cleaned, settings: Data) -> dict[str, Language]:
-    """Learnt by side: segmentation and units, on all pairs that are not skipped as empty or uneven."""
-    learn = functools.partial(SEGMENTERS[settings.units].learn, size=settings.size)
-    shared = learn(train.source + train.target) if settings.joint else None
-
-    def count(name: str, lines: list[str]) -> Language:
+    """By side: those of the run that this dataset is like; or with given units, or with units learnt from all pairs
+    that are not skipped as empty or uneven."""
+    if settings.like:
+        return _languages_of(Path(settings.like), settings)
+    kind, folder = SEGMENTERS[settings.units], folder_of(settings)
+    texts = {"source": train.source, "target": train.target}
+    if settings.segmentation:
+        segmenters = [kind.given(folder / file) for file in settings.segmentation]
+    else:
+        learnt_from = [train.source + train.target] if settings.joint else texts.values()
+        segmenters = [kind.learn(lines, settings.size) for lines in learnt_from]
+    listed = [_listed_units(folder / file, kind) for file in settings.vocabulary]
+    languages = {}
+    for place, (side, lines) in zip((0, -1), texts.items(), strict=True):  # one file is the first and the last
+        name, segmenter = getattr(settings, side), segmenters[place]
+        units = listed[place] if listed else segmenter.units() if settings.segmentation else []
+        if units:
+            languages[side] = Language(name, segmenter, (unit for unit in units if unit not in SPECIALS))
+            continue
         words = Counter(word for line in lines for word in line.split(" "))
-        return Language.count(name, shared or learn(lines), words, settings.minimum_frequency)
-
-    languages = {"source": count(settings.source, train.source), "target": count(settings.target, train.target)}
-    for language in languages.values():
-        if len(language) == len(SPECIALS):
+        languages[side] = Language.count(name, segmenter, words, settings.minimum_frequency)
+        if len(languages[side]) == len(SPECIALS):
             wanted = settings.minimum_frequency
-            raise UserError(f"data.minimum_frequency: no unit of {language.name} is seen {wanted} times; lower it")
+            raise UserError(f"data.minimum_frequency: no unit of {name} is seen {wanted} times; lower it")
     return languages
+
+
+def _languages_of(run: Path, settings: Data) -> dict[str, Language]:
+    """Of a run, which must have the languages and the kind of units that the settings name."""
+    languages = {side: Language.load(run, side) for side in SIDES}
+    own, wanted = [one.name for one in languages.values()], [settings.source, settings.target]
+    if own != wanted:
+        raise UserError(f"data.like: {run} translates {' to '.join(own)}, not {' to '.join(wanted)}")
+    kind = languages["source"].segmenter.kind
+    if kind != settings.units:
+        raise UserError(f'data.units: "{settings.units}", but {run} has "{kind}"; leave it out')
+    return languages
+
+
+def _listed_units(path: Path, kind: type[Segmenter]) -> list[str]:
+    """The units in a vocabulary file: the first column, without special ones."""
+    entries = [line.replace("\t", " ").split(" ")[0] for line in read_lines(path)]
+    return list(dict.fromkeys(kind.listed_unit(entry) for entry in entries if entry and entry not in SPECIALS))
 
 
 def _write(

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Self
 
 from whilst.core.errors import UserError
-from whilst.core.files import read_json, write_json, writing
+from whilst.core.files import read_json, require_file, write_json, writing
+from whilst.data.text import read_lines
 
 
 class Segmenter(abc.ABC):
@@ -27,6 +28,20 @@ class Segmenter(abc.ABC):
     def learn(cls, lines: Sequence[str], size: int) -> Self:  # noqa: ARG003
         """A segmenter with merges or pieces, at most `size`, that suit this text."""
         return cls()
+
+    @classmethod
+    def given(cls, path: Path) -> Self:
+        """A segmenter from a file of another program."""
+        raise UserError(f'data.segmentation: {path}: data.units = "{cls.kind}" needs no file; leave it out')
+
+    @classmethod
+    def listed_unit(cls, entry: str) -> str:
+        """The unit that an entry of another program's vocabulary stands for."""
+        return entry
+
+    def units(self) -> list[str]:
+        """All units, if they are known without text."""
+        return []
 
     @abc.abstractmethod
     def split(self, word: str) -> list[str]:
@@ -95,6 +110,24 @@ class BPESegmenter(Segmenter):
         merges = json.loads(tokenizer.to_str())["model"]["merges"]
         return cls((left, right) for left, right in merges[:size])
 
+    @classmethod
+    def given(cls, path: Path) -> Self:
+        """Codes of subword-nmt, version 0.2, or of fastBPE, which have counts instead of a version."""
+        lines = list(enumerate(read_lines(path), start=1))
+        versioned = lines[0][1].startswith("#version: 0.2")
+        merges = []
+        for number, line in lines[versioned:]:
+            parts = line.strip("\r ").split(" ")
+            if len(parts) != (2 if versioned else 3) or not (versioned or parts[2].isdigit()):
+                how = "codes of subword-nmt, version 0.2, or of fastBPE"
+                raise UserError(f"{path}:{number}: {line!r} is no merge; give {how} in data.segmentation")
+            merges.append((parts[0], parts[1]))
+        return cls(merges)
+
+    @classmethod
+    def listed_unit(cls, entry: str) -> str:
+        return entry.removesuffix("@@") if entry.endswith("@@") else entry + cls.last_mark
+
     def split(self, word: str) -> list[str]:
         letters = [*word[:-1], word[-1] + self.last_mark]
         pieces = (letters[start : start + self.LONGEST] for start in range(0, len(letters), self.LONGEST))
@@ -128,7 +161,7 @@ class BPESegmenter(Segmenter):
 
 
 class PieceSegmenter(Segmenter):
-    """SentencePiece's unigram model without any normalisation."""
+    """A model of SentencePiece: a unigram model without any normalisation, or a given one."""
 
     kind = "sentencepiece"
     first_mark = "\u2581"
@@ -163,9 +196,28 @@ class PieceSegmenter(Segmenter):
             ) from None
         return cls(model.getvalue())
 
+    @classmethod
+    def given(cls, path: Path) -> Self:
+        require_file(path)
+        try:
+            segmenter = cls(path.read_bytes())
+        except RuntimeError:
+            raise UserError(f"{path}: no model of SentencePiece; give one in data.segmentation") from None
+        processor = segmenter._processor
+        if any(map(processor.is_byte, range(len(processor)))):
+            raise UserError(f"{path}: has pieces for bytes, which cannot be words; train it without byte_fallback")
+        if not segmenter.split("a")[0].startswith(cls.first_mark):
+            raise UserError(f"{path}: does not mark where a word begins; train it with add_dummy_prefix")
+        return segmenter
+
+    def units(self) -> list[str]:
+        model = self._processor
+        special = (model.is_control, model.is_unknown, model.is_unused)
+        return [model.id_to_piece(id) for id in range(len(model)) if not any(check(id) for check in special)]
+
     def split(self, word: str) -> list[str]:
-        # the mark in a text would look like the start of a word
-        return list(self._processor.encode(word.replace(self.first_mark, "_"), out_type=str))
+        # The mark in a text would look like the start of a word. A given model may normalise a word to nothing.
+        return list(self._processor.encode(word.replace(self.first_mark, "_"), out_type=str)) or [word]
 
     def save(self, path: Path) -> None:
         with writing(path) as temporary:

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import save
 
 import whilst
-from whilst.core.config import to_table
+from whilst.core.config import read_recipe, to_table
 from whilst.core.console import notes
 from whilst.core.errors import UserError
 from whilst.core.files import read_json, sha256, write_json, writing_folder
@@ -57,7 +57,6 @@ from whilst.model.run_folder import (
     choose_policy,
     has_agent,
     length_ratio_of,
-    read_recipe,
 )
 from whilst.model.transformer import Translator
 

@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from whilst.core.config import read_recipe
 from whilst.core.errors import UserError
 from whilst.core.policy_spec import LATENCIES, PolicySpec, for_latency
 from whilst.core.settings import Recipe
@@ -24,7 +25,7 @@ from whilst.engine.runtime import (
 )
 from whilst.live.engine_backend import KINDS, EngineBackend, Rule, make_rule
 from whilst.live.session import Backend, Session, TextPipeline
-from whilst.model.run_folder import BUNDLE, check_bundle, choose_policy, override_after_training, read_recipe
+from whilst.model.run_folder import BUNDLE, check_bundle, choose_policy, override_after_training
 
 if TYPE_CHECKING:
     from whilst.evaluation.trace import Sentence

@@ -21,9 +21,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from whilst.core.config import to_table
+from whilst.core.config import FORMAT, read_recipe, to_table
 from whilst.core.errors import UserError
-from whilst.core.files import sha256, write_json, writing
+from whilst.core.files import read_json, sha256, write_json, writing
 from whilst.core.policy_spec import PolicySpec, agent_policies
 from whilst.core.settings import Recipe, Search
 from whilst.data.vocabulary import Language
@@ -32,11 +32,9 @@ from whilst.model.agent import Agent
 from whilst.model.run_folder import (
     AGENT,
     BASE_OBJECTIVE,
-    FORMAT,
     WEIGHTS,
     base_objective,
     has_agent,
-    read_recipe,
     weights_path,
 )
 from whilst.model.transformer import Translator
@@ -182,9 +180,12 @@ def with_agent(trained: LoadedRun, device: torch.device) -> LoadedRun:
     return replace(trained, recipe=both, agent=agent.to(device).eval(), agents=names, agent_search=agent_search)
 
 
-def copy_run(folder: Path, to: Path) -> None:
-    """Copy to another folder what is needed to translate with this run's model."""
-    for path in (folder / "recipe.json", *folder.glob("source.*"), *folder.glob("target.*")):
+def copy_run(folder: Path, to: Path, dataset: str) -> None:
+    """Copy to another folder what is needed to translate with this run's model, and to evaluate it on a dataset."""
+    about = read_json(folder / "recipe.json")
+    about["recipe"]["data"]["dataset"] = dataset
+    write_json(to / "recipe.json", about)
+    for path in (*folder.glob("source.*"), *folder.glob("target.*")):
         with writing(to / path.name) as temporary:
             shutil.copyfile(path, temporary)
     with writing(to / "model.safetensors") as temporary:  # last: if it exists, so do the others

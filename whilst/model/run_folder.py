@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from whilst.core.config import build, override
+from whilst.core.config import override, read_recipe
 from whilst.core.errors import UserError
 from whilst.core.files import checked_manifest, read_json
 from whilst.core.policy_spec import (
@@ -16,27 +16,12 @@ from whilst.core.policy_spec import (
 from whilst.core.settings import Recipe, Role, names_with
 from whilst.data.dataset import MANIFEST, length_ratio, read_manifest
 
-FORMAT = 1
 WEIGHTS = "model.safetensors"
 SEARCH = "search"  # sub-folder of the fine-tuned translator
 BUNDLE = "bundle.json"  # manifest of a bundle (engine/export.py)
 BUNDLE_FORMAT = 1
 BASE_OBJECTIVE = "began_with"  # key in recipe.json
 AGENT = "agent"  # sub-folder of the agent
-
-
-def read_recipe(folder: Path) -> Recipe:
-    if not (folder / "recipe.json").is_file():
-        raise UserError(f"{folder}: not a run folder (no recipe.json); `whilst train` makes one")
-    record = read_json(folder / "recipe.json")
-    if not isinstance(record, dict) or not isinstance(record.get("recipe"), dict):
-        raise UserError(f"{folder}: recipe.json is damaged; begin the run anew with `whilst train --restart`")
-    if record.get("format") != FORMAT:
-        raise UserError(f"{folder}: written by another version of whilst (format {record.get('format')})")
-    try:
-        return build(Recipe, record["recipe"])
-    except UserError as error:
-        raise UserError(f"{folder}: recipe.json: {error}") from None
 
 
 def base_objective(recipe: Recipe, folder: Path | None = None) -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from whilst.core.config import values_with
+from whilst.core.config import read_recipe, to_table, values_with
 from whilst.core.errors import UserError
 from whilst.core.files import sha256, sha256_lines
 from whilst.core.settings import Recipe, Role, Search
@@ -310,6 +310,15 @@ class AgentTask(Task):
         return find_labels_packed(search, finder, split, tokens, self.device)
 
 
+def require_sizes(recipe: Recipe, start: Recipe) -> None:
+    """Refuse a model that the weights of another do not fit."""
+    own, wanted = to_table(recipe.model), to_table(start.model)
+    names = [name for name in own if own[name] != wanted[name] and name not in ("dropout", "encoder", "cross")]
+    if names:
+        sizes = ", ".join(f"model.{name} = {json.dumps(wanted[name])}" for name in names)
+        raise UserError(f"start: {recipe.start} has {sizes}, and the recipe has other values: set these, or none")
+
+
 def make_task(recipe: Recipe, dataset: Dataset, device: torch.device) -> Task:
     """The task of a recipe with one stage, with the weights that it starts with."""
     torch.manual_seed(recipe.train.seed)
@@ -341,6 +350,7 @@ def make_task(recipe: Recipe, dataset: Dataset, device: torch.device) -> Task:
         if not weights.is_file():
             raise UserError(f"{recipe.start}: has no {WEIGHTS} to start from; train that run first")
         dataset.require_units("start", weights.parent)
+        require_sizes(recipe, read_recipe(weights.parent))
         tensors = load_tensors(weights, device)[0]
         if recipe.model.cross == "monotone":
             tensors = weights_from_soft_attention(model, tensors)

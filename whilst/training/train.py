@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torch
 
-from whilst.core.config import flat, to_table
+from whilst.core.config import flat, read_recipe, to_table
 from whilst.core.console import notes
 from whilst.core.distributed import Processes
 from whilst.core.errors import UserError
@@ -26,7 +26,7 @@ from whilst.data.dataset import Dataset
 from whilst.evaluation.evaluate import check_evaluation, evaluate_run, find_evaluated
 from whilst.evaluation.report import print_table, report
 from whilst.model.checkpoint import copy_run, write_run
-from whilst.model.run_folder import AGENT, SEARCH, WEIGHTS, read_recipe
+from whilst.model.run_folder import AGENT, SEARCH, WEIGHTS
 from whilst.training.loop import Loop
 from whilst.training.tasks import make_task
 
@@ -143,7 +143,7 @@ def train_stage(stage: Recipe, dataset: Dataset, device: torch.device, restart: 
         if is_first and loop.state.step > first_step:
             add_stage_time(run, stage.stages[0], time.perf_counter() - began, resumed=first_step > 0)
     if needs_copy and is_first:
-        copy_run(start, folder.parent)
+        copy_run(start, folder.parent, stage.data.dataset)
     return folder
 
 
