@@ -2,6 +2,7 @@
 
 import io
 import lzma
+import shutil
 import sys
 import tarfile
 import urllib.error
@@ -213,10 +214,19 @@ def test_a_data_set_of_the_hub_becomes_files(hub: Data, tmp_path: Path) -> None:
     prepare(replace(hub, units="word"))
 
 
+def test_a_data_set_with_training_text_only(hub: Data, tmp_path: Path) -> None:
+    shutil.rmtree(tmp_path / "pets" / "validation")
+    (tmp_path / "pets" / "dataset_dict.json").write_text('{"splits": ["train"]}')
+    with pytest.raises(UserError, match=r"data\.valid: .* no split 'validation', only train; .*data\.held_out"):
+        locate(hub)
+    files = locate(replace(hub, held_out=1))
+    assert (len(files["train"]), files["valid"], files["test"]) == (2, (), ())
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"valid": ("dev",)}, r"data\.valid: .*pets has no split 'dev'; its splits are train, validation"),
+        ({"valid": ("dev",)}, r"data\.valid: .*pets has no split 'dev', only train, validation; name one"),
         ({"source": "fr"}, "data.hub_columns: .*pets has the columns translation.de, translation.en, domain"),
         ({"hub_columns": ("id", "domain")}, r"data\.hub_columns: .*pets has the columns"),
         ({"hub": "/no/such/folder"}, r"^data\.hub: /no/such/folder: [^\n]*$"),

@@ -69,7 +69,6 @@ warmup = 30
 ema = 0.9
 steps = {steps}
 validate_every = {steps}
-tensorboard = false
 """
 BASE = """
 units = "word"

@@ -130,15 +130,16 @@ def from_hub(settings: Data, splits: dict[str, tuple[str, ...]]) -> Files:
     files: Files = dict.fromkeys(SPLITS, ())
     for split, usual in zip(SPLITS, ("train", "validation", "test"), strict=True):
         wanted = ", ".join(splits[split]) or usual
-        if split == "test" and not splits[split] and usual not in found:
-            continue
         if wanted not in found:
-            raise UserError(f"data.{split}: {name} has no split {wanted!r}; its splits are {', '.join(found)}")
+            if not splits[split] and (split == "test" or (split == "valid" and settings.held_out)):
+                continue
+            what = f"{name} has no split {wanted!r}, only {', '.join(found)}"
+            raise UserError(f"data.{split}: {what}; name one, or set data.held_out")
         rows = found[wanted].flatten()
-        there = [field.name for field in rows.data.schema if str(field.type) in ("string", "large_string")]
+        texts = [field.name for field in rows.data.schema if str(field.type) in ("string", "large_string")]
         columns = settings.hub_columns or tuple(f"translation.{language}" for language in languages)
-        if not {*columns} <= {*there}:
-            raise UserError(f"data.hub_columns: {name} has the columns {', '.join(there)}; name two of them")
+        if not {*columns} <= {*texts}:
+            raise UserError(f"data.hub_columns: {name} has the columns {', '.join(texts)}; name two of them")
         files[split] = tuple(folder / f"{split}.{language}" for language in languages)
         for file, column in zip(files[split], columns, strict=True):
             write_lines(file, (" ".join((text or "").split()) for text in rows[column][:]))
