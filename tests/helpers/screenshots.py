@@ -1,4 +1,4 @@
-"""Take the screenshots of the page in docs/, with the model of the package or another that translates English:
+"""Take the screenshots in docs/images, with the model of the package or another that translates English:
 
     python -m tests.helpers.screenshots
     python -m tests.helpers.screenshots runs/iwslt15.en-vi data.moses=true
@@ -17,7 +17,7 @@ from tests.helpers.serving import local_server
 from whilst.core.settings import DEFAULT_MODEL
 from whilst.server.served import EngineOptions, serve_model
 
-DOCS = Path(__file__).parents[2] / "docs"
+IMAGES = Path(__file__).parents[2] / "docs" / "images"
 MAX_BYTES = 200_000
 
 
@@ -85,7 +85,7 @@ def save(tab: Tab, path: Path) -> None:
     print(f"{path}: {size} bytes")
 
 
-def main(model: str = DEFAULT_MODEL, *settings: str, folder: Path = DOCS) -> None:
+def main(model: str = DEFAULT_MODEL, *settings: str, folder: Path = IMAGES) -> None:
     with local_server(serve_model(model, settings, EngineOptions())) as server, browser() as chrome:
         for shot in SCREENSHOTS:
             take(chrome, shot, server.address, folder)

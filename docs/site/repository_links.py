@@ -12,7 +12,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 FOLDER = "repository"
 LINK = re.compile(r"\[((?:[^][]|\[[^][]*\])*)\]\(([^)#:]+)((?:#[^)]*)?)\)")  # text, relative path, anchor
 
