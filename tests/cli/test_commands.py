@@ -172,20 +172,20 @@ def test_in_a_pipe_there_is_a_line_now_and_then(
     for name in ("FIRST_LINE", "NEXT_LINES"):
         monkeypatch.setattr(ProgressBar, name, 0.0)
     monkeypatch.setattr("whilst.training.loop.STALE", 0.0)
-    settings = (f"run={tmp_path}", "train.steps=2", "train.log_every=2")
+    settings = (f"run={tmp_path}", "train.steps=3", "train.log_every=2")
     options = [part for setting in settings for part in ("--set", setting)]
     done = whilst("train", work.recipe, *options, "--device", "cpu")
     assert done.code == 0
     for step in (1, 2):  # the second is logged
-        line = rf"^training: {step}/2 steps, training loss \d+\.\d+, [\d,]+ tokens/s, \d+ s left$"
+        line = rf"^training: {step}/3 steps, training loss \d+\.\d+, [\d,]+ tokens/s, \d+ s left$"
         assert re.search(line, done.err, re.MULTILINE)
-    assert re.search(r"^step      2  validation loss \d", done.err, re.MULTILINE)
+    assert re.search(r"^step      3  validation loss \d", done.err, re.MULTILINE)
 
 
 # Help and mistakes.
 
 
-@pytest.mark.parametrize("command", [*COMMANDS, "explain"])
+@pytest.mark.parametrize("command", [*COMMANDS, "new", "explain"])
 def test_help_teaches_by_example(command: str) -> None:
     done = whilst(command, "--help")
     assert done.code == 0
@@ -197,7 +197,7 @@ def test_help_teaches_by_example(command: str) -> None:
 def test_help_lists_the_commands() -> None:
     done = whilst("--help")
     assert done.code == 0
-    for command in (*COMMANDS, "explain", "demo", "live", "serve", "bench"):
+    for command in (*COMMANDS, "new", "explain", "demo", "live", "serve", "bench"):
         assert re.search(rf"^\W*{command} ", done.out, re.MULTILINE)
 
 

@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from typer.core import TyperCommand, TyperGroup
 from tests.helpers import settings_page
 from whilst import __version__
 from whilst.cli.main import app
+from whilst.core.config import flat
 from whilst.data import toy
 
 ROOT = Path(__file__).parents[2]
@@ -34,7 +36,7 @@ SMALLER = [
     "agent.train.steps=2",
     "agent.train.validate_every=2",
 ]
-SIZES = {"toy-20000-1": "toy-300-1", "-n 500": "-n 50", "501,1000p": "51,100p", "+1001": "+101"}
+SIZES = {"toy-20000-1": "toy-300-1"}
 WHILST = """#!/bin/sh
 case $1 in prepare|train) exec {python} -m whilst "$@" {smaller};; esac
 exec {python} -m whilst "$@"
@@ -81,14 +83,10 @@ def run(script: str, folder: Path) -> None:
 
 
 def write_pairs(folder: Path, names: dict[str, tuple[str, str]]) -> None:
-    """Toy sentences under other names, 60 for each pair of files."""
+    """Toy sentences under other names, 240 for each pair of files."""
     folder.mkdir(parents=True)
     for seed, (source, target) in enumerate(names.values()):
-        pairs = list(toy.pairs(60, seed))
-        if source == target:
-            rows = "".join(f"{' '.join(p.source)}\t{' '.join(p.target)}\n" for p in pairs)
-            (folder / source).write_text(rows, encoding="utf-8")
-            continue
+        pairs = list(toy.pairs(240, seed))
         (folder / source).write_text("".join(f"{' '.join(p.source)}\n" for p in pairs), encoding="utf-8")
         (folder / target).write_text("".join(f"{' '.join(p.target)}\n" for p in pairs), encoding="utf-8")
 
@@ -103,11 +101,7 @@ def test_commands_of_the_readme_run(number: int, tmp_path: Path) -> None:
         tmp_path / "corpora" / "iwslt15.en-vi",
         {name: (f"{name}.en", f"{name}.vi") for name in ("train", "tst2012", "tst2013")},
     )
-    write_pairs(
-        tmp_path / "texts",
-        {"train": ("train.de", "train.en"), "valid": ("valid.de", "valid.en"), "test": ("test.tsv", "test.tsv")},
-    )
-    (tmp_path / "mine.toml").write_text(blocks("README.md", "toml")[0], encoding="utf-8")
+    write_pairs(tmp_path / "texts", {"train": ("train.de", "train.en")})
     run(commands[number], tmp_path)
 
 
@@ -126,10 +120,12 @@ def test_the_toy_pipeline_runs_and_does_not_train_twice(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_commands_of_the_tutorial_run(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "recipes", tmp_path / "recipes")
-    (tmp_path / "mine.toml").write_text(blocks("docs/tutorial.md", "toml")[0], encoding="utf-8")
     run("\n".join(blocks("docs/tutorial.md", "sh")), tmp_path)
     made = "report/report.md", "report/curve.svg", "agent/model.safetensors", "evaluations/test.agent-5.json"
-    assert all((tmp_path / "runs/mine" / name).is_file() for name in made)
+    assert all((tmp_path / "runs/texts" / name).is_file() for name in made)
+    [shown] = blocks("docs/tutorial.md", "toml")
+    written = (tmp_path / "texts.toml").read_text(encoding="utf-8")
+    assert flat(tomllib.loads(written)).keys() == flat(tomllib.loads(shown)).keys()
 
 
 def test_configuration_page_is_up_to_date() -> None:

@@ -9,15 +9,26 @@ from typing import Any
 import pytest
 import torch
 
-from tests.helpers.runs import CPU, about, assert_same, changed, elsewhere, history, short_recipe, tensors
+from tests.helpers.runs import (
+    CPU,
+    LAST,
+    about,
+    assert_same,
+    changed,
+    elsewhere,
+    history,
+    short_recipe,
+    tensors,
+    whole_recipe,
+)
 from whilst.core.config import to_table
 from whilst.core.distributed import Processes
 from whilst.core.errors import UserError
 from whilst.core.files import read_json
-from whilst.core.settings import Data, Objective, Recipe
+from whilst.core.settings import Agent, Data, Evaluate, Objective, Recipe
 from whilst.data.dataset import Dataset
 from whilst.data.vocabulary import PAD
-from whilst.model.checkpoint import load_run
+from whilst.model.checkpoint import load_run, load_tensors
 from whilst.model.transformer import Translator, decode_batch
 from whilst.training.loop import Loop
 from whilst.training.losses import cross_entropy
@@ -113,6 +124,16 @@ def test_every_objective_goes_down(recipe: Recipe, objective: Objective) -> None
     run = train(dataclasses.replace(changed(recipe, steps=16, validate_every=100), objective=objective), CPU)
     losses = [row["train/loss"] for row in history(run) if "train/loss" in row]
     assert losses[-1] < 0.9 * losses[0]
+
+
+def test_the_agent_learns_from_so_many_pairs(toy_data: Data, toy_dataset: Dataset, tmp_path: Path) -> None:
+    recipe = whole_recipe(toy_data, tmp_path / "run", Evaluate())
+    recipe = dataclasses.replace(recipe, stages=("translate", "agent"), agent=Agent(hidden=8, pairs=50, train=LAST))
+    run = train(recipe, CPU).parent
+    [labels] = (run / "labels").glob("train.*.safetensors")
+    sentences = toy_dataset.split("train").target
+    chosen = [sentences[number * len(sentences) // 50] for number in range(50)]
+    assert load_tensors(labels, CPU)[0]["reads"].shape == (2, sum(map(len, chosen)))
 
 
 def test_an_update_is_the_mean_over_all_tokens(

@@ -22,18 +22,17 @@ Translate live with the model of the package:
     whilst serve
 
 \b
-Train a model on parallel text, and draw its quality/latency curve:
-    whilst prepare recipes/toy/bs-simt.toml
-    whilst train recipes/toy/bs-simt.toml
-    whilst evaluate runs/toy/search --policy wait-3 --policy agent-1
-    whilst report runs/toy/search/evaluations
+Train a model on parallel text in the folder texts, and draw its quality/latency curve:
+    whilst new texts
+    whilst prepare texts.toml
+    whilst train texts.toml
 
 `whilst COMMAND --help` explains a command with examples.
 """
 COMMANDS = (
     *(live.demo, live.live, live.listen, live.serve),
-    *(train.prepare, train.train, evaluate.translate, evaluate.evaluate, evaluate.score, evaluate.report),
-    *(evaluate.convert, evaluate.archive),
+    *(train.new, train.prepare, train.train, evaluate.translate, evaluate.evaluate, evaluate.score),
+    *(evaluate.report, evaluate.convert, evaluate.archive),
     *(train.export, train.bundle),
     *(study.explain, study.analyse, study.sufficiency, study.paper),
 )

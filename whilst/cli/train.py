@@ -1,4 +1,4 @@
-"""Commands: prepare, train, export, bundle."""
+"""Commands: new, prepare, train, export, bundle."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -6,6 +6,38 @@ from typing import Annotated, Literal
 import typer
 
 from whilst.cli.options import Device, PolicyFile, Run, Set, as_folder, folder_of, register_policies
+
+
+def new(
+    folder: Annotated[
+        Path, typer.Argument(help="Folder with aligned text; its name is that of the recipe.", metavar="FOLDER")
+    ],
+    source: Annotated[
+        Path | None, typer.Option("--source", help="Source side of the training text.", metavar="FILE")
+    ] = None,
+    target: Annotated[Path | None, typer.Option("--target", help="Target side of it.", metavar="FILE")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="The recipe. Default: NAME.toml here.", metavar="FILE")
+    ] = None,
+    hours: Annotated[float, typer.Option("--hours", help="Train no longer than this.", min=0.01)] = 1.0,
+    device: Device = "auto",
+) -> None:
+    """Write a recipe for your own text that suits its size and this machine.
+
+    The folder has two aligned files such as train.de and train.en, or train.tsv with source and target; plain, .gz
+    or .xz. Files named valid (or dev) and test are used too; without them pairs are held out. A few updates of the
+    model are timed, so that you know how long the training will take.
+
+    \b
+    Examples:
+        whilst new texts
+        whilst new texts --source texts/talks.en --target texts/talks.de
+        whilst new texts --hours 8 --out large.toml
+    """
+    from whilst.core.distributed import pick_device
+    from whilst.training.new_recipe import new
+
+    new(folder, source, target, out or Path(f"{folder.resolve().name}.toml"), hours, pick_device(device))
 
 
 def prepare(

@@ -69,7 +69,8 @@ class ProgressBar(Generic[T]):
             return
         if self._progress is None:
             self._next = now + self.NEXT_LINES
-            notes.print(self._line(now - self._began))
+            if self.done != self.total:
+                notes.print(self._line(now - self._began))
             return
         self._next = now + self.REFRESH
         self._progress.update(self._task, completed=self.done, figures=self.figures)

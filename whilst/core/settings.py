@@ -261,6 +261,8 @@ class Agent:
     # With labels = "translation": run folder of the full-sentence model that translates the prefixes, each as a
     # sentence of its own (paper); empty: the translator itself.
     labeller: Annotated[str, Role.ORIGIN] = ""
+    # Training pairs that it learns from, evenly spread; 0: all. Finding their reads takes long on a CPU.
+    pairs: Natural = 0
     dropout: Fraction = 0.1  # probability
     label_smoothing: Fraction = 0.1  # weight of the uniform distribution
     train: Train = Train(steps=2_000, lr=1e-3, warmup=100, validate_bleu=False, keep="loss")

@@ -79,6 +79,11 @@ class Split:
     source: TokenSequences
     target: TokenSequences
 
+    def select(self, rows: Sequence[int] | npt.NDArray[np.int64]) -> "Split":
+        """Some of its pairs."""
+        sides = ([side[row].tolist() for row in rows] for side in (self.source, self.target))
+        return Split(*map(TokenSequences.from_lists, sides))
+
 
 @dataclass(frozen=True, eq=False)
 class Dataset:

@@ -6,7 +6,6 @@ trained ones.
 
 import itertools
 import resource
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -33,13 +32,12 @@ from whilst.decoding.policies import policy_for
 from whilst.decoding.reference import recomputed_states, translate_recomputed
 from whilst.engine.runtime import PRECISIONS, Engine, EngineSession
 from whilst.evaluation.evaluate import loader, with_precision
-from whilst.model.agent import Agent
 from whilst.model.run_folder import model_folder
 from whilst.model.transformer import Translator
 from whilst.policy.fixed import WaitK
 from whilst.research.figures import Figures, report
+from whilst.training.estimate import clock, seconds_of, task_of
 from whilst.training.loop import Loop
-from whilst.training.tasks import AgentTask, Task, make_task
 from whilst.training.train import stages
 
 PAPER_UNITS = 17_192, 7_710  # of IWSLT15 en-vi
@@ -49,22 +47,6 @@ TOKEN = 5  # any one
 
 Stage = Literal["translate", "search", "agent"]
 T = TypeVar("T")
-
-
-# The clock and the memory.
-
-
-def clock(device: torch.device) -> float:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return time.perf_counter()
-
-
-def seconds_of(work: Callable[[], T], device: torch.device) -> tuple[float, T]:
-    """How long `work` takes, and its result."""
-    began = clock(device)
-    result = work()
-    return clock(device) - began, result
 
 
 def peak_memory(device: torch.device) -> float:
@@ -105,16 +87,6 @@ def random_dataset(pairs: int = 20_000, words: int = 8_000) -> Dataset:
         splits[name] = Split(*sides)
     language = Language("xx", WordSegmenter(), (f"w{number}" for number in range(words)))
     return Dataset(Path(), {"splits": splits}, language, language, splits)
-
-
-def task_of(recipe: Recipe, dataset: Dataset, device: torch.device) -> Task:
-    """The task of a stage with random weights, which needs no run to start from."""
-    if recipe.stages != ("agent",):
-        return make_task(replace(recipe, start="", teacher=""), dataset, device)
-    torch.manual_seed(1)
-    translator = Translator(recipe.model, len(dataset.source), len(dataset.target)).to(device).eval()
-    agent = Agent(recipe.agent, recipe.model.width, recipe.latencies).to(device)
-    return AgentTask(recipe, dataset, translator.requires_grad_(False), agent, device)
 
 
 def train_bench(

@@ -341,6 +341,10 @@ def make_task(recipe: Recipe, dataset: Dataset, device: torch.device) -> Task:
             names = "train", "valid"
             targets = cached_translations(labeller, dataset, Path(recipe.run), recipe.evaluate, names)
             dataset = dataset.with_splits({n: Split(dataset.split(n).source, targets[n]) for n in names})
+        train, pairs = dataset.split("train"), recipe.agent.pairs
+        if 0 < pairs < (count := len(train.source)):
+            chosen = train.select([number * count // pairs for number in range(pairs)])
+            dataset = dataset.with_splits({"train": chosen})
         return AgentTask(recipe, dataset, translator, agent, device, labeller.model)
     if recipe.teacher:
         dataset = with_teacher(dataset, Path(recipe.teacher), recipe.evaluate, device)

@@ -27,6 +27,7 @@ from whilst.evaluation.evaluate import check_evaluation, evaluate_run, find_eval
 from whilst.evaluation.report import print_table, report
 from whilst.model.checkpoint import copy_run, write_run
 from whilst.model.run_folder import AGENT, SEARCH, WEIGHTS
+from whilst.training.estimate import announce
 from whilst.training.loop import Loop
 from whilst.training.tasks import make_task
 
@@ -120,7 +121,11 @@ def train(recipe: Recipe, device: torch.device, restart: bool = False, with_text
             if not processes.first:
                 raise SystemExit(UserError.code)
             raise UserError(f"{folder}: {other} is training it; wait for that, or choose another: --set run=…")
-        for stage in stages(recipe):
+        to_train = stages(recipe)
+        begun = [stage for stage in to_train if (Path(stage.run) / "last.safetensors").is_file() and not restart]
+        if to_train and not begun and device.type == "cpu" and processes.count == 1:
+            announce(recipe, to_train, dataset, device)
+        for stage in to_train:
             folder = train_stage(stage, dataset, device, restart, Path(recipe.run))
         if "evaluate" in recipe.stages and processes.first:
             evaluate(recipe, device, restart, with_text)

@@ -1,0 +1,146 @@
+"""How long training a recipe will take here, from a few updates and translations with random weights."""
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+import numpy as np
+import torch
+
+from whilst.core.console import duration, notes
+from whilst.core.distributed import device_name
+from whilst.core.settings import Limits, Recipe
+from whilst.data.batches import padded_chunks
+from whilst.data.dataset import SPLITS, Dataset, Split
+from whilst.decoding.batched import translate
+from whilst.model.agent import Agent
+from whilst.model.transformer import Translator
+from whilst.policy.fixed import Full, WaitK
+from whilst.policy.learnt import Monotonic
+from whilst.training.loop import Loop
+from whilst.training.tasks import AgentTask, Task, make_task
+
+PROBE = 256  # target tokens of the first updates on a CPU
+LONG_ENOUGH = 1.0  # seconds of updates from which their speed is known
+TOO_LONG = 3600  # seconds of training that are worth a warning
+SECTIONS = {"translate": "train", "search": "search.train", "agent": "agent.train"}
+
+T = TypeVar("T")
+Times = dict[str, float]  # seconds by stage
+
+
+def clock(device: torch.device) -> float:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter()
+
+
+def seconds_of(work: Callable[[], T], device: torch.device) -> tuple[float, T]:
+    """How long `work` takes, and its result."""
+    began = clock(device)
+    result = work()
+    return clock(device) - began, result
+
+
+def task_of(recipe: Recipe, dataset: Dataset, device: torch.device) -> Task:
+    """The task of a stage with random weights, which needs no run to start from."""
+    recipe = replace(recipe, start="", teacher="")
+    if recipe.stages != ("agent",):
+        return make_task(recipe, dataset, device)
+    torch.manual_seed(1)
+    translator = Translator(recipe.model, len(dataset.source), len(dataset.target)).to(device).eval()
+    agent = Agent(recipe.agent, recipe.model.width, recipe.latencies).to(device)
+    return AgentTask(recipe, dataset, translator.requires_grad_(False), agent, device)
+
+
+def estimate(
+    recipe: Recipe, stages: Sequence[Recipe], dataset: Dataset, device: torch.device, share: float = 1.0
+) -> Times:
+    """Seconds of these stages and of the evaluation. `share`: how much of the training text the dataset has."""
+    tokens, times = PROBE, Times()
+    for stage in stages:
+        whole = stage.train.batch_tokens
+        tokens = whole if device.type == "cuda" else min(tokens, whole)
+        update, labels = measure(stage, dataset, device, tokens)
+        while tokens < whole and update < LONG_ENOUGH / 2:
+            tokens = min(whole, max(2 * tokens, int(tokens * LONG_ENOUGH / update)))
+            update, labels = measure(stage, dataset, device, tokens)
+        times[stage.stages[0]] = stage.train.steps * stage.train.accumulate * update * whole / tokens
+        if stage.stages == ("agent",):
+            train, valid = (dataset.split(name).target for name in SPLITS[:2])
+            part = min(1 / share, stage.agent.pairs / len(train) if stage.agent.pairs else math.inf)
+            units = part * len(train.tokens) + len(valid.tokens)
+            times["agent"] += labels * units
+        elif stage.train.validate_bleu:
+            validations = -(-stage.train.steps // stage.train.validate_every)
+            times[stage.stages[0]] += validations * decoding(stage, dataset, device, "valid", tokens)
+    if "evaluate" in recipe.stages:
+        policies = len(recipe.evaluate.policies)
+        times["evaluate"] = policies * decoding(recipe, dataset, device, recipe.evaluate.split, tokens)
+    return times
+
+
+def measure(stage: Recipe, dataset: Dataset, device: torch.device, tokens: int) -> tuple[float, float]:
+    """Seconds of an update with so many tokens, and of finding the agent's labels of a target unit."""
+    part = part_of(dataset, tokens)
+    longest = max(int(side.lengths.max()) for side in (part.source, part.target))
+    train = replace(stage.train, batch_tokens=max(tokens, longest), accumulate=1)
+    stage = replace(stage, start="", train=train)
+    dataset = dataset.with_splits(dict.fromkeys(SPLITS, part))
+    loop, labels = Loop(stage, task_of(stage, dataset, device)), 0.0
+    if device.type == "cuda" and train.compile:
+        loop.compile()
+    if isinstance(loop.task, AgentTask):
+        task = loop.task
+        seconds, found = seconds_of(lambda: task.labels, device)
+        labels = seconds / sum(each.reads.shape[1] for each in found.values())
+    updates = loop.updates()
+
+    def update() -> None:
+        micro_batches, target_tokens, _ = next(updates)
+        loop.update(micro_batches, target_tokens)
+
+    update()  # the first one takes longer
+    count, seconds = 0, 0.0
+    while seconds < LONG_ENOUGH / 2 and count < train.steps:
+        count, seconds = count + 1, seconds + seconds_of(update, device)[0]
+    return seconds / count, labels
+
+
+def part_of(dataset: Dataset, tokens: int) -> Split:
+    """Training sentences of a batch with about so many tokens."""
+    train = dataset.split("train")
+    order = np.random.default_rng(1).permutation(len(train.source))[:tokens]
+    chunks = padded_chunks(train, order[train.target.lengths[order].argsort()], tokens)
+    return train.select(chunks[len(chunks) // 2])
+
+
+def decoding(recipe: Recipe, dataset: Dataset, device: torch.device, split: str, tokens: int) -> float:
+    """Seconds of translating a split under one policy, with outputs as long as the references."""
+    part, model = part_of(dataset, tokens), recipe.model
+    translator = Translator(model, len(dataset.source), len(dataset.target)).to(device).eval()
+    policy = Monotonic() if model.cross == "monotone" else WaitK(3) if model.encoder == "causal" else Full()
+    limits = Limits(len(part.target.tokens) / len(part.source.tokens), 1)
+    sources = [part.source[i].tolist() for i in range(len(part.source))][: recipe.evaluate.batch]
+    seconds, _ = seconds_of(lambda: translate(translator, sources, policy, limits, len(sources)), device)
+    return seconds * max(1.0, len(dataset.split(split).source) / len(sources))
+
+
+def announce(recipe: Recipe, stages: Sequence[Recipe], dataset: Dataset, device: torch.device) -> None:
+    """Say how long these stages will take, and which settings would make them shorter if that is over an hour."""
+    times = estimate(recipe, stages, dataset, device)
+    notes.print(f"{recipe.run}: {describe(times, device)}")
+    if sum(times.values()) > TOO_LONG:
+        section = SECTIONS[max((stage for stage in times if stage in SECTIONS), key=lambda stage: times[stage])]
+        notes.print(
+            f"warning: over an hour; choose a smaller {section}.steps, {section}.batch_tokens, model.width,"
+            " model.encoder_layers or model.decoder_layers with --set, or a GPU with --device cuda;"
+            " `whilst new` writes a recipe for this machine"
+        )
+
+
+def describe(times: Times, device: torch.device) -> str:
+    parts = ", ".join(f"{stage} {duration(seconds)}" for stage, seconds in times.items())
+    return f"about {duration(sum(times.values()))} on {device_name(device)}: {parts}"
