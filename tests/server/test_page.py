@@ -22,7 +22,7 @@ from whilst.speech.audio import Resampler, from_pcm, to_pcm
 
 PAGE = Path(__file__).parents[2] / "whilst" / "server" / "page"
 TESTS = Path(__file__).parent / "page"
-FILES = sorted(PAGE.iterdir())
+FILES = sorted(path for path in PAGE.rglob("*") if path.is_file())
 MAX_LINES, MAX_COLUMNS = 350, 116
 NODE = shutil.which("node")
 needs_node = pytest.mark.skipif(NODE is None, reason="node is not installed")
@@ -30,9 +30,9 @@ needs_node = pytest.mark.skipif(NODE is None, reason="node is not installed")
 # For each line of JSON, [function, arguments...], prints the result as JSON.
 CALLS = """
 import readline from "node:readline";
-import { lagging } from "./model.js";
-import { Resampler, toPcm } from "./recorder.js";
-import { srt, vtt } from "./subtitles.js";
+import { lagging } from "./text/model.js";
+import { Resampler, toPcm } from "./speech/recorder.js";
+import { srt, vtt } from "./text/subtitles.js";
 function resample(rate, pieces) {
   const resampler = new Resampler(rate);
   return [...toPcm(pieces.flatMap((piece) => resampler.feed(Float32Array.from(piece))))];
@@ -48,10 +48,10 @@ for await (const line of readline.createInterface({ input: process.stdin })) {
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The modules and their tests in one folder, with the package.json that node needs."""
-    folder = tmp_path_factory.mktemp("page")
+    folder = Path(shutil.copytree(PAGE, tmp_path_factory.mktemp("page"), dirs_exist_ok=True))
     (folder / "package.json").write_text('{"type": "module"}')
     (folder / "calls.js").write_text(CALLS)
-    for path in (*PAGE.glob("*.js"), *TESTS.glob("*.mjs")):
+    for path in TESTS.glob("*.mjs"):
         shutil.copy(path, folder)
     return folder
 
@@ -144,13 +144,16 @@ def test_all_files_are_used_and_exist() -> None:
     pages = sorted(PAGE.glob("*.html"))
     html = "".join(page.read_text(encoding="utf-8") for page in pages)
     named = set(re.findall(r"(?:href|src)=\"(?:\.\./)?static/([^\"]+)\"", html)) | {page.name for page in pages}
-    for module in PAGE.glob("*.js"):
-        named |= set(re.findall(r"from \"\./([^\"]+)\"", module.read_text(encoding="utf-8")))
-    assert named == {path.name for path in FILES}, "missing or unused files"
+    for module in PAGE.rglob("*.js"):
+        for path in re.findall(r"from \"([^\"]+)\"", module.read_text(encoding="utf-8")):
+            named.add((module.parent / path).resolve().relative_to(PAGE).as_posix())
+    assert named == {path.relative_to(PAGE).as_posix() for path in FILES}, "missing or unused files"
 
 
 def test_the_toy_sample_is_in_the_toy_language() -> None:
-    text = re.search(r"const TOY = `(.*?)`", (PAGE / "sample.js").read_text(encoding="utf-8"), flags=re.DOTALL)
+    text = re.search(
+        r"const TOY = `(.*?)`", (PAGE / "text" / "sample.js").read_text(encoding="utf-8"), flags=re.DOTALL
+    )
     assert text is not None
     known = {word for pair in toy.pairs(2_000, seed=1) for word in pair.source}
     assert set(text[1].split()) <= known

@@ -29,6 +29,7 @@ from whilst.server.sessions import ClientSession, SessionManager, find_policy
 from whilst.server.websocket import handle_websocket, run_session, run_watch
 
 PAGE = Path(__file__).parent / "page"
+PAGE_FILES = frozenset(path.relative_to(PAGE).as_posix() for path in PAGE.rglob("*.*"))
 PROBES = "/healthz", "/readyz"
 Events = AsyncIterator[dict[str, str]]
 HEADERS = {  # of the page: it may load from this server only, and a new version is used at once
@@ -223,6 +224,6 @@ async def qr_code(request: Request) -> Response:
 async def page_file(request: Request) -> Response:
     """Of the speaker's page, or of /watch/NAME."""
     name = request.path_params.get("name", "watch.html" if "talk" in request.path_params else "index.html")
-    if name not in {path.name for path in PAGE.iterdir()}:
+    if name not in PAGE_FILES:
         return PlainTextResponse(f"{name}: not found\n", 404)
     return FileResponse(PAGE / name, headers=HEADERS)

@@ -2,10 +2,10 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { AudioJournal } from "./audio.js";
-import { Connection } from "./connection.js";
-import { Microphone } from "./microphone.js";
-import { RATE } from "./recorder.js";
+import { AudioJournal } from "./network/audio.js";
+import { Connection } from "./network/connection.js";
+import { Microphone } from "./speech/microphone.js";
+import { RATE } from "./speech/recorder.js";
 
 const block = (value, length = RATE / 10) => new Int16Array(length).fill(value);
 const frames = (journal) => {

@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { Connection } from "./connection.js";
+import { Connection } from "./network/connection.js";
 
 /** One session: a word is written two words later, or when the sentence ends (at a full stop or by finish). */
 class Server {

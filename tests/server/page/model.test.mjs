@@ -1,10 +1,10 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { text } from "./export.js";
+import { text } from "./controls/export.js";
 import {
   applyEvent, wordsBehind, captions, delays, empty, addSourceWord, meanLag, readInSentence, timeline, visibleSource,
-} from "./model.js";
-import { corners, ticks } from "./staircase.js";
+} from "./text/model.js";
+import { corners, ticks } from "./view/staircase.js";
 
 const word = (text, delay, arrived = 0) => ({ type: "word", text, delay, arrived });
 const step = (state, event) => (typeof event === "string" ? addSourceWord(state, event, 1000) : applyEvent(state, event));

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { Player } from "./player.js";
-import { Agreement, Listener } from "./speech.js";
+import { Player } from "./controls/player.js";
+import { Agreement, Listener } from "./speech/speech.js";
 
 test("a word is final when two partial results agree on it", () => {
   const partials = new Agreement();

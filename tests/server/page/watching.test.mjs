@@ -2,9 +2,9 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { text } from "./export.js";
-import { srt } from "./subtitles.js";
-import { Watch, sentences, timeline } from "./watching.js";
+import { text } from "./controls/export.js";
+import { srt } from "./text/subtitles.js";
+import { Watch, sentences, timeline } from "./network/watching.js";
 
 function begin() {
   const page = { sockets: [], timers: [], changes: [] };

@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { languageName, languageTag, readAddress } from "./address.js";
-import { sampleIn } from "./sample.js";
-import { takeCompleteWords, separator, join, splitText, mayEndSentence } from "./words.js";
+import { languageName, languageTag, readAddress } from "./text/address.js";
+import { sampleIn } from "./text/sample.js";
+import { takeCompleteWords, separator, join, splitText, mayEndSentence } from "./text/words.js";
 
 test("a word is complete when white space follows", () => {
   assert.deepEqual(takeCompleteWords("Hello"), { words: [], rest: "Hello" });

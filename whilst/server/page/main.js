@@ -1,15 +1,15 @@
 // The page: user input goes to the connection, its events change the state, the state is drawn.
 
-import { languageTag, readAddress } from "./address.js";
-import { Announcer } from "./announcer.js";
-import { Captions } from "./captions.js";
-import { AUDIO_ERRORS, Connection } from "./connection.js";
-import { connectControls } from "./controls.js";
-import { applyEvent, wordsBehind, captions, empty, addSourceWord, meanLag } from "./model.js";
-import { Player } from "./player.js";
-import { drawStaircase } from "./staircase.js";
-import { Transcript } from "./transcript.js";
-import { splitWords } from "./words.js";
+import { languageTag, readAddress } from "./text/address.js";
+import { Announcer } from "./view/announcer.js";
+import { Captions } from "./view/captions.js";
+import { AUDIO_ERRORS, Connection } from "./network/connection.js";
+import { connectControls } from "./controls/controls.js";
+import { applyEvent, wordsBehind, captions, empty, addSourceWord, meanLag } from "./text/model.js";
+import { Player } from "./controls/player.js";
+import { drawStaircase } from "./view/staircase.js";
+import { Transcript } from "./view/transcript.js";
+import { splitWords } from "./text/words.js";
 
 const address = readAddress(location.href);
 const node = (id) => document.getElementById(id);

@@ -1,14 +1,14 @@
 // The page of the audience: the words of a published session, as they are written, and those before.
 
-import { languageName, languageTag, readAddress } from "./address.js";
-import { Announcer } from "./announcer.js";
-import { Captions } from "./captions.js";
-import { connectExports } from "./export.js";
-import { clock } from "./subtitles.js";
-import { connectTheme } from "./theme.js";
-import { element } from "./transcript.js";
-import { separator } from "./words.js";
-import { Watch, sentences, timeline } from "./watching.js";
+import { languageName, languageTag, readAddress } from "./text/address.js";
+import { Announcer } from "./view/announcer.js";
+import { Captions } from "./view/captions.js";
+import { connectExports } from "./controls/export.js";
+import { clock } from "./text/subtitles.js";
+import { connectTheme } from "./controls/theme.js";
+import { element } from "./view/transcript.js";
+import { separator } from "./text/words.js";
+import { Watch, sentences, timeline } from "./network/watching.js";
 
 const address = readAddress(location.href);
 const node = (id) => document.getElementById(id);

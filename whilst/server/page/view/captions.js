@@ -1,7 +1,7 @@
 // Captions: the last lines of the translation, in this window and in others of this browser that follow it.
 
 import { element } from "./transcript.js";
-import { separator } from "./words.js";
+import { separator } from "../text/words.js";
 
 const CHANNEL = "whilst-captions";
 

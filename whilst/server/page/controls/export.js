@@ -1,8 +1,8 @@
 // Downloads of a translation. A timeline has {text, at} for each word, and null where a sentence ends.
 
-import { srt, vtt } from "./subtitles.js";
-import { element } from "./transcript.js";
-import { join } from "./words.js";
+import { srt, vtt } from "../text/subtitles.js";
+import { element } from "../view/transcript.js";
+import { join } from "../text/words.js";
 
 /** One sentence per line. */
 export function text(timeline) {

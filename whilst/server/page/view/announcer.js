@@ -1,6 +1,6 @@
 // Announces the translation to screen readers, in phrases rather than single words.
 
-import { join } from "./words.js";
+import { join } from "../text/words.js";
 
 const PAUSE = 1500; // milliseconds for which words are collected
 const MAX_PHRASES = 20;

@@ -1,6 +1,6 @@
 // The speech recognition of the browser. A word is final when two partial results in a row have it.
 
-import { BREAK } from "./words.js";
+import { BREAK } from "../text/words.js";
 
 /** Collects the partial results of one utterance; each call returns the words that become final. */
 export class Agreement {

@@ -3,7 +3,7 @@
 // Each session of the server counts messages, words and sentences from 0; the journal counts over all sessions.
 // When a sentence is sent again, the words of its translation that are shown already are skipped.
 
-import { BREAK } from "./words.js";
+import { BREAK } from "../text/words.js";
 
 const WINDOW = 256; // unacknowledged messages; more than the units of the longest sentence
 

@@ -1,14 +1,14 @@
 // Buttons, the text field, and their settings.
 
-import { languageName } from "./address.js";
+import { languageName } from "../text/address.js";
 import { connectExports, text } from "./export.js";
-import { timeline } from "./model.js";
-import { sampleIn } from "./sample.js";
+import { timeline } from "../text/model.js";
+import { sampleIn } from "../text/sample.js";
 import { connectShare } from "./share.js";
-import { connectSpeech } from "./speaking.js";
+import { connectSpeech } from "../speech/speaking.js";
 import { connectTheme } from "./theme.js";
-import { element } from "./transcript.js";
-import { BREAK, takeCompleteWords, splitText } from "./words.js";
+import { element } from "../view/transcript.js";
+import { BREAK, takeCompleteWords, splitText } from "../text/words.js";
 
 const CONTROLS_VISIBLE = 3000; // milliseconds over the captions
 

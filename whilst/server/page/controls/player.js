@@ -1,6 +1,6 @@
 // Plays words at the rate of speech.
 
-import { BREAK, mayEndSentence } from "./words.js";
+import { BREAK, mayEndSentence } from "../text/words.js";
 
 export class Player {
   #words = [];

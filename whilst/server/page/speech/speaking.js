@@ -1,6 +1,6 @@
 // The Speak button, and by whom speech is recognised.
 
-import { languageTag } from "./address.js";
+import { languageTag } from "../text/address.js";
 import { Microphone } from "./microphone.js";
 import { Listener, Recognition } from "./speech.js";
 

@@ -1,6 +1,6 @@
 // PCM, kept until the server's words for it are final, so that a new session can receive it again.
 
-import { RATE } from "./recorder.js";
+import { RATE } from "../speech/recorder.js";
 
 const AHEAD = 5 * RATE; // samples that are sent before the server has recognised them
 const MAX_WAITING = 60 * RATE; // samples that are kept before the server has recognised them

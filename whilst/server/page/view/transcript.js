@@ -1,8 +1,8 @@
 // Draws sentences, source and translation side by side. Only what has changed is updated.
 
-import { delays, readInSentence, visibleSource } from "./model.js";
-import { clock } from "./subtitles.js";
-import { separator } from "./words.js";
+import { delays, readInSentence, visibleSource } from "../text/model.js";
+import { clock } from "../text/subtitles.js";
+import { separator } from "../text/words.js";
 
 export function element(name, properties = {}, ...children) {
   const node = Object.assign(document.createElement(name), properties);
