@@ -184,6 +184,15 @@ def test_a_dataset_like_a_run_has_its_units_and_cleaning(data: Data, run: Path, 
         prepare(settings)
 
 
+def test_a_model_of_the_package_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.tsv").write_text("Thank you.\tCảm ơn.\n", encoding="utf-8")
+    text = f'[data]\ndataset = "{tmp_path}/set"\nlike = "en-vi"\nfolder = "{tmp_path}"\n'
+    (tmp_path / "a.toml").write_text(f'start = "en-vi"\n{text}train = ["a.tsv"]\nvalid = ["a.tsv"]\n')
+    recipe = load_recipe(tmp_path / "a.toml", ["model.dropout=0.2"])
+    assert (recipe.model.width, recipe.model.dropout, recipe.data.unescape) == (256, 0.2, True)
+    Dataset.open(prepare(recipe.data)).require_units("start", Path(recipe.start))
+
+
 def test_a_run_with_other_languages_or_units_is_refused(data: Data, run: Path, tmp_path: Path) -> None:
     for more, message in (
         ('target = "fr"', rf"^data\.like: {run} translates en to de, not en to fr$"),

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.live.test_session import make_text
+from whilst.core.files import MODELS
 from whilst.data.adapting import truecaser
 from whilst.data.segment import WordSegmenter
 from whilst.data.vocabulary import Language
-from whilst.live.loading import BUNDLED
 from whilst.live.session import SessionState
 
 # By frequency: "i" is a misspelling of "I"; "So" often begins a sentence, and "so" is a word of its own.
@@ -52,7 +52,7 @@ def test_only_case_changes_and_truecasing_is_idempotent(word: str, first: bool, 
 
 def read(words: str, longest: int = 60) -> list[str]:
     """The source words of a session."""
-    language = Language.load(BUNDLED / "en-vi", "source")
+    language = Language.load(MODELS / "en-vi", "source")
     text = dataclasses.replace(
         make_text(),
         source=language,

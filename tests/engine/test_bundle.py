@@ -14,7 +14,6 @@ from whilst.core.files import read_json, write_json
 from whilst.core.settings import Data
 from whilst.data.dataset import Dataset
 from whilst.engine.export import bundle
-from whilst.live import loading
 from whilst.model.checkpoint import load_run, save_tensors
 from whilst.model.run_folder import AGENT, BUNDLE, check_bundle
 
@@ -68,7 +67,7 @@ def test_it_needs_no_dataset(run: Path, tmp_path: Path) -> None:
 
 
 def test_it_is_found_by_its_name(made: Path, toy_dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loading, "BUNDLED", made.parent)
+    monkeypatch.setattr("whilst.core.files.MODELS", made.parent)
     monkeypatch.setenv("XDG_CACHE_HOME", str(made.parent.parent / "cache"))
     text = "\n\n".join(toy_dataset.text("test")[0][:4]).encode()
     said = [

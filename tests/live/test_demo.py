@@ -5,11 +5,10 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.commands import whilst
-from whilst.core.files import checked_manifest
+from whilst.core.files import MODELS, checked_manifest
 from whilst.core.settings import DEFAULT_MODEL
 from whilst.engine.export import export
 from whilst.engine.runtime import FORMAT, MANIFEST, SHIPPED
-from whilst.live.loading import BUNDLED
 from whilst.live.terminal import TALK, demo
 from whilst.model.run_folder import check_bundle
 
@@ -35,7 +34,7 @@ def test_live_and_serve_use_it_if_none_is_named() -> None:
 
 
 def test_the_model_of_the_package_is_whole_and_small() -> None:
-    folder = BUNDLED / DEFAULT_MODEL
+    folder = MODELS / DEFAULT_MODEL
     check_bundle(folder)
     engine = sum(path.stat().st_size for path in (folder / SHIPPED).iterdir())
     assert engine < 22_000_000
@@ -44,8 +43,8 @@ def test_the_model_of_the_package_is_whole_and_small() -> None:
 
 def test_the_engine_of_the_package_is_made_from_its_weights(tmp_path: Path) -> None:
     """`whilst export whilst/models/en-vi whilst/models/en-vi/engine --precision int8` makes it."""
-    export(BUNDLED / DEFAULT_MODEL, tmp_path / "engine", ["int8"])
-    folders = tmp_path / "engine", BUNDLED / DEFAULT_MODEL / SHIPPED
+    export(MODELS / DEFAULT_MODEL, tmp_path / "engine", ["int8"])
+    folders = tmp_path / "engine", MODELS / DEFAULT_MODEL / SHIPPED
     made, shipped = (checked_manifest(folder / MANIFEST, FORMAT, set(), "") for folder in folders)
     assert made["files"] == shipped["files"]
     assert made["weights"] == shipped["weights"]

@@ -225,7 +225,7 @@ def test_names(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert resolve(str(run)) == run
     with pytest.raises(UserError, match="model 'nowhere': no such folder, and no model of that name"):
         resolve("nowhere")
-    monkeypatch.setattr(loading, "BUNDLED", tmp_path)
+    monkeypatch.setattr("whilst.core.files.MODELS", tmp_path)
     make_copy(run, tmp_path / "a-b")
     assert resolve("a-b") == tmp_path / "a-b"
     for name in ("b-a", "", "../a-b/x"):

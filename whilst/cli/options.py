@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import typer
 
 from whilst.core.errors import UserError
-from whilst.core.files import require_folder
+from whilst.core.files import packaged, require_folder
 from whilst.core.settings import Recipe
 
 Run = Annotated[
@@ -126,10 +126,7 @@ def register_policies(files: list[Path]) -> None:
 
 def folder_of(run: Path) -> Path:
     """The folder of a run, or of a model of the package by its name."""
-    from whilst.live.loading import BUNDLED
-
-    bundled = BUNDLED / run
-    return bundled if not run.exists() and len(run.parts) == 1 and bundled.is_dir() else run
+    return Path(packaged(str(run)))
 
 
 def with_glossary(settings: list[str], glossary: Path | None) -> list[str]:

@@ -18,7 +18,7 @@ from pathlib import Path, PurePath
 from typing import Annotated, Any, TypeVar
 
 from whilst.core.errors import UserError
-from whilst.core.files import read_json, require_folder
+from whilst.core.files import packaged, read_json, require_folder
 from whilst.core.settings import RENAMED, RETIRED, Agent, Check, Recipe, Role, names_with
 
 T = TypeVar("T")
@@ -38,8 +38,8 @@ def load_recipe(path: Path, overrides: list[str]) -> Recipe:
     # The seeds of the later stages follow train.seed unless they are set.
     recipe = override(recipe, [f"{name}={recipe.train.seed}" for name in names_with(Role.SEED) - stated])
     recipe = _with_filled_paths(recipe, path)
-    for run, role in ((recipe.data.like, Role.LIKE), (recipe.start, Role.START)):
-        recipe = _with_settings_of(recipe, run, names_with(role) - stated)
+    for name, role in (("data.like", Role.LIKE), ("start", Role.START)):
+        recipe = _with_settings_of(recipe, name, names_with(role) - stated)
     require_folder(Path(recipe.run), "run")
     return recipe
 
@@ -72,12 +72,13 @@ def _with_filled_paths(recipe: Recipe, path: Path) -> Recipe:
     return override(recipe, [f"{name}={json.dumps(text)}" for name, text in filled.items()])
 
 
-def _with_settings_of(recipe: Recipe, run: str, names: frozenset[str]) -> Recipe:
-    """With these settings of a run, if there is one."""
+def _with_settings_of(recipe: Recipe, origin: str, names: frozenset[str]) -> Recipe:
+    """With these settings of the run that the setting `origin` names, if there is one."""
+    run = packaged(flat(to_table(recipe))[origin])
     if not run or not (Path(run) / "recipe.json").is_file():
         return recipe
-    values = flat(to_table(read_recipe(Path(run))))
-    return override(recipe, [f"{name}={json.dumps(values[name])}" for name in sorted(names)])
+    values = flat(to_table(read_recipe(Path(run)))) | {origin: run}
+    return override(recipe, [f"{name}={json.dumps(values[name])}" for name in sorted(names | {origin})])
 
 
 def load_sweep(path: Path, overrides: list[str], only: Sequence[str] = ()) -> list[Recipe]:

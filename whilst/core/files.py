@@ -27,6 +27,18 @@ COMPRESS: dict[str, Callable[[bytes], bytes]] = {
 STDIN = Path("-")
 
 
+MODELS = Path(__file__).parents[1] / "models"
+
+
+def models_of_package() -> list[str]:
+    return sorted(path.parent.name for path in MODELS.glob("*/recipe.json"))
+
+
+def packaged(run: str) -> str:
+    """The folder of a model of the package, if this is its name and no folder has that; otherwise as it is."""
+    return str(MODELS / run) if run in models_of_package() and not Path(run).exists() else run
+
+
 def require_file(path: Path) -> None:
     if path.is_dir():
         raise UserError(f"{path}: is a folder; name a file in it")

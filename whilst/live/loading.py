@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from whilst.core.config import read_recipe
 from whilst.core.errors import UserError
+from whilst.core.files import models_of_package, packaged
 from whilst.core.policy_spec import LATENCIES, PolicySpec, for_latency
 from whilst.core.settings import Recipe
 from whilst.engine.runtime import (
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from whilst.evaluation.trace import Sentence
 
 ENGINES = "auto", "torch", "onnx"
-BUNDLED = Path(__file__).parents[1] / "models"
 
 
 @dataclass(frozen=True)
@@ -123,13 +123,10 @@ class Model:
 
 def resolve(name: str) -> Path:
     """The folder of a model's name: a path, else a model of the package."""
-    folder = Path(name)
+    folder = Path(packaged(name))
     if name and folder.exists():
         return folder
-    bundled = BUNDLED / name
-    if name and "/" not in name and bundled.is_dir():
-        return bundled
-    known = sorted(path.name for path in BUNDLED.glob("*/") if (path / "recipe.json").is_file())
+    known = models_of_package()
     there = f"those of the package are {', '.join(known)}" if known else "the package comes with none"
     raise UserError(f"model {name!r}: no such folder, and no model of that name; {there}")
 
