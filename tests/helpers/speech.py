@@ -1,5 +1,6 @@
 """Speech without a recogniser: audio whose blocks say which word is spoken, and a recogniser that reads them."""
 
+import os
 import shlex
 import sys
 import wave
@@ -8,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from whilst.live.input import Hypothesis
+from whilst.server.metrics import resident_bytes
 from whilst.speech.audio import RATE, WIDTH
 from whilst.speech.recogniser import Recogniser
 
@@ -18,6 +20,17 @@ def write_wav(path: Path, rate: int, width: int, channels: int, data: bytes) -> 
         file.setsampwidth(width)
         file.setframerate(rate)
         file.writeframes(data)
+
+
+def children() -> list[int]:
+    """The processes that this one started; empty where the system does not say."""
+    files = Path(f"/proc/{os.getpid()}/task").glob("*/children")
+    return [int(process) for file in files for process in file.read_text().split()]
+
+
+def resident_mib() -> float:
+    """Memory of this process and its children."""
+    return sum(resident_bytes(process) for process in ("self", *map(str, children()))) / 2**20
 
 
 WORD = RATE // 4 * WIDTH  # bytes: four words a second

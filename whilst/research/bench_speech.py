@@ -267,12 +267,13 @@ def speech_bench(wanted: ModelOptions, intervals: Sequence[float], agreement: in
     """Figures for each interval and voice. "late": committed words that the recogniser changed later."""
     talks = [speak(path.read_text(encoding="utf-8"), voice, speed) for voice, (path, speed) in VOICES.items()]
     voices = {"espeak": talks, "human": [reading()]}
-    model, rows, memory = open_model(wanted, note), list[Figures](), 0.0
+    model, rows = open_model(wanted, note), list[Figures]()
     for interval, (voice, speeches) in itertools.product(intervals, voices.items()):
         start = open_recogniser(interval=interval)
         results = [caption(speech, start(), agreement, model.session()) for speech in speeches]
         rows.append({"voice": voice, "update (s)": interval, **figures(sum(results[1:], results[0]))})
-        memory = memory or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20  # later: two recognisers
+    processes = resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN  # the second: the recogniser
+    memory = sum(resource.getrusage(process).ru_maxrss for process in processes) / 2**20
     about = {
         "latency": str(model.policy),
         "keep": agreement,

@@ -43,7 +43,7 @@ def speech_missing(command: str, limits: Limits, language: str) -> str:
 
 @dataclass
 class SpeechService:
-    """The recogniser of a process, which is loaded when it is first used, and its limits."""
+    """The recogniser of a process, which all speakers share, and its limits."""
 
     limits: Limits
     metrics: Metrics
@@ -52,7 +52,6 @@ class SpeechService:
     def __post_init__(self) -> None:
         self._threads = ThreadPoolExecutor(max(1, self.limits.speakers), "whilst-speech")
         self._start: Callable[[], Recogniser] | None = None
-        self._loading = asyncio.Lock()
         self._streams: dict[SpeechStream, asyncio.Task[None]] = {}
 
     def missing(self, language: str) -> str:
@@ -77,9 +76,8 @@ class SpeechService:
         return await asyncio.get_running_loop().run_in_executor(self._threads, function)
 
     async def start(self) -> Recogniser:
-        async with self._loading:
-            if self._start is None:
-                self._start = await self.call(partial(open_recogniser, self.command))
+        if self._start is None:
+            self._start = open_recogniser(self.command)
         return await self.call(self._start)
 
     async def stop(self) -> None:

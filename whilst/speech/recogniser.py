@@ -2,25 +2,29 @@
 
 import abc
 import contextlib
-import ctypes
+import itertools
+import json
+import os
 import queue
 import shlex
 import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
-
-import numpy as np
+from typing import NamedTuple
 
 from whilst.core.errors import UserError
 from whilst.live.input import DEFAULT_AGREEMENT, UTTERANCE_END, Commitment, Hypothesis, Reader, hypotheses_of
-from whilst.speech.audio import RATE, WIDTH, Samples, from_pcm
+from whilst.live.output import note
+from whilst.speech.audio import RATE, SECOND, WIDTH
 
 LANGUAGES = "en", "eng"  # of moonshine-voice
 DEFAULT_INTERVAL = 1.0  # seconds of audio between two updates
 PAUSE = 0.8  # seconds without speech that end a sentence
-LOOK_BEHIND = RATE // 2  # samples before the detection of speech that may belong to it
+LONGEST = 60 * SECOND  # bytes of audio that is over in a stream whose speaker never pauses
+LOOK_BEHIND = SECOND // 2  # bytes before the detection of speech that may belong to it
 
 
 class Recogniser(abc.ABC):
@@ -44,81 +48,182 @@ class Recogniser(abc.ABC):
         """Called from another thread: end a call that waits for something."""
 
 
+class Segment(NamedTuple):
+    """A piece of speech between short pauses."""
+
+    text: str
+    over: bool
+    end: float  # in seconds since the start of the stream
+
+
+class MoonshineProcess:
+    """A process that runs moonshine-voice for all streams of this one, from the first to the last (moonshine.py).
+
+    The package keeps 5 MB for each minute of speech until its process ends. So another process takes over after
+    LIFETIME, at a pause of a stream, or if it ends by itself. It loads the model, which takes half a second, whilst
+    the next audio is awaited. It knows no streams: what they gave before and is not over is given again.
+    """
+
+    LIFETIME = 120.0  # seconds of audio
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()  # held for a request, and for what depends on `number`
+        self.number = 0  # of the process
+        self._process: subprocess.Popen[bytes] | None = None
+        self._heard = 0  # bytes, by this process
+        self._numbers = itertools.count()
+        self._streams: set[int] = set()
+
+    def open(self) -> int:
+        """The number of another stream."""
+        with self.lock:
+            if not self._streams:
+                self.replace()
+            self._streams.add(stream := next(self._numbers))
+            return stream
+
+    def close(self, stream: int) -> None:
+        with self.lock:
+            if stream in self._streams:
+                self._streams.remove(stream)
+                if self._streams:
+                    self.ask(stream, start=True, stop=True)
+                else:
+                    self._end()
+
+    def replace(self) -> None:
+        self._end()
+        command = [sys.executable, "-P", "-m", "whilst.speech.moonshine"]
+        path = {"PYTHONPATH": os.pathsep.join(sys.path)}
+        # In a session of its own, so that Ctrl-C leaves it the last words.
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=os.environ | path, start_new_session=True
+        )
+        self.number += 1
+        self._heard = 0
+
+    def replace_if_old(self) -> None:
+        with self.lock:
+            if self._heard > self.LIFETIME * SECOND:
+                self.replace()
+
+    def _end(self) -> None:
+        if self._process:
+            end_process(self._process)
+        self._process = None
+
+    def ask(self, stream: int, pcm: bytes = b"", start: bool = False, stop: bool = False) -> list[Segment] | None:
+        """The segments of a stream since its start. None: the process ended, and there is another one."""
+        assert self._process is not None
+        requests, answers = self._process.stdin, self._process.stdout
+        assert requests is not None
+        assert answers is not None
+        request = {"stream": stream, "start": start, "stop": stop, "rate": RATE, "bytes": len(pcm)}
+        answer = b""
+        try:
+            with contextlib.suppress(OSError):
+                requests.write(json.dumps(request).encode() + b"\n" + pcm)
+                requests.flush()
+                answer = answers.readline()
+        finally:
+            if failed := not answer.endswith(b"\n"):
+                self.replace()
+        if failed:
+            note("the recogniser ended unexpectedly; another one goes on")
+            return None
+        self._heard += len(pcm)
+        return [Segment(*row) for row in json.loads(answer)]
+
+
 class Moonshine(Recogniser):
     """The English model inside the package moonshine-voice. Each update recognises the open segment of speech anew.
 
     A segment ends at a short pause. A stream of the package keeps all its audio and text until it is started again.
-    That is done whenever no segment is open, and the audio after the last segment is given to it once more.
+    That is done whenever no segment is open, and now and then if one always is. The audio after the last segment
+    that is over is given to it once more.
     """
 
-    def __init__(self, transcriber: Any, interval: float) -> None:
-        self._force = transcriber.MOONSHINE_FLAG_FORCE_UPDATE
-        self._stream = transcriber.create_stream(update_interval=float("inf"))
-        self._stream.start()
+    ATTEMPTS = 3  # to recognise the same audio
+
+    def __init__(self, process: MoonshineProcess, interval: float) -> None:
+        self._process, self._stream = process, process.open()
+        self._number = process.number  # of the process that knows the stream
         self._interval = max(1, round(interval * RATE)) * WIDTH  # bytes
         self._waiting = bytearray()  # for an interval to be full
         self._fed = 0  # samples
-        self._given: Samples = np.zeros(0, np.float32)  # to the stream since it was started
+        self._given = bytearray()  # to the stream since it was started
+        self._sent = 0  # bytes of these that the process has; none: it starts the stream
         self._reported = 0  # segments of the stream whose final hypothesis was returned
+        self._over = 0  # bytes up to their end
         self._silence = PAUSE  # seconds since the last segment
+        self._failed = False
+        try:
+            self._segments()  # waits for the model
+        except UserError:
+            self.close()
+            raise
 
     def feed(self, pcm: bytes) -> list[Hypothesis]:
         self._waiting += pcm
         return self._update() if len(self._waiting) >= self._interval else []
 
     def finish(self) -> list[Hypothesis]:
+        if self._failed:
+            return [UTTERANCE_END]
         hypotheses = self._update() if len(self._waiting) >= WIDTH else []
+        last = self._segments(stop=True)[self._reported :]
         self.settled = self._fed
-        last = self._stream.stop().lines[self._reported :]
         return [
             *hypotheses,
-            *(Hypothesis(tidy(line.text), final=True) for line in last),
+            *(Hypothesis(tidy(segment.text), final=True) for segment in last),
             Hypothesis("", pause=True),
         ]
 
     def close(self) -> None:
-        self._stream.close()
+        self._process.close(self._stream)
 
     def _update(self) -> list[Hypothesis]:
-        whole = len(self._waiting) // WIDTH * WIDTH
-        samples = from_pcm(bytes(self._waiting[:whole]))
-        del self._waiting[:whole]
-        self._fed += len(samples)
-        self._give(samples)
-        lines = self._stream.update_transcription(self._force).lines
-        hypotheses = [Hypothesis(tidy(line.text), line.is_complete) for line in lines[self._reported :]]
-        self._reported = sum(line.is_complete for line in lines)
-        before = 0.0 if lines else self._silence
-        last = lines[self._reported - 1] if self._reported else None
-        end = round((last.start_time + last.duration) * RATE) if last else 0
-        if self._reported < len(lines):
+        new = len(self._waiting) // WIDTH
+        self._given += self._waiting[: new * WIDTH]
+        del self._waiting[: new * WIDTH]
+        self._fed += new
+        segments = self._segments()
+        hypotheses = [Hypothesis(tidy(segment.text), segment.over) for segment in segments[self._reported :]]
+        self._reported = sum(segment.over for segment in segments)
+        self._over = round(segments[self._reported - 1].end * RATE) * WIDTH if self._reported else 0
+        before = 0.0 if segments else self._silence
+        keep = self._over
+        if speaks := self._reported < len(segments):
             self._silence = 0.0
-            self.settled = self._fed - len(self._given) + end
         else:
-            self._silence = (len(self._given) - end if lines else len(samples)) / RATE + before
-            if lines:
-                trim_memory()
-            self._restart(self._given[end:][-LOOK_BEHIND:])
-            self.settled = self._fed - len(self._given)
+            self._silence = (len(self._given) - self._over) / SECOND if segments else new / RATE + before
+            keep = max(keep, len(self._given) - LOOK_BEHIND)
+        if not speaks or self._over > LONGEST:
+            self._restart(keep)
+            self._process.replace_if_old()
+        self.settled = self._fed - (len(self._given) - self._over) // WIDTH
         if before < PAUSE <= self._silence:
             hypotheses.append(Hypothesis("", pause=True))
         return hypotheses
 
-    def _give(self, samples: Samples) -> None:
-        self._stream.add_audio(samples.tolist(), RATE)
-        self._given = np.concatenate([self._given, samples])
+    def _restart(self, place: int) -> None:
+        """The stream, with the audio from there on."""
+        del self._given[:place]
+        self._sent = self._reported = self._over = 0
 
-    def _restart(self, samples: Samples) -> None:
-        self._stream.stop()
-        self._stream.start()
-        self._given, self._reported = samples[:0], 0
-        self._give(samples)
-
-
-def trim_memory() -> None:
-    """Give freed memory back: the model's buffers fragment glibc's heap, by 25 MB a minute of speech."""
-    with contextlib.suppress(AttributeError):  # another C library
-        ctypes.CDLL(None).malloc_trim(0)
+    def _segments(self, stop: bool = False) -> list[Segment]:
+        """Of the stream since its start, which is later if it is now in another process."""
+        with self._process.lock:
+            for _ in range(self.ATTEMPTS):
+                if self._number != self._process.number:
+                    self._number = self._process.number
+                    self._restart(self._over)
+                new = bytes(self._given[self._sent :])
+                if (segments := self._process.ask(self._stream, new, not self._sent, stop)) is not None:
+                    self._sent = len(self._given)
+                    return segments
+        self._failed = True
+        raise UserError(f"moonshine-voice ended {self.ATTEMPTS} times at the same audio; see its messages above")
 
 
 def tidy(text: str) -> str:
@@ -168,11 +273,8 @@ class Program(Recogniser):
 
     def close(self) -> None:
         self._process.kill()
-        self._process.wait()
         self._reading.join()
-        for stream in (self._process.stdin, self._process.stdout):
-            with contextlib.suppress(OSError):
-                stream and stream.close()
+        end_process(self._process)
 
     def _hypotheses(self) -> list[Hypothesis]:
         found: list[Hypothesis] = []
@@ -183,6 +285,14 @@ class Program(Recogniser):
             if not self._last:
                 self.settled = self._fed  # about: it does not say where an utterance ended
         return found
+
+
+def end_process(process: "subprocess.Popen[bytes]") -> None:
+    process.kill()
+    process.wait()
+    for pipe in (process.stdin, process.stdout):
+        with contextlib.suppress(OSError):
+            pipe and pipe.close()
 
 
 class SpeechReader(Reader):
@@ -223,18 +333,15 @@ class SpeechReader(Reader):
 
 
 def open_recogniser(command: str = "", interval: float = DEFAULT_INTERVAL) -> Callable[[], Recogniser]:
-    """Load the model once; the result begins a stream. `command`: a program instead of moonshine-voice."""
+    """The result begins a stream. `command`: a program instead of moonshine-voice, one for each stream."""
     if not 0.1 <= interval <= 10:
         raise UserError(f"--interval {interval}: must be from 0.1 to 10 seconds")
     if command:
         return lambda: Program(command)
-    import moonshine_voice
-    from moonshine_voice.transcriber import Transcriber
-
-    options = {"identify_speakers": "false", "return_audio_data": "false"}
-    arch = moonshine_voice.ModelArch.TINY
-    transcriber = Transcriber(moonshine_voice.get_model_path("tiny-en"), arch, options=options)
-    return lambda: Moonshine(transcriber, interval)
+    if find_spec("moonshine_voice") is None:
+        raise ModuleNotFoundError(name="moonshine_voice")
+    process = MoonshineProcess()
+    return lambda: Moonshine(process, interval)
 
 
 def recording() -> Path:
