@@ -1,13 +1,19 @@
-"""An update changes the weights in the same way whether it is captured or not."""
+"""An update changes the weights in the same way, captured or not; layers of one kind share one compiled program."""
 
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from torch.fx import GraphModule
 
 from tests.helpers.runs import CPU, Replayed, changed, short_recipe
-from whilst.core.settings import Data
-from whilst.data.dataset import Dataset
+from whilst.core.settings import Data, Model, Search
+from whilst.data.batches import pad_batch
+from whilst.data.dataset import Dataset, Split
+from whilst.model.transformer import Translator, decode_batch
+from whilst.search.binary_search import search
 from whilst.training import loop as loops
 from whilst.training.tasks import make_task
 
@@ -29,3 +35,42 @@ def test_a_captured_update_equals_a_plain_one(
         weights.append(dict(loop.state.model.state_dict()))
     for name, tensor in weights[0].items():
         assert torch.equal(tensor, weights[1][name]), name
+
+
+Graphs = list[GraphModule]
+
+
+@pytest.fixture
+def fresh_compiler() -> Iterator[None]:
+    torch.compiler.reset()
+    yield
+    torch.compiler.reset()
+
+
+@pytest.mark.usefixtures("fresh_compiler")
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")  # the compiler reads it
+def test_alike_layers_are_compiled_once(
+    tiny: Model, translator: Callable[..., Translator], random_split: Callable[..., Split]
+) -> None:
+    """Once for training and once for search, in any order."""
+    model, made = translator(tiny), Graphs()
+
+    def compiler(graph: GraphModule, _: list[torch.Tensor]) -> Callable[..., object]:
+        made.append(graph)
+        return graph.forward
+
+    assert len(model.encoder) > 1
+    assert len(model.decoder) > 1
+    for layer in (*model.encoder, *model.decoder):
+        layer.compile(dynamic=False, backend=compiler)
+    batch = pad_batch(random_split(4, 1), np.arange(4))
+
+    def train() -> int:
+        decode_batch(model.train(), batch, batch.source_lengths)
+        return len(made)
+
+    def search_reads() -> int:
+        search(model.eval(), batch, Search(intervals=((1, 5),), target="belief"), 1)
+        return len(made)
+
+    assert [train(), search_reads(), train(), search_reads()] == [2, 4, 4, 4]

@@ -1,4 +1,4 @@
-"""The reads that each objective draws, and its losses against written-out formulas."""
+"""Reads that each objective draws, operations on reads against plain loops, and losses against their formulas."""
 
 import copy
 import dataclasses
@@ -19,7 +19,7 @@ from whilst.data.dataset import Split
 from whilst.data.vocabulary import PAD
 from whilst.model.transformer import Translator, decode_batch
 from whilst.training.losses import cross_entropy, divergence, r_drop
-from whilst.training.sampling import rule_reads
+from whilst.training.sampling import draw_k, rule_reads, wait_k
 
 
 def draw(objective: Objective, batch: Batch, seed: int = 0) -> Tensor:
@@ -229,3 +229,47 @@ def test_half_precision_is_for_training_under_autocast(
     assert seen == [torch.bfloat16 if training or shortcuts else torch.float32]
     torch.testing.assert_close(rough, exact, rtol=0.02, atol=0.0)
     assert not torch.equal(rough, exact)
+
+
+lengths = st.integers(1, 30)
+
+
+def wait_k_loop(k: int, source: int, target: int) -> list[int]:
+    """Read k tokens, then write and read in turn, until nothing is left to read."""
+    seen, out = min(k, source), []
+    for _ in range(target):
+        out.append(seen)
+        seen = min(seen + 1, source)
+    return out
+
+
+@given(lengths, lengths, lengths)
+def test_wait_k_matches_a_loop(k: int, source: int, target: int) -> None:
+    found = wait_k(k, torch.arange(target), torch.full((target,), source)).tolist()
+    assert found == wait_k_loop(k, source, target)
+    assert found == sorted(found)
+    assert all(1 <= g <= source for g in found)
+    if k >= source:
+        assert found == [source] * target
+
+
+@given(st.lists(st.tuples(lengths, lengths), min_size=1, max_size=5), st.integers(1, 12))
+def test_wait_k_takes_a_k_and_a_length_for_each_sentence(rows: list[tuple[int, int]], target: int) -> None:
+    k, source = torch.tensor(rows).T[..., None]
+    found = wait_k(k, torch.arange(target)[None], source)
+    assert found.tolist() == [wait_k_loop(k, source, target) for k, source in rows]
+
+
+@given(lengths)
+def test_draw_k_is_uniform(longest: int) -> None:
+    random = torch.arange(longest * 8) / (longest * 8)  # an even grid of [0, 1)
+    k = draw_k(torch.tensor(longest), random + 1e-6)
+    assert torch.bincount(k, minlength=longest + 1).tolist() == [0] + [8] * longest
+
+
+@given(st.lists(lengths, min_size=1, max_size=10))
+def test_draw_k_stays_in_bounds(rows: list[int]) -> None:
+    longest = torch.tensor(rows)
+    below_one = torch.nextafter(torch.tensor(1.0), torch.tensor(0.0))
+    assert draw_k(longest, torch.zeros(len(rows))).tolist() == [1] * len(rows)
+    assert draw_k(longest, below_one.expand(len(rows))).tolist() == rows
