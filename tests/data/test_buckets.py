@@ -145,6 +145,7 @@ class Recorded:
 def test_captured_updates_match_plain_ones(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also if a shape first occurs within an update, after random numbers have been drawn."""
     plain = train(recipe, CPU)
+    monkeypatch.setattr("whilst.training.train.announce", lambda *_: None)  # measures with graphs of its own
     Recorded.made = []
     monkeypatch.setattr(loops, "CapturedGraph", Recorded)
     begin = loops.Loop.__init__
