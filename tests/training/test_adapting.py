@@ -160,3 +160,10 @@ def test_another_run_than_the_dataset_is_like_is_refused(domain: Data, toy_data:
     prepare(own)
     with pytest.raises(UserError, match=r"start: .*base reads other units than .*own; it must be the same"):
         train(dataclasses.replace(recipe, data=own), CPU)
+
+
+def test_the_example_of_the_page_is_a_recipe(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "adapting.md").read_text(encoding="utf-8")
+    (tmp_path / "medical.toml").write_text(page.split("```toml\n")[1].split("```")[0])
+    recipe = load_recipe(tmp_path / "medical.toml", [])
+    assert recipe.start == recipe.data.like == "runs/general"
