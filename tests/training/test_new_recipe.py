@@ -70,6 +70,7 @@ def test_valid_and_test_lie_beside_the_training_text(tmp_path: Path) -> None:
     turned, languages = find_files(tmp_path / "mine", paths[1], paths[0])  # the other direction
     assert turned == {split: names[::-1] for split, names in files.items()}
     assert languages == ("en", "de")
+    assert find_files(tmp_path / "mine", *paths[2:4])[0]["valid"] == ()  # it is the training text
 
 
 def test_files_of_any_name_can_be_given(tmp_path: Path) -> None:
