@@ -97,7 +97,7 @@ def test_a_small_text_gets_a_small_model(tmp_path: Path, seconds: dict[int, floa
     assert seconds
     new(tmp_path / "texts", None, None, tmp_path / "mine.toml", 1.0, CPU)
     recipe = load_recipe(tmp_path / "mine.toml", [])
-    assert (recipe.run, recipe.data.dataset) == ("runs/texts", "data/texts")
+    assert (recipe.run, recipe.data.dataset) == ("runs/mine", "data/mine")
     assert (recipe.data.source, recipe.data.target, recipe.data.held_out) == ("de", "en", 26)
     assert (recipe.data.units, recipe.data.unescape) == ("bpe", False)
     assert (recipe.model.width, recipe.train.steps, recipe.agent.train.steps) == (128, 1000, 200)

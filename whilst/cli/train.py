@@ -9,15 +9,16 @@ from whilst.cli.options import Device, PolicyFile, Run, Set, as_folder, folder_o
 
 
 def new(
-    folder: Annotated[
-        Path, typer.Argument(help="Folder with aligned text; its name is that of the recipe.", metavar="FOLDER")
-    ],
+    folder: Annotated[Path, typer.Argument(help="Folder with aligned text.", metavar="FOLDER")],
     source: Annotated[
         Path | None, typer.Option("--source", help="Source side of the training text.", metavar="FILE")
     ] = None,
     target: Annotated[Path | None, typer.Option("--target", help="Target side of it.", metavar="FILE")] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", help="The recipe. Default: NAME.toml here.", metavar="FILE")
+        Path | None,
+        typer.Option(
+            "--out", help="The recipe; run and dataset get its name. Default: FOLDER.toml.", metavar="FILE"
+        ),
     ] = None,
     hours: Annotated[float, typer.Option("--hours", help="Train no longer than this.", min=0.01)] = 1.0,
     device: Device = "auto",

@@ -23,11 +23,8 @@ from whilst.data.text import read_pairs
 from whilst.training.estimate import Times, describe, estimate
 from whilst.training.train import stages
 
-NAMES = {
-    "train": ("train",),
-    "valid": ("valid", "dev", "validation"),
-    "test": ("test",),
-}  # of files, without endings
+# Of files, without endings.
+NAMES = {"train": ("train",), "valid": ("valid", "dev", "validation"), "test": ("test",)}
 SAMPLE = 20_000  # pairs from which the text is judged
 FEWEST = 200  # pairs of a text
 PASSES = 40  # over the training text
@@ -119,7 +116,7 @@ def new(
         raise UserError(f"{out}: exists; remove it, or write another file with --out")
     files, languages = find_files(folder, source, target)
     with tempfile.TemporaryDirectory() as place:
-        text, dataset = look(files, languages, folder.resolve().name, Path(place))
+        text, dataset = look(files, languages, out.stem, Path(place))
         recipe_text, times = choose(text, dataset, hours * 3600, device, Path(place) / "recipe.toml")
         write_text(out, recipe_text)
         print_choice(load_recipe(out, []), text, dataset, times, device)
@@ -173,7 +170,7 @@ def find_training_text(folder: Path) -> tuple[Path, ...]:
     found = [
         tuple(group)
         for stem, group in groups.items()
-        if len(group) == 1 + (ending(group[0])[1] != "tsv") and ending(group[0])[0] not in held_out
+        if len(group) == (1 if ending(group[0])[1] == "tsv" else 2) and ending(group[0])[0] not in held_out
     ]
     found = [group for group in found if ending(group[0])[0] in NAMES["train"]] or found
     if len(found) != 1:
@@ -194,15 +191,16 @@ def look(files: Files, languages: tuple[str, str], name: str, place: Path) -> tu
     count = len(lines[0])
     if count < FEWEST:
         raise UserError(f"{files['train'][0]}: {count} pairs are too few to learn from; give {FEWEST} or more")
-    rows = range(count) if count <= SAMPLE else [number * count // SAMPLE for number in range(SAMPLE)]
+    size = min(count, SAMPLE)
+    rows = [number * count // size for number in range(size)]
     sample = tuple(place / f"train.{side}" for side in ("source", "target"))
     for file, side in zip(sample, lines, strict=True):
         write_lines(file, (side[row] for row in rows))
-    share = len(rows) / count
+    share = size / count
     shown = [side[row] for side in lines for row in rows]
     ends = [line.rstrip() for line in shown if re.search(r"\S\s*[.!?]\s*$", line)]
     tokenised = not ends or sum(line[-2:-1].isspace() for line in ends) > len(ends) / 2
-    words = sum(len(line.split()) for line in shown[len(rows) :]) / share
+    words = sum(len(line.split()) for line in shown[size:]) / share
     data = Data(
         dataset=f"data/{name}",
         source=languages[0],
