@@ -25,7 +25,12 @@ from whilst.training.tasks import AgentTask, Task, make_task
 PROBE = 256  # target tokens of the first updates on a CPU
 LONG_ENOUGH = 1.0  # seconds of updates from which their speed is known
 TOO_LONG = 3600  # seconds of training that are worth a warning
-SECTIONS = {"translate": "train", "search": "search.train", "agent": "agent.train"}
+# Settings that shorten a stage.
+SHORTER = {
+    "translate": "train.steps, train.batch_tokens",
+    "search": "search.train.steps, search.train.batch_tokens",
+    "agent": "agent.pairs (0: all), agent.train.steps, agent.train.batch_tokens",
+}
 
 T = TypeVar("T")
 Times = dict[str, float]  # seconds by stage
@@ -133,9 +138,9 @@ def announce(recipe: Recipe, stages: Sequence[Recipe], dataset: Dataset, device:
     times = estimate(recipe, stages, dataset, device)
     notes.print(f"{recipe.run}: {describe(times, device)}")
     if sum(times.values()) > TOO_LONG:
-        section = SECTIONS[max((stage for stage in times if stage in SECTIONS), key=lambda stage: times[stage])]
+        longest = max(SHORTER, key=lambda stage: times.get(stage, 0.0))
         notes.print(
-            f"warning: over an hour; choose a smaller {section}.steps, {section}.batch_tokens, model.width,"
+            f"warning: over an hour; choose a smaller {SHORTER[longest]}, model.width,"
             " model.encoder_layers or model.decoder_layers with --set, or a GPU with --device cuda;"
             " `whilst new` writes a recipe for this machine"
         )

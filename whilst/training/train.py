@@ -122,7 +122,7 @@ def train(recipe: Recipe, device: torch.device, restart: bool = False, with_text
                 raise SystemExit(UserError.code)
             raise UserError(f"{folder}: {other} is training it; wait for that, or choose another: --set run=…")
         to_train = stages(recipe)
-        begun = [stage for stage in to_train if (Path(stage.run) / "last.safetensors").is_file() and not restart]
+        begun = not restart and any((Path(stage.run) / "last.safetensors").is_file() for stage in to_train)
         if to_train and not begun and device.type == "cpu" and processes.count == 1:
             announce(recipe, to_train, dataset, device)
         for stage in to_train:
