@@ -113,6 +113,7 @@ def test_none_switches_off_only_what_may_be_absent(recipe_file: Any) -> None:
         ("[data]\ndataset = 5", "data.dataset: must be text in quotes, not 5"),
         ("[data]\ntrain = 'a.en'", "data.train: must be a list, not 'a.en'"),
         ("[data]\ntrain = ['a.en', 2]", "data.train: must be text in quotes, not 2"),
+        ("logger = 'wandb'", "logger: must be \"tensorboard\" or MODULE:FUNCTION, not 'wandb'"),
         ("[model]\nnorm = 'per'", "model.norm: must be one of pre, post, not 'per'"),
         ("[model]\nnorm = ['pre']", "model.norm: must be one of pre, post, not ['pre']"),
         ("[model]\nnorm = 1979-05-27", "model.norm: must be one of pre, post, not datetime.date(1979, 5, 27)"),

@@ -56,7 +56,6 @@ def test_a_logger_has_all_figures_of_the_history_and_the_speed(recipe: Recipe) -
 @pytest.mark.parametrize(
     ("logger", "message"),
     [
-        ("wandb", "logger: must be \"tensorboard\" or MODULE:FUNCTION, not 'wandb'"),
         ("no_such:log", "logger no_such:log: ModuleNotFoundError: No module named 'no_such'"),
         ("own_logger:lok", "logger own_logger:lok: AttributeError: "),
         ("own_logger:refuse", "logger own_logger:refuse: own_logger.py:13: PermissionError: not logged in"),

@@ -60,6 +60,7 @@ class Check(NamedTuple):
 FILES = Check("one TSV, two aligned files or more pairs", lambda files: len(files) < 2 or len(files) % 2 == 0)
 SIDES = Check("one file, or two: source and target", lambda files: len(files) <= 2)
 TWO = Check("two names: source and target", lambda names: len(names) in (0, 2))
+LOGGER = Check('"tensorboard" or MODULE:FUNCTION', lambda name: name in ("", "tensorboard") or ":" in name)
 NOT_EMPTY = Check("at least one, such as wait-3", bool)
 NOT_NEGATIVE = Check("0 or more", lambda value: 0 <= value < math.inf)
 Count = Annotated[int, Check("at least 1", lambda value: value >= 1)]
@@ -338,7 +339,7 @@ class Recipe:
     )
     # Where the figures of training go beside history.jsonl: "tensorboard" (in the run folder), or your own
     # MODULE:FUNCTION. Empty: nowhere.
-    logger: Annotated[str, Role.MONITOR | Role.RESUME] = ""
+    logger: Annotated[str, LOGGER, Role.MONITOR | Role.RESUME] = ""
     data: Data = Data()
     model: Annotated[Model, Role.FIXED | Role.START] = Model()
     objective: Annotated[Objective, Role.FIXED] = Objective()

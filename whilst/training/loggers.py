@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from importlib import import_module
 from pathlib import Path
 
-from whilst.core.errors import UserError, explaining
+from whilst.core.errors import explaining
 from whilst.core.settings import Recipe
 
 Logger = Callable[[int, Mapping[str, float]], object]  # receives the step, and figures by name
@@ -35,9 +35,7 @@ def tensorboard(recipe: Recipe, step: int) -> Iterator[Logger]:
 @contextmanager
 def imported(recipe: Recipe, step: int) -> Iterator[Logger]:
     """A context manager of the user's own, in a module that is installed or in the current folder."""
-    module, colon, name = recipe.logger.partition(":")
-    if not colon:
-        raise UserError(f'logger: must be "tensorboard" or MODULE:FUNCTION, not {recipe.logger!r}')
+    module, _, name = recipe.logger.partition(":")
     if "" not in sys.path:
         sys.path.append("")  # the current folder
     what = f"logger {recipe.logger}"
