@@ -125,8 +125,9 @@ def from_hub(settings: Data, splits: dict[str, tuple[str, ...]]) -> Files:
             found = load_from_disk(name)
         else:
             found = load_dataset(name, settings.hub_configuration or None)
-    except (OSError, ValueError) as error:
-        raise UserError(f"data.hub: {name}: {str(error).splitlines()[0]}") from None
+    except Exception as error:  # of several packages: network, access, formats
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise UserError(f"data.hub: {name}: {reason}") from None
     files: Files = dict.fromkeys(SPLITS, ())
     for split, usual in zip(SPLITS, ("train", "validation", "test"), strict=True):
         wanted = ", ".join(splits[split]) or usual
