@@ -22,11 +22,7 @@ COMPRESS: dict[str, Callable[[bytes], bytes]] = {
     ".gz": functools.partial(gzip.compress, mtime=0),
     ".xz": lzma.compress,
 }
-
-
 STDIN = Path("-")
-
-
 MODELS = Path(__file__).parents[1] / "models"
 
 

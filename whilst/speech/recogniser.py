@@ -57,11 +57,11 @@ class Segment(NamedTuple):
 
 
 class MoonshineProcess:
-    """A process that runs moonshine-voice for all streams of this one, from the first to the last (moonshine.py).
+    """A child process in which moonshine-voice recognises all streams (moonshine.py); it runs while any is open.
 
-    The package keeps 5 MB for each minute of speech until its process ends. So another process takes over after
-    LIFETIME, at a pause of a stream, or if it ends by itself. It loads the model, which takes half a second, whilst
-    the next audio is awaited. It knows no streams: what they gave before and is not over is given again.
+    The package keeps 5 MB for each minute of speech until its process ends. So the process is replaced after
+    LIFETIME, at a pause of a stream, and whenever it ends by itself. The new one loads the model in half a second,
+    while the next audio is awaited. It knows no streams: each gives it again the audio that is not over.
     """
 
     LIFETIME = 120.0  # seconds of audio
@@ -207,12 +207,12 @@ class Moonshine(Recogniser):
         return hypotheses
 
     def _restart(self, place: int) -> None:
-        """The stream, with the audio from there on."""
+        """Start the stream anew with the audio from this byte on."""
         del self._given[:place]
         self._sent = self._reported = self._over = 0
 
     def _segments(self, stop: bool = False) -> list[Segment]:
-        """Of the stream since its start, which is later if it is now in another process."""
+        """Of the stream since its start, which is made anew if the process was replaced."""
         with self._process.lock:
             for _ in range(self.ATTEMPTS):
                 if self._number != self._process.number:
