@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -26,13 +27,14 @@ from whilst.core.distributed import Processes
 from whilst.core.errors import UserError
 from whilst.core.files import read_json
 from whilst.core.settings import Agent, Data, Evaluate, Objective, Recipe
-from whilst.data.dataset import Dataset
+from whilst.data.dataset import Dataset, Split
 from whilst.data.vocabulary import PAD
 from whilst.model.checkpoint import load_run, load_tensors
 from whilst.model.transformer import Translator, decode_batch
+from whilst.search.labels import Labels
 from whilst.training.loop import Loop
 from whilst.training.losses import cross_entropy
-from whilst.training.tasks import Validation, make_task, validate
+from whilst.training.tasks import AgentTask, Validation, make_task, validate
 from whilst.training.train import train
 
 
@@ -134,6 +136,24 @@ def test_the_agent_learns_from_so_many_pairs(toy_data: Data, toy_dataset: Datase
     sentences = toy_dataset.split("train").target
     chosen = [sentences[number * len(sentences) // 50] for number in range(50)]
     assert load_tensors(labels, CPU)[0]["reads"].shape == (2, sum(map(len, chosen)))
+
+
+@pytest.mark.slow
+def test_the_search_for_labels_is_not_counted_as_training(
+    toy_data: Data, toy_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert toy_folder == Path(toy_data.dataset)
+    find = AgentTask.find
+
+    def slow(task: AgentTask, split: Split) -> Labels:
+        time.sleep(0.5)
+        return find(task, split)
+
+    monkeypatch.setattr(AgentTask, "find", slow)
+    monkeypatch.setattr("whilst.training.train.announce", lambda *_: None)
+    recipe = whole_recipe(toy_data, tmp_path / "run", Evaluate())
+    run = train(dataclasses.replace(recipe, stages=("translate", "agent")), CPU)
+    assert read_json(run / "summary.json")["seconds"] < 1  # two splits
 
 
 def test_an_update_is_the_mean_over_all_tokens(

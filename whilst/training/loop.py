@@ -73,6 +73,8 @@ class Loop:
         settings, state = self.settings, self.state
         first_step, halted = state.step, 0
         stop = state.step >= settings.steps or state.out_of_patience
+        if not stop:
+            self.task.begin()
         updates, meter = prefetch(self.updates()), Meter(self.device)
         with (
             open_logger(state.recipe, state.step) if self.processes.first else nullcontext() as state.logger,

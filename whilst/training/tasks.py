@@ -80,7 +80,10 @@ class Task(abc.ABC):
     def compile(self) -> None:
         """Prepare for a GPU."""
 
-    def set_step(self, step: int) -> None:  # noqa: B027  (nothing, in most tasks)
+    def begin(self) -> None:  # noqa: B027  (nothing, in most tasks)
+        """What takes long before the first update, and is not counted as training."""
+
+    def set_step(self, step: int) -> None:  # noqa: B027
         """Set what depends on the number of updates done. Not part of a captured update."""
 
     @abc.abstractmethod
@@ -220,6 +223,9 @@ class AgentTask(Task):
         self.score = torch.compile(score_queries, dynamic=False)
         if "observations" in shortcuts:
             self.observer = CapturedObserver(self.observe, self.compiled, self.recipe.train.batch_tokens)
+
+    def begin(self) -> None:
+        assert self.labels
 
     def draw(self, batch: Batch, random: torch.Generator) -> Tensor:
         """(sentences) the index of an interval for each."""
