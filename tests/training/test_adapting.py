@@ -151,6 +151,15 @@ def test_it_begins_with_the_weights_and_resumes_to_the_bit(
     assert_same(tensors(train(parts, CPU)), tensors(whole))
 
 
+def test_a_run_cleans_text_as_its_dataset_was_cleaned(toy_data: Data, tmp_path: Path) -> None:
+    prepared = dataclasses.replace(toy_data, dataset=str(tmp_path / "data"), lowercase=True)
+    prepare(prepared)
+    recipe = changed(short_recipe(dataclasses.replace(prepared, lowercase=False), tmp_path / "run"), steps=1)
+    train(recipe, CPU)
+    assert read_recipe(tmp_path / "run").data.lowercase
+    train(recipe, CPU)  # which is the same run
+
+
 def test_another_run_than_the_dataset_is_like_is_refused(domain: Data, toy_data: Data, tmp_path: Path) -> None:
     recipe = dataclasses.replace(short_recipe(toy_data, tmp_path / "run"), start=domain.like)
     message = r"start: .*base has model\.width = 32, model\.heads = 2, and the recipe has other values: set these"

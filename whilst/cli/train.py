@@ -44,6 +44,7 @@ def new(
 def prepare(
     recipe: Annotated[Path, typer.Argument(help="TOML file such as recipes/toy/bs-simt.toml.", metavar="RECIPE")],
     set_: Set = [],  # noqa: B006
+    like: Annotated[str, typer.Option("--like", help="In the units of this run: data.like.", metavar="RUN")] = "",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace one made with other settings.")] = False,
 ) -> None:
     """Turn parallel text into a dataset folder.
@@ -55,11 +56,12 @@ def prepare(
         whilst prepare recipes/toy/bs-simt.toml
         whilst prepare recipes/iwslt15.en-vi/bs-simt.toml --set data.folder=~/corpora/iwslt15.en-vi
         whilst prepare mine.toml --set 'data.train=["train.de.gz", "train.en.gz"]' --set data.units=sentencepiece
+        whilst prepare medical.toml --like runs/general
     """
     from whilst.core.config import load_recipe
     from whilst.data.prepare import prepare
 
-    prepare(load_recipe(recipe, set_).data, overwrite)
+    prepare(load_recipe(recipe, [*set_, *([f"data.like={like}"] if like else [])]).data, overwrite)
 
 
 def train(

@@ -113,6 +113,7 @@ def train(recipe: Recipe, device: torch.device, restart: bool = False, with_text
         raise UserError(f"start: {recipe.start} is the run itself and would be replaced; choose another run")
     dataset = Dataset.open(Path(recipe.data.dataset))
     dataset.require_languages("data.dataset", Path(recipe.run), recipe.data)
+    recipe = replace(recipe, data=dataset.cleaning_settings(recipe.data))  # live text is cleaned in the same way
     if "evaluate" in recipe.stages:
         check_evaluation(recipe, dataset, device)  # before hours of training
     folder, processes = Path(recipe.run), Processes.join(device)
