@@ -121,6 +121,9 @@ def test_a_model_for_each_language_and_a_vocabulary(data: Data, tmp_path: Path) 
     assert not any("ä" in unit for unit in made.source.units)
     made = prepared(data, **given, vocabulary=("en.vocab", "en.vocab"))
     assert made.source.units == (*SPECIALS, "\u2581the", "\u2581a")
+    (tmp_path / "en.vocab").write_text("<unk>\t0\n<s>\t0\n")
+    with pytest.raises(UserError, match=r"en\.vocab: has no units but special ones"):
+        prepared(data, **given, vocabulary=("en.vocab", "en.vocab"))
 
 
 def test_a_word_that_a_model_normalises_to_nothing_is_unknown(data: Data, tmp_path: Path) -> None:

@@ -233,7 +233,10 @@ def _languages_of(run: Path, settings: Data) -> dict[str, Language]:
 def _listed_units(path: Path, kind: type[Segmenter]) -> list[str]:
     """The units in a vocabulary file: the first column, without special ones."""
     entries = [line.replace("\t", " ").split(" ")[0] for line in read_lines(path)]
-    return list(dict.fromkeys(kind.listed_unit(entry) for entry in entries if entry and entry not in SPECIALS))
+    units = list(dict.fromkeys(kind.listed_unit(entry) for entry in entries if entry and entry not in SPECIALS))
+    if not units:
+        raise UserError(f"{path}: has no units but special ones; give another file in data.vocabulary")
+    return units
 
 
 def _write(
