@@ -11,7 +11,7 @@ import pytest
 from tests.helpers.runs import CPU, LAST, whole_recipe, write_toml
 from whilst.core.config import load_recipe, load_sweep, read_recipe, to_table
 from whilst.core.errors import UserError
-from whilst.core.settings import Data, Evaluate, Recipe, Search
+from whilst.core.settings import Data, Evaluate, Model, Recipe, Search
 from whilst.data.prepare import prepare
 from whilst.evaluation.evaluate import evaluate_run
 from whilst.evaluation.record import Record, read_records
@@ -99,6 +99,8 @@ def test_recipes_are_sorted_by_what_they_start_from() -> None:
         in_order([base, Recipe(run="b", stages=("translate", "search"))])
     with pytest.raises(UserError, match="start, teacher: x and y each need another one"):
         in_order([Recipe(run="x", start="y"), Recipe(run="y", start="x")])
+    with pytest.raises(UserError, match=r"start: b has model\.width = 64, and the recipe of a others: set these"):
+        in_order([tuned, dataclasses.replace(base, model=Model(width=64))])
 
 
 @pytest.fixture(scope="module")

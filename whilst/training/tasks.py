@@ -322,7 +322,7 @@ def require_sizes(recipe: Recipe, start: Recipe) -> None:
     names = [name for name in own if own[name] != wanted[name] and name not in ("dropout", "encoder", "cross")]
     if names:
         sizes = ", ".join(f"model.{name} = {json.dumps(wanted[name])}" for name in names)
-        raise UserError(f"start: {recipe.start} has {sizes}, and the recipe has other values: set these, or none")
+        raise UserError(f"start: {recipe.start} has {sizes}, and the recipe of {recipe.run} others: set these")
 
 
 def make_task(recipe: Recipe, dataset: Dataset, device: torch.device) -> Task:

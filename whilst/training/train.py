@@ -29,7 +29,7 @@ from whilst.model.checkpoint import copy_run, write_run
 from whilst.model.run_folder import AGENT, SEARCH, WEIGHTS
 from whilst.training.estimate import announce
 from whilst.training.loop import Loop
-from whilst.training.tasks import make_task
+from whilst.training.tasks import make_task, require_sizes
 
 TIMES = "times.json"  # seconds of each stage, in the folder of a run
 
@@ -73,6 +73,7 @@ def needs(recipes: Sequence[Recipe]) -> list[list[Recipe]]:
     for recipe in recipes:
         origins = recipe.run, recipe.start, recipe.teacher, recipe.agent.labeller
         needed = [makers.get(str(Path(run)), recipe) for run in origins]
+        require_sizes(recipe, needed[1])  # the one of `start`, before it is trained
         found.append([other for other in needed if other is not recipe])
     return found
 
