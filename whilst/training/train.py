@@ -118,6 +118,7 @@ def train(recipe: Recipe, device: torch.device, restart: bool = False, with_text
     if "evaluate" in recipe.stages:
         check_evaluation(recipe, dataset, device)  # before hours of training
     folder, processes = Path(recipe.run), Processes.join(device)
+    require_own(folder)
     with locked(folder) if processes.first else nullcontext() as other:
         if processes.broadcast(other is not None, device):
             if not processes.first:
