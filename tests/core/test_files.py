@@ -2,7 +2,6 @@
 
 import os
 from pathlib import Path
-from typing import BinaryIO
 
 import pytest
 import torch
@@ -27,9 +26,9 @@ def test_all_files_have_one_mode(tmp_path: Path) -> None:
 def test_files_are_on_the_disk_before_they_get_their_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced = list[tuple[int, bool]]()
 
-    def record(file: BinaryIO) -> None:
+    def record(descriptor: int) -> None:
         named = any((tmp_path / name).exists() for name in ("a.json", "folder"))
-        synced.append((os.fstat(file.fileno()).st_size, named))
+        synced.append((os.fstat(descriptor).st_size, named))
 
     monkeypatch.setattr(os, "fsync", record)
     with writing_folder(tmp_path / "folder") as folder:

@@ -81,8 +81,11 @@ def writing(path: Path) -> Iterator[Path]:
 
 def sync(path: Path) -> None:
     """Wait until the content of a file is on the disk: only then may its name replace another file's."""
-    with path.open("rb+") as file:
-        os.fsync(file)
+    descriptor = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 @contextlib.contextmanager
