@@ -135,7 +135,8 @@ def from_hub(settings: Data, splits: dict[str, tuple[str, ...]]) -> Files:
             if not splits[split] and (split == "test" or (split == "valid" and settings.held_out)):
                 continue
             what = f"{name} has no split {wanted!r}, only {', '.join(found)}"
-            raise UserError(f"data.{split}: {what}; name one, or set data.held_out")
+            other = ", or set data.held_out" if split == "valid" else ""
+            raise UserError(f"data.{split}: {what}; name one{other}")
         rows = found[wanted].flatten()
         texts = [field.name for field in rows.data.schema if str(field.type) in ("string", "large_string")]
         columns = settings.hub_columns or tuple(f"translation.{language}" for language in languages)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from whilst.core.console import console, notes, progress_bar
 from whilst.core.policy_spec import LATENCIES, distinct
+from whilst.core.provenance import provenance
 from whilst.data.dataset import Dataset
 from whilst.data.sentences import never_ends
 from whilst.data.text import cleaner, read_pairs
@@ -97,9 +98,6 @@ def evaluate_exported(
 
 def evaluate_one(opened: Model, exported: Exported, dataset: Dataset, trace: Path, with_text: bool) -> Record:
     """Translate and score a split under one policy."""
-    from whilst.core.distributed import device_name, pick_device  # needs PyTorch, which translate_live does not
-    from whilst.core.provenance import provenance
-
     recipe = opened.recipe
     sources, references = dataset.text(recipe.evaluate.split)
     began = time.perf_counter()
@@ -109,8 +107,7 @@ def evaluate_one(opened: Model, exported: Exported, dataset: Dataset, trace: Pat
         **header(recipe, opened.policy, dataset, exported.path, exported.precision),
         "model_sha256": exported.weights,
         "seconds": round(time.perf_counter() - began, 2),
-        **provenance(device_name(pick_device("cpu"))),
-        "device": f"CPU ({opened.engine}, 1 thread, one by one)",
+        **provenance(f"CPU ({opened.engine}, 1 thread, one by one)"),
     }
     return write_up(about, trace, sentences, with_text)
 
