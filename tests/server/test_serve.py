@@ -164,9 +164,12 @@ def test_a_killed_worker_is_replaced_and_others_go_on(run: Path, toy_dataset: Da
         assert len(counts) == 2, "both have sessions"
         victim, count = counts.popitem()
         os.kill(victim, signal.SIGKILL)
+        answered = 0
         for _ in range(30):  # none waits for the next worker; those that came just before the kill are reset
-            with contextlib.suppress(ConnectionError, InvalidMessage), server.connect() as client:
+            with contextlib.suppress(ConnectionError, ConnectionClosed, InvalidMessage), server.connect() as client:
                 assert client.start()["type"] == "ready"
+                answered += 1
+        assert answered
         lost = 0
         for client in clients:
             try:
@@ -205,7 +208,7 @@ def test_it_is_ready_when_it_says_so(run: Path) -> None:
 
 def test_mistakes_are_one_line(run: Path, tmp_path: Path) -> None:
     done = whilst("serve", "--port", "0", "--model", run, "--engine", "magic")
-    assert (done.code, done.err) == (2, "whilst: --engine magic: write batch, single, onnx\n")
+    assert (done.code, done.err) == (2, "whilst: --engine magic: write torch, onnx\n")
     with pytest.raises(UserError, match="not a run folder"):
         serve(ServeOptions((str(tmp_path),), port=0))
     with pytest.raises(UserError, match=r"--host 192.0.2.1 --port 0: cannot be served at"):
@@ -227,7 +230,7 @@ def test_latencies_of_a_run_without_an_agent(run: Path, tmp_path: Path) -> None:
     assert served.model.latencies == {"low": "wait-1", "medium": "wait-3", "high": "wait-5"}
 
 
-@pytest.mark.parametrize("engine", ["batch", "onnx"])
+@pytest.mark.parametrize("engine", ["torch", "onnx"])
 def test_an_unknown_latency_is_an_error_before_the_session(
     run: Path, engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -255,7 +258,7 @@ def translated(run: Path, words: list[str], how: EngineOptions) -> list[WordAt]:
     return words_of(events)
 
 
-@pytest.mark.parametrize("how", [EngineOptions(), EngineOptions("single"), EngineOptions("onnx", "fp32")])
+@pytest.mark.parametrize("how", [EngineOptions(), EngineOptions("onnx", "fp32")])
 def test_every_engine_translates_like_a_session(
     run: Path, toy_dataset: Dataset, how: EngineOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -330,7 +333,7 @@ def test_threads_of_exported_graphs(run: Path, kept: bool, tmp_path: Path, monke
     steps = pool._make("wait-1")
     assert isinstance(steps, EngineBackend)
     graphs = steps.session.engine.graphs.values()
-    assert {graph.get_session_options().intra_op_num_threads for graph in graphs} == {2}
+    assert {graph.get_session_options().intra_op_num_threads for graph in graphs} == {1}, "a call is too short"
 
 
 @pytest.mark.parametrize("wanted", [0, 3, 8, 9, 23, 100, 400])
