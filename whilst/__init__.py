@@ -63,11 +63,9 @@ def open_model(
 
         model = whilst.open_model("en-vi")
     """
-    from whilst.core.console import notes
     from whilst.live.loading import ModelOptions, open_model
 
-    options = ModelOptions(str(name), "medium", engine, precision, tuple(settings), device)
-    return open_model(options, notes.print)
+    return open_model(ModelOptions(str(name), "medium", engine, precision, tuple(settings), device))
 
 
 @naming_extras()

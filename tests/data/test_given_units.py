@@ -129,9 +129,7 @@ def test_a_model_for_each_language_and_a_vocabulary(data: Data, tmp_path: Path) 
 def test_a_word_that_a_model_normalises_to_nothing_is_unknown(data: Data, tmp_path: Path) -> None:
     write_pieces(tmp_path / "a.model", TEXT + OTHER)
     made = prepared(data, units="sentencepiece", segmentation=("a.model",))
-    ids, numbers = made.source.encode(["the", "\u200b", "bread"])
-    assert ids[numbers.index(2)] == UNK
-    assert sorted({*numbers}) == [1, 2, 3]
+    assert made.source.encode(["\u200b"]) == [UNK]
 
 
 def test_models_that_cannot_be_used(data: Data, tmp_path: Path) -> None:

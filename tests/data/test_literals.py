@@ -54,7 +54,7 @@ def translate(line: str, written: str, literals: Literals = LITERALS) -> str:
     rules = WordRules(*PAIR, literals=literals)
     source = rules.known_source(line.split())
     writer = GuidedWriter(rules.writer(), source)
-    units = [*PAIR[1].encode(written.split())[0], EOS]
+    units = [*PAIR[1].encode(written.split()), EOS]
     return " ".join(word for unit in units for word in writer.write(unit, len(source.units) + 1))
 
 

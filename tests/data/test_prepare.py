@@ -250,6 +250,66 @@ def test_too_many_held_out_pairs(data: Data) -> None:
             prepare(dataclasses.replace(data, valid=valid, test=(), held_out=count))
 
 
+def test_text_is_kept_apart_in_both_directions(data: Data, tmp_path: Path) -> None:
+    sentences = [f"This is sentence number {number}." for number in range(12)]
+    said = [f"Das ist der Satz {number}, ja." for number in range(12)]
+    write(tmp_path / "train.en", [*sentences, "This is  Sentence number 3 !", "Yes?"])
+    write(tmp_path / "train.de", [*said, "Etwas anderes.", "Ja?"])
+    apart = (("odd", r"[13579]\D*$", *data.train), ("any", "", *data.train))
+    settings = dataclasses.replace(data, apart=apart, apart_pairs=3, max_ratio=0.0)
+    made = Dataset.open(prepare(settings))
+    odd, others = made.text("odd"), made.text("any")
+    assert len(odd[0]) == len(others[0]) == 3
+    assert all(int(re.sub(r"\D", "", text)) % 2 for text in odd[0])
+    assert {*odd[0]}.isdisjoint(others[0])
+    train = made.manifest["splits"]["train"]
+    split = made.split("train")
+    left = {" ".join(made.source.decode(split.source[number])) for number in range(len(split.source))}
+    assert train["pairs"] + train["skipped"]["apart"] == 14
+    has_three = [any("number 3" in text for text in texts) for texts in (left, [*odd[0], *others[0]])]
+    assert has_three in ([True, False], [False, True]), "both spellings, or none"
+    assert left.isdisjoint({*odd[0], *others[0]})
+    assert "yes?" in left, "too short to be chosen"
+
+    turned = dataclasses.replace(
+        settings,
+        source="de",
+        target="en",
+        train=data.train[::-1],
+        valid=data.valid[::-1],
+        test=data.test[::-1],
+        apart=tuple((name, pattern, *files[::-1]) for name, pattern, *files in apart),
+        dataset=f"{data.dataset}.2",
+    )
+    made = Dataset.open(prepare(turned))
+    assert (made.text("odd"), made.text("any")) == (odd[::-1], others[::-1])
+
+
+@pytest.mark.parametrize(
+    ("apart", "message"),
+    [
+        (("test", "", "train.en", "train.de"), "test is a split of its own"),
+        (("news", "(", "train.en", "train.de"), "not a regular expression"),
+        (("news", "", "train.en", "train.de"), "news has only 4 pairs"),
+        (("news", "", "gone.en", "gone.de"), "no such file"),
+    ],
+)
+def test_text_that_cannot_be_kept_apart(data: Data, apart: tuple[str, ...], message: str) -> None:
+    with pytest.raises(UserError, match=re.escape(message)):
+        prepare(dataclasses.replace(data, apart=(apart,)))
+
+
+def test_only_tokenised_files_are_detokenised(data: Data, tmp_path: Path) -> None:
+    write(tmp_path / "raw.en", ["Raw text , as it is."])
+    write(tmp_path / "raw.de", ["Text , wie er ist."])
+    train = ("train.en", "train.de", "raw.en", "raw.de")
+    settings = dataclasses.replace(data, train=train, detokenise=True, tokenised=("train.*", "valid.*", "test.*"))
+    made = Dataset.open(prepare(settings))
+    split = made.split("train")
+    texts = [" ".join(made.source.decode(split.source[number])) for number in range(len(split.source))]
+    assert (texts[0], texts[-1]) == ("the cat sleeps.", "raw text , as it is.")
+
+
 def test_no_pairs_left(data: Data) -> None:
     with pytest.raises(UserError, match=r"no pair is left of 7 \(1 empty, 6 ratio\)"):
         prepare(dataclasses.replace(data, max_ratio=0.5))

@@ -54,7 +54,7 @@ def test_live_lines_have_the_units_of_prepare(raw: tuple[Data, Dataset], line: s
         lambda _: False,
     )
     cleaned = clean(line)
-    prepared = dataset.source.encode(cleaned.split(" "))[0] if cleaned else []
+    prepared = dataset.source.encode(cleaned.split(" ")) if cleaned else []
     at_once, one_by_one = SessionState(text), SessionState(text)
     at_once.add_words(line)
     for word in line.split():
@@ -68,4 +68,4 @@ def test_decoded_words_are_unchanged(raw: tuple[Data, Dataset], lines: list[str]
     """With case and punctuation, from a buffer that gets one unit at a time."""
     for language, known in ((raw[1].source, SOURCE), (raw[1].target, TARGET)):
         words = [word for line in lines if line in known for word in line.split()]
-        assert language.decode(language.encode(words)[0]) == words
+        assert language.decode(language.encode(words)) == words

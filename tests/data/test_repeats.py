@@ -95,4 +95,4 @@ def test_examples(source: str, target: str, banned: str) -> None:
     for word in source.split():
         guard.read(word)
     guard.write(target.split())
-    assert sorted(guard.banned("")) == sorted(map(language.id, banned.split()))
+    assert sorted(guard.banned("")) == sorted(language.encode(banned.split()))

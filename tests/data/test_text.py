@@ -124,5 +124,7 @@ def test_detokenising() -> None:
     settings = Data(unescape=True, detokenise=True)
     line = "we didn &apos;t say : &quot; no tea , please &quot; ."
     assert cleaner(settings, "en", from_corpus=True)(line) == 'we didn\'t say: "no tea, please".'
+    treebank = "they do n't say `` no tea '' ."
+    assert cleaner(settings, "en", from_corpus=True)(treebank) == 'they don\'t say "no tea".'
     assert cleaner(settings, "vi", from_corpus=True)("xin chào , các bạn !") == "xin chào, các bạn!"
     assert cleaner(settings, "en")("say : no") == "say : no", "what people say is no corpus"

@@ -29,7 +29,7 @@ from whilst.model.transformer import Translator
 SOURCE = Language("src", WordSegmenter(), ["a", "b"])
 TARGET = Language("tgt", WordSegmenter(), ["x", "y"])
 WORDS = ["a", "b", "Anna", "Bert", "Cleo"]
-X, Y = (TARGET.id(unit) for unit in "xy")
+X, Y = (TARGET.units.index(unit) for unit in "xy")
 
 
 def run(unknown: str = "copy", seed: int = 1) -> LoadedRun:
@@ -69,7 +69,7 @@ def test_delays_belong_to_the_written_words() -> None:
 def test_a_word_is_unknown_from_its_last_unit_on() -> None:
     source = Language("src", BPESegmenter([]), ["a@@", f"b{BPESegmenter.last_mark}", "a"])
     target = Language("tgt", WordSegmenter(), ["x"])
-    end = len(source.encode(["b", "axb"])[0])
+    end = len(source.encode(["b", "axb"]))
     for read, written in ((end - 1, []), (end, ["axb"])):
         rules = WordRules(source, target, copy=True)
         writer = GuidedWriter(rules.writer(), rules.known_source(["b", "axb", "b"]))

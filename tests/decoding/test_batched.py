@@ -12,7 +12,7 @@ from torch import Tensor
 
 from tests.conftest import UNITS
 from tests.data.test_repeats import most_in_row
-from tests.helpers.decoding import BySentence, policy, translate_online, written
+from tests.helpers.decoding import BySentence, policy, translate_online, translate_recomputed, written
 from whilst.core.errors import UserError
 from whilst.core.policy_spec import PolicySpec
 from whilst.core.settings import Limits, Model
@@ -22,7 +22,6 @@ from whilst.data.vocabulary import BOS, EOS, PAD, SPECIALS, Language
 from whilst.data.writer import GuidedWriter, WordRules
 from whilst.decoding import batched as decode
 from whilst.decoding.batched import Decoding, translate, translate_batch
-from whilst.decoding.reference import translate_recomputed
 from whilst.model.transformer import Translator, most_likely
 from whilst.policy import StatelessPolicy, View
 from whilst.policy.patient import Patient
@@ -69,7 +68,7 @@ def test_banned_tokens_are_those_of_each_sentence(
         for side, count in zip("st", UNITS, strict=True)
     )
     chosen = Patient(policy(name), model.logits) if patient else policy(name)
-    rows = [[*source.encode(words)[0], EOS] for words in talk]
+    rows = [[*source.encode(words), EOS] for words in talk]
     rules = WordRules(source, target, repeats=CompletingUnits(target))
 
     def writers() -> list[GuidedWriter]:

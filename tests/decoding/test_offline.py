@@ -16,6 +16,7 @@ from whilst.core.errors import UserError
 from whilst.core.policy_spec import PolicySpec
 from whilst.core.settings import Limits, Model
 from whilst.data.vocabulary import EOS
+from whilst.data.writer import KnownSource
 from whilst.decoding import batched
 from whilst.decoding.offline import (
     Hypothesis,
@@ -78,9 +79,14 @@ def scripted(*hypotheses: str) -> tuple[Scripted, list[int]]:
     return Scripted({tuple(source[: n + 1]): row for n, row in enumerate(rows)}), source
 
 
+def known(source: Sequence[int], words: Sequence[int] = ()) -> KnownSource:
+    """Each unit is a word, unless `words` has the number of its word."""
+    return KnownSource([*source], [*(words or range(len(source)))], [])
+
+
 def translated(model: OfflineModel, name: str, source: Sequence[int], words: Sequence[int] = ()) -> str:
     """Such as "a1 b3": units and how many source units were read."""
-    [output] = translate(model, rule(name), [(source, words or range(len(source)))], LIMITS, 1)
+    [output] = translate(model, rule(name), [known(source, words)], LIMITS, 1)
     return " ".join(f"{chr(unit - 100)}{read}" for unit, read in zip(output.units, output.reads, strict=False))
 
 
@@ -112,7 +118,7 @@ def test_only_whole_words_are_translated() -> None:
 def test_the_end_mark_waits_for_the_end_of_the_source() -> None:
     model, source = scripted("a0", "a0", "a0 b2")
     for name in ("wait-1", "local-agreement-1"):
-        [output] = translate(model, rule(name), [(source, range(3))], LIMITS, 1)
+        [output] = translate(model, rule(name), [known(source)], LIMITS, 1)
         assert output.reads[-1] == 4
 
 
@@ -167,8 +173,7 @@ def test_reading_all_first_is_translating_whole_sentences(
 
 
 def own(model: Translator, name: str, sources: list[list[int]], batch: int) -> list[Output]:
-    with_words = [(source[:-1], range(len(source) - 1)) for source in sources]
-    return translate(OwnModel(model), rule(name), with_words, LIMITS, batch)
+    return translate(OwnModel(model), rule(name), [known(source[:-1]) for source in sources], LIMITS, batch)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -228,8 +233,8 @@ def test_mistakes_are_errors_of_one_line(monotone: Translator, model: Translator
     with pytest.raises(
         UserError, match="a source of 4 units with its end mark is too long, at most 3 for this model"
     ):
-        translate(short, rule("full"), [([3, 4, 5], range(3))], LIMITS, 1)
-    [output] = translate(short, rule("full"), [([3, 4], range(2))], LIMITS, 1)
+        translate(short, rule("full"), [known([3, 4, 5])], LIMITS, 1)
+    [output] = translate(short, rule("full"), [known([3, 4])], LIMITS, 1)
     assert len(output.reads) <= 3  # not an error: cut
 
 

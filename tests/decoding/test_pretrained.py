@@ -11,6 +11,7 @@ from tests.helpers.pretrained import ENGLISH, MAKERS, make_marian
 from whilst.core.errors import UserError
 from whilst.core.policy_spec import PolicySpec
 from whilst.core.settings import Limits
+from whilst.data.vocabulary import EOS
 from whilst.decoding.offline import Rule, translate
 from whilst.decoding.output import Output
 from whilst.decoding.pretrained import CODES, Pretrained, find_code, open_pretrained
@@ -47,14 +48,14 @@ def tokeniser(kind: str, folder: Path) -> Any:
 
 
 def run(opened: Pretrained, policy: str, lines: list[str], batch: int = 3) -> list[Output]:
-    sources = [opened.source.encode(line.split()) for line in lines]
+    sources = [opened.rules.known_source(line.split()) for line in lines]
     return translate(opened.model, Rule(PolicySpec.parse(policy)), sources, Limits(), batch)
 
 
 def test_tokens_are_those_of_the_tokeniser(opened: Pretrained, tokeniser: Any) -> None:
     frame = opened.model.frame
     for line in LINES:
-        ids = [opened.model.source[unit] for unit in opened.source.encode(line.split())[0]]
+        ids = [opened.model.source[unit] for unit in opened.source.encode(line.split())]
         assert [*frame.before, *ids, *frame.after] == tokeniser(line).input_ids
 
 
@@ -63,14 +64,14 @@ def test_reading_all_first_is_what_generate_does(kind: str, opened: Pretrained, 
     forced = [tokeniser.convert_tokens_to_ids(target)] if target else []
     # what stands for languages and padding is no word; a model that is trained well does not write it
     options: dict[str, Any] = {
-        "suppress_tokens": sorted({*opened.model.forbidden.nonzero()[:, 0].tolist()} - {*forced})
+        "suppress_tokens": sorted({*range(opened.model.model.config.vocab_size)} - {*table[EOS:]} - {*forced})
     }
     if forced:
         options["forced_bos_token_id"] = forced[0]
     texts = []
     for line, output in zip(LINES, run(opened, "full", LINES), strict=True):
         inputs = tokeniser(line, return_tensors="pt")
-        limit = Limits().of(len(opened.source.encode(line.split())[0]) + 1)
+        limit = Limits().of(len(opened.source.encode(line.split())) + 1)
         longest = limit + len(opened.model.frame.start)
         [ids] = opened.model.model.generate(**inputs, num_beams=1, do_sample=False, max_length=longest, **options)
         ours = [*opened.model.frame.start, *(table[unit] for unit in output.units)]
@@ -111,7 +112,7 @@ def test_marian_with_several_target_languages(tmp_path: Path) -> None:
     opened = open_pretrained(f"hf:{folder}", LANGUAGES, CPU)
     tokeniser = transformers.AutoTokenizer.from_pretrained(folder)
     line = ENGLISH[0]
-    frame, units = opened.model.frame, opened.source.encode(line.split())[0]
+    frame, units = opened.model.frame, opened.source.encode(line.split())
     ours = [*frame.before, *(opened.model.source[unit] for unit in units), *frame.after]
     assert ours == tokeniser(f">>deu<< {line}").input_ids
     with pytest.raises(UserError, match=r"--target vi: unknown to .*, which knows deu, fra, … "):

@@ -1,5 +1,6 @@
 """Bundles: small, whole, the same words as their run, and found by their names."""
 
+import dataclasses
 import shutil
 from pathlib import Path
 
@@ -8,14 +9,16 @@ import torch
 
 from tests.helpers.commands import whilst
 from tests.helpers.random_runs import make_varied_run
-from tests.helpers.runs import CPU, tensors
+from tests.helpers.runs import CPU, changed, short_recipe, tensors
 from whilst.core.errors import UserError
 from whilst.core.files import read_json, write_json
 from whilst.core.settings import Data
 from whilst.data.dataset import Dataset
+from whilst.data.prepare import prepare
 from whilst.engine.export import bundle
 from whilst.model.checkpoint import load_run, save_tensors
 from whilst.model.run_folder import AGENT, BUNDLE, check_bundle
+from whilst.training.train import train
 
 
 @pytest.fixture(scope="module")
@@ -103,6 +106,38 @@ def test_weights_that_are_too_large_are_refused(run: Path, tmp_path: Path) -> No
     save_tensors(other / "model.safetensors", weights, {})
     with pytest.raises(UserError, match=r"source_embedding.weight has weights too large"):
         bundle(other, tmp_path / "out")
+
+
+def test_without_weights_pytorch_has_those_of_the_engine(run: Path, made: Path, tmp_path: Path) -> None:
+    out = tmp_path / "models" / "light"
+    assert whilst("bundle", run, out, "--parts", "engine").code == 0
+    assert not (out / "model.safetensors").exists()
+    wanted, found = load_run(made, CPU), load_run(out, CPU)
+    assert found.checksum == wanted.checksum
+    assert found.agent is not None
+    for (name, before), after in zip(
+        wanted.model.state_dict().items(), found.model.state_dict().values(), strict=True
+    ):
+        largest = before.abs().max(dim=-1, keepdim=True).values
+        assert ((after - before).abs() <= largest * (0.51 / 127)).all(), name
+
+
+def test_without_weights_a_run_can_start_from_it(run: Path, tmp_path: Path, toy_data: Data) -> None:
+    bundle(run, tmp_path / "light", "engine")
+    data = dataclasses.replace(toy_data, like=str(tmp_path / "light"), dataset=str(tmp_path / "set"))
+    prepare(data)
+    recipe = changed(short_recipe(data, tmp_path / "run"), steps=2, validate_every=2)
+    begun = dataclasses.replace(recipe, start=str(tmp_path / "light"), model=load_run(run, CPU).recipe.model)
+    train(begun, CPU)
+    assert (tmp_path / "run" / "model.safetensors").is_file()
+
+
+def test_without_engine_one_is_made(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    bundle(run, tmp_path / "light", "weights")
+    assert not (tmp_path / "light" / "engine").exists()
+    said = whilst("live", "--model", tmp_path / "light", "--engine", "onnx", stdin=b"a b\n")
+    assert (said.code, "making the CPU engine" in said.err) == (0, True)
 
 
 def test_other_folders_stay_as_they_are(run: Path, tmp_path: Path) -> None:

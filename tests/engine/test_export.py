@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from onnx import numpy_helper
 
 from tests.helpers.commands import whilst
 from tests.helpers.random_runs import make_run
@@ -182,6 +183,23 @@ def test_a_damaged_folder_says_what_is_wrong(damage: str, run: Path, tmp_path: P
         load_exported(out)
     assert str(caught.value).startswith(str(out))
     assert "\n" not in str(caught.value)
+
+
+def test_exports_with_unsigned_weights_still_load(
+    run: Path, exported: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of format 2."""
+
+    def unsigned(array: np.ndarray, name: str) -> object:
+        weights = array.dtype == np.int8
+        return from_array((array.astype(np.int16) + 128).astype(np.uint8) if weights else array, name)
+
+    from_array = numpy_helper.from_array
+    monkeypatch.setattr(numpy_helper, "from_array", unsigned)
+    export(run, tmp_path / "out", ["int8"])
+    write_json(tmp_path / "out" / MANIFEST, read_json(tmp_path / "out" / MANIFEST) | {"format": 2})
+    old, new = load_exported(tmp_path / "out"), load_exported(exported)
+    assert (few_steps(EngineSession(old.engine)) == few_steps(EngineSession(new.engine))).all()
 
 
 def test_only_two_precisions_exist(exported: Path) -> None:

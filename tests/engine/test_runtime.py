@@ -225,12 +225,26 @@ def test_weights_of_eight_bits_are_off_by_half_a_step() -> None:
     value = random.normal(3, size=(1, 40)).astype(np.float32)  # not around 0, where a wrong zero would be lost
     graph = Graph("one", int8=True)
     graph.output("out", graph.linear(graph.input("in", 1, 40), weight, np.ones(6, np.float32)), 1, 6)
-    (found,) = runtime.load_graph(graph.serialise(), 1).run(None, {"in": value})
+    (found,) = runtime.load_graph(graph.serialise()).run(None, {"in": value})
     input_step, weight_step = value.max() / 255, np.abs(weight).max(1) / 127
     bound = np.abs(weight).sum(1) * input_step / 2 + np.abs(value).sum() * weight_step / 2
     error = np.abs(found[0] - (value @ weight.T)[0] - 1)
     assert (error <= bound * 1.05 + 1e-6).all()
     assert error[0] > 0
+
+
+@pytest.mark.parametrize("vnni", [False, True])
+def test_products_of_integers_are_exact_on_every_cpu(vnni: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sums of 16 bits would overflow: 255 * 127 * 2."""
+    if vnni and not runtime.has_vnni():
+        pytest.skip("this CPU has no VNNI")
+    monkeypatch.setattr(runtime, "has_vnni", lambda: vnni)
+    graph = Graph("one", int8=True)
+    signs = np.array([[1], [-1]], np.float32)
+    graph.output("out", graph.linear(graph.input("in", 1, 64), np.tile(signs, 64)), 1, 2)
+    value = np.full((1, 64), 255, np.float32)
+    (found,) = runtime.load_graph(graph.serialise()).run(None, {"in": value})
+    np.testing.assert_allclose(found[0], 255 * 64 * signs[:, 0], rtol=1e-6)
 
 
 def test_the_engine_runs_without_torch() -> None:
@@ -240,7 +254,7 @@ def test_the_engine_runs_without_torch() -> None:
 
 def test_a_sentence_that_is_too_long_is_refused(pair: tuple[Translator, Engine]) -> None:
     _, engine = pair
-    session = EngineSession(Engine(engine.tables | {"positions": engine.tables["positions"][:3]}, engine.graphs))
+    session = EngineSession(Engine({**engine.tables, "positions": engine.tables["positions"][:3]}, engine.graphs))
     for _ in range(3):
         session.read(5)
     with pytest.raises(UserError, match="too long"):

@@ -46,6 +46,14 @@ def test_only_seeds_and_folders_may_differ() -> None:
         assert [result.records for result in over_seeds([one, other])] == [(one,), (other,)]
 
 
+def test_records_without_a_checksum_of_the_dataset_join_the_only_one() -> None:
+    old, one, two = (make("bs-simt", "agent-1", 3, 20, seed=seed) for seed in (1, 2, 3))
+    new = [dataclasses.replace(record, origin={"dataset_sha256": "a"}) for record in (one, two)]
+    assert [len(result.records) for result in over_seeds([old, *new])] == [3]
+    other = dataclasses.replace(two, origin={"dataset_sha256": "b"})
+    assert [len(result.records) for result in over_seeds([old, new[0], other])] == [1, 1, 1]
+
+
 def test_the_seed_of_a_later_stage_counts_too() -> None:
     one = make("bs-simt", "agent-1", 3, 20)
     other = changed(one, "search", "train", {"steps": 100, "seed": 5})
@@ -62,7 +70,7 @@ def test_the_same_weights_are_no_second_seed() -> None:
 def test_settings_that_change_no_result_do_not_matter() -> None:
     one, two = (make("bs-simt", "agent-1", 3, 20, seed=seed) for seed in (1, 2))
     other = changed(changed(two, "train", "save_every", 7), "evaluate", "batch", 3)
-    other = changed(changed(other, "train", "shortcuts", []), "search", "train", two.settings["search"]["train"])
+    other = changed(changed(other, "train", "compile", False), "search", "train", two.settings["search"]["train"])
     assert len(over_seeds([one, other])) == 1
     wait = [make("multi-path", "wait-1", 3, 20, seed=seed) for seed in (1, 2)]
     later = [wait[0], changed(wait[1], "search", "slope", "one")]

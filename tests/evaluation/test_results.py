@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 from whilst.core.config import flat, load_sweep, read_recipe, to_table
-from whilst.core.files import MODELS, sha256
+from whilst.core.files import MODELS
 from whilst.core.settings import NEUTRAL, Recipe, Role, names_with
 from whilst.evaluation.curves import used_by
 from whilst.evaluation.record import TRACES, Record, read_archived, rescore_archive
-from whilst.model.run_folder import WEIGHTS
+from whilst.live.card import BEGIN
+from whilst.model.run_folder import weights_checksum
 from whilst.training.train import stages
 
 ROOT = Path(__file__).parents[2]
@@ -59,7 +60,7 @@ def decisive(recipe: Recipe, record: Record) -> dict[str, Any]:
 
 def test_the_models_card_has_the_recorded_figures() -> None:
     """Of the very weights that come with the package."""
-    card = (MODELS / "en-vi" / "README.md").read_text(encoding="utf-8")
+    card, _, _ = (MODELS / "en-vi" / "README.md").read_text(encoding="utf-8").partition(BEGIN)
     records = read_archived(RESULTS / "iwslt15-raw.en-vi")
     rows = re.findall(r"\| \S* ?\| ([a-z]+-\d) \| ([\d. |]+) \|", card)
     assert {name for name, _ in rows} >= {"agent-1", "agent-5", "agent-9"}
@@ -68,5 +69,5 @@ def test_the_models_card_has_the_recorded_figures() -> None:
         scores = record.scores.to_table()
         wanted = [scores[key] for key in ("sacrebleu", "chrf", "al_word", "laal", "dal")]
         assert figures.split(" | ") == [f"{value:.2f}" for value in wanted]
-        assert record.model_sha256 == sha256(MODELS / "en-vi" / WEIGHTS)
+        assert record.model_sha256 == weights_checksum(MODELS / "en-vi")
         assert record.settings["evaluate"]["ending"] == read_recipe(MODELS / "en-vi").evaluate.ending

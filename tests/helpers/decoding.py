@@ -11,15 +11,17 @@ from whilst.core.policy_spec import PolicySpec
 from whilst.core.settings import Limits, Model
 from whilst.data.batches import Tokens
 from whilst.data.segment import WordSegmenter
-from whilst.data.vocabulary import BOS, EOS, Language
+from whilst.data.vocabulary import BOS, EOS, PAD, Language
+from whilst.data.writer import GuidedWriter
 from whilst.decoding.output import Output
-from whilst.decoding.reference import States, recomputed_states
 from whilst.decoding.state import DecodingState
 from whilst.model.attention import Mask, dense_mask
 from whilst.model.layers import DecoderLayer, self_attend
 from whilst.model.monotonic_attention import MonotonicHeads
-from whilst.model.transformer import Translator
+from whilst.model.transformer import Translator, most_likely
 from whilst.policy import Context, Decider, Policy, View, make_policy
+
+States = tuple[Tensor, Tensor, Tensor | None]
 
 
 def written(outputs: Sequence[Output]) -> list[tuple[list[int], list[int]]]:
@@ -97,17 +99,30 @@ def monotone_decoder(
 
 
 @torch.inference_mode()
-def monotone_states(
+def recomputed_states(
     model: Translator, source: Sequence[int], target: Sequence[int], reads: Sequence[int]
 ) -> States:
-    """`recomputed_states` of a model with monotone heads."""
-    encoded, _, _ = recomputed_states(model, source, target, reads)
-    positions = torch.arange(len(target) + 1)[None]
+    """(1, source, width) encoder states, and (1, width) the decoder state that writes the token after `target`.
+
+    `reads` has an entry for every token of the target and one for the next. With monotone heads also (1) whether
+    all have stopped for the next token.
+    """
+    device = model.device
+    columns = torch.arange(len(source), device=device)[None]
+    source_at = Tokens(torch.zeros_like(columns), columns)
+    positions = torch.arange(len(target) + 1, device=device)[None]
     target_at = Tokens(torch.zeros_like(positions), positions)
-    embedded = model.embed(model.target_embedding, torch.tensor([[BOS, *target]]), positions)
+    limit = torch.full_like(columns, len(source)) if model.bidirectional else columns + 1
+    tokens = torch.tensor([list(source)], device=device)
+    encoded = model.encode(tokens, columns, dense_mask(source_at, limit, source_at))
+    prefix = torch.tensor([[BOS, *target]], device=device)
     causal = dense_mask(target_at, positions + 1, target_at)
-    decoded, stopped = monotone_decoder(model, embedded, encoded, causal, reads)
-    return encoded, decoded[:, -1], stopped
+    cross = dense_mask(target_at, torch.tensor([list(reads)], device=device), source_at)
+    if model.settings.cross == "monotone":
+        embedded = model.embed(model.target_embedding, prefix, positions)
+        decoded, stopped = monotone_decoder(model, embedded, encoded, causal, reads)
+        return encoded, decoded[:, -1], stopped
+    return encoded, model.decode(prefix, positions, encoded, causal, cross)[:, -1], None
 
 
 @torch.inference_mode()
@@ -115,8 +130,36 @@ def recomputed_logits(
     model: Translator, source: Sequence[int], target: Sequence[int], reads: Sequence[int]
 ) -> Tensor:
     """(units): the logits of the token after `target`, without caches."""
-    states = monotone_states if model.settings.cross == "monotone" else recomputed_states
-    return model.logits(states(model, source, target, reads)[1])[0]
+    return model.logits(recomputed_states(model, source, target, reads)[1])[0]
+
+
+@torch.inference_mode()
+def translate_recomputed(
+    model: Translator,
+    source: Sequence[int],
+    policy: Policy,
+    limits: Limits,
+    writer: GuidedWriter | None = None,
+) -> Output:
+    """One sentence; every READ and every WRITE starts from the first token. Without times."""
+    weight, output = model.target_embedding.weight, Output()
+    decider = policy.start(torch.zeros(1, dtype=torch.long, device=weight.device))
+    tokens = torch.tensor([list(source)], device=weight.device)
+    decoded, last, read = weight.new_zeros(1, model.settings.width), BOS, 1
+    while last != EOS and len(output.reads) < limits.of(len(source)):
+        counts = torch.tensor([[read], [len(output.units)], [last]], device=weight.device)
+        encoded, state, stopped = recomputed_states(model, source[:read], output.units, [*output.reads, read])
+        banned = torch.tensor([[PAD, *writer.banned(read)]], device=weight.device) if writer else None
+        view = View(counts[0], counts[1], tokens, counts[2], encoded, decoded, state, stopped, banned)
+        if read < len(source) and not bool(decider.write(view)):
+            read += 1
+            continue
+        output.reads.append(read)
+        decoded, last = state, int(most_likely(model.logits(state), banned))
+        if writer:
+            writer.write(last, read)
+        output.units += [last] * (last != EOS)
+    return output
 
 
 @torch.inference_mode()
@@ -124,7 +167,7 @@ def translate_online(
     model: Translator, source: Sequence[int], policy: Policy, limits: Limits, sentence: int = 0
 ) -> Output:
     """One sentence whose source comes token by token, as in live translation; without times."""
-    tokens, most = torch.tensor(source, device=model.target_embedding.weight.device), limits.of(len(source))
+    tokens, most = torch.tensor(source, device=model.device), limits.of(len(source))
     state, output = DecodingState(model, model.start(1, len(source), most)), Output()
     decider = policy.start(torch.full_like(tokens[:1], sentence))
     state.read(tokens[:1])

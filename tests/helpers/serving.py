@@ -22,7 +22,7 @@ from tests.conftest import make_model
 from tests.helpers.decoding import policy
 from tests.helpers.runs import short_recipe
 from tests.live.test_session import LETTERS, make_text
-from whilst.core.policy_spec import PolicySpec
+from whilst.core.policy_spec import PolicySpec, not_calibrated
 from whilst.core.settings import Data, Evaluate, Recipe
 from whilst.data.dataset import Dataset
 from whilst.live.loading import Model
@@ -67,7 +67,7 @@ def make_served(translator: Translator, text: TextPipeline | None = None) -> Ser
 
     recipe = Recipe(data=Data(source="src", target="tgt"))
     specs = [PolicySpec.parse(name) for name in LATENCIES.values()]
-    return Served(Model(text, recipe, specs[1], specs, "PyTorch", "", find, backend), pool, "fp32")
+    return Served(Model(text, recipe, specs[1], specs, not_calibrated, "PyTorch", "", find, backend), pool, "fp32")
 
 
 def words_of(events: list[Event]) -> list[WordAt]:
@@ -147,7 +147,7 @@ class LocalServer:
         """No session is open, and the worker has all its slots again."""
         workers = self.manager.workers.values()
         free = all(len(worker._free) == self.manager.limits.sessions for worker in workers)
-        free = free and not self.manager.speech._streams
+        free = free and not self.manager.speech.streams
         return not self.manager.sessions and free and not any(worker._active for worker in workers)
 
     def connect(self, path: str = "/v1/stream", **options: Any) -> "Client":

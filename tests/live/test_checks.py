@@ -6,7 +6,7 @@ import pytest
 
 from tests.helpers.commands import whilst
 from whilst.core.files import read_json
-from whilst.live.checks import Check, read_checks
+from whilst.live.checks import NEGATIONS, Check, read_checks
 
 
 def test_two_hundred_sentences_contain_what_they_need() -> None:
@@ -14,6 +14,15 @@ def test_two_hundred_sentences_contain_what_they_need() -> None:
     assert len(checks) == 200 == len({check.source for check in checks})
     assert all(check.needed in check.source for check in checks if check.needed != "!")
     assert {check.kind for check in checks} == {"negation", "number", "name", "instruction", "news", "chat"}
+
+
+@pytest.mark.parametrize("language", ["de", "vi"])
+def test_other_languages_have_the_same_kinds(language: str) -> None:
+    checks = read_checks(language)
+    assert len(checks) == len({check.source for check in checks}) > 50
+    assert all(check.needed in check.source for check in checks if check.needed != "!")
+    assert all(NEGATIONS[language].search(check.source) for check in checks if check.needed == "!")
+    assert {check.kind for check in checks} == {check.kind for check in read_checks()}
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from whilst.live.session import Word
 
 @cache
 def model(*settings: str) -> Model:
-    return open_model(ModelOptions(DEFAULT_MODEL, overrides=settings), print)
+    return open_model(ModelOptions(DEFAULT_MODEL, overrides=settings))
 
 
 def written(opened: Model, latency: str, *words: str) -> str:

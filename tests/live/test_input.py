@@ -61,12 +61,14 @@ def test_a_byte_order_mark_is_dropped() -> None:
 
 
 @pytest.mark.parametrize("offsets", [[], [9], [10], [3, 4, 9]])
-def test_invalid_bytes_are_replaced_with_one_warning(offsets: list[int]) -> None:
+def test_invalid_bytes_are_replaced_with_one_warning(
+    offsets: list[int], capsys: pytest.CaptureFixture[str]
+) -> None:
     for make in (PlainTextParser, HypothesisParser):
-        warnings: list[str] = []
-        words = parse(make(notify=warnings.append), b"one\ntwo \xff three\nfo\xffur fi\xc3", offsets)
+        words = parse(make(), b"one\ntwo \xff three\nfo\xffur fi\xc3", offsets)
         assert words[-2:] == ["fo\ufffdur", "fi\ufffd"]
-        assert warnings == [f"standard input:2: not valid UTF-8; such bytes become {REPLACEMENT}, here and later"]
+        warning = f"standard input:2: not valid UTF-8; such bytes become {REPLACEMENT}, here and later"
+        assert capsys.readouterr().err == f"whilst: {warning}\n"
 
 
 @pytest.mark.parametrize("size", [1, MAX_WORD + 3, 10 * MAX_WORD])

@@ -13,7 +13,9 @@ import pytest
 from tests.helpers.commands import whilst
 from tests.helpers.random_runs import make_run, make_varied_run
 from tests.helpers.runs import ENVIRONMENT, command
+from whilst.core import console
 from whilst.core.errors import UserError
+from whilst.core.files import find_model
 from whilst.core.policy_spec import PolicySpec
 from whilst.core.settings import Data
 from whilst.core.settings import Model as Settings
@@ -25,7 +27,7 @@ from whilst.evaluation.record import read_record, record_path
 from whilst.evaluation.trace import read_trace
 from whilst.live import loading
 from whilst.live.engine_backend import EngineBackend
-from whilst.live.loading import Model, ModelOptions, open_exported, open_model, resolve
+from whilst.live.loading import Model, ModelOptions, open_exported, open_model
 from whilst.live.session import Event, Session, Word
 from whilst.live.torch_backend import TorchBackend
 from whilst.model.run_folder import AGENT, SEARCH
@@ -69,8 +71,10 @@ def talk(opened: Model, lines: list[str]) -> list[Event]:
 
 
 def opened(wanted: ModelOptions) -> tuple[Model, list[str]]:
-    notes: list[str] = []
-    return open_model(wanted, notes.append), notes
+    """With the messages to the user."""
+    with console.notes.capture() as messages:
+        model = open_model(wanted)
+    return model, messages.get().splitlines()
 
 
 @pytest.mark.parametrize("latency", ["low", "high", "wait-2", "diagonal-2", "full"])
@@ -222,15 +226,15 @@ def test_pytorch_runs_models_without_export(tmp_path: Path, toy_data: Data, toy_
 
 
 def test_names(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert resolve(str(run)) == run
+    assert find_model(str(run)) == run
     with pytest.raises(UserError, match="model 'nowhere': no such folder, and no model of that name"):
-        resolve("nowhere")
+        find_model("nowhere")
     monkeypatch.setattr("whilst.core.files.MODELS", tmp_path)
     make_copy(run, tmp_path / "a-b")
-    assert resolve("a-b") == tmp_path / "a-b"
+    assert find_model("a-b") == tmp_path / "a-b"
     for name in ("b-a", "", "../a-b/x"):
         with pytest.raises(UserError, match="those of the package are a-b"):
-            resolve(name)
+            find_model(name)
 
 
 @pytest.mark.parametrize(

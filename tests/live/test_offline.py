@@ -10,6 +10,7 @@ from tests.helpers.commands import whilst
 from tests.helpers.pretrained import ENGLISH, make_marian
 from tests.helpers.random_runs import make_run, make_varied_run
 from whilst.core.config import build
+from whilst.core.console import notes
 from whilst.core.errors import UserError
 from whilst.core.policy_spec import PolicySpec
 from whilst.core.settings import Data, Recipe
@@ -47,7 +48,10 @@ def lines(toy_dataset: Dataset) -> list[str]:
 
 
 def opened(name: str | Path, latency: str = "medium") -> Model:
-    return open_model(ModelOptions(str(name), latency), lambda note: pytest.fail(note))
+    with notes.capture() as messages:
+        model = open_model(ModelOptions(str(name), latency))
+    assert not messages.get()
+    return model
 
 
 def without_times(sentences: Sequence[Sentence]) -> list[Sentence]:
@@ -86,7 +90,7 @@ def test_a_causal_run_can_translate_anew_too(
     live = opened(run, "local-agreement-2").translate(lines, "local-agreement-2")
     assert without_times(live) == without_times(evaluated(run, lines, "local-agreement-2"))
     with pytest.raises(UserError, match="policy local-agreement-2: translates the source anew after every word"):
-        open_model(ModelOptions(str(run), "wait-1", "torch"), lambda _: None).policy_of("local-agreement-2")
+        open_model(ModelOptions(str(run), "wait-1", "torch")).policy_of("local-agreement-2")
 
 
 def test_latencies_of_offline_models(whole: Path) -> None:
@@ -97,7 +101,7 @@ def test_latencies_of_offline_models(whole: Path) -> None:
     with pytest.raises(UserError, match="policy agent-1: a model that translates whole sentences knows full"):
         model.policy_of("agent-1")
     with pytest.raises(UserError, match="needs the whole source"):
-        open_model(ModelOptions(str(whole), engine="onnx"), lambda _: None)
+        open_model(ModelOptions(str(whole), engine="onnx"))
 
 
 def test_words_are_decided_on_when_they_are_whole(checkpoint: str) -> None:
@@ -105,19 +109,19 @@ def test_words_are_decided_on_when_they_are_whole(checkpoint: str) -> None:
     model = opened(checkpoint)
     backend, state = model.backend("wait-1"), SessionState(model.text)
     state.add_words("Fluorescent river")
-    assert len(model.text.source.encode(["Fluorescent"])[0]) > 3
+    assert len(model.text.source.encode(["Fluorescent"])) > 3
     hypotheses = []
     while (request := state.next_request()) is not None:
         state.handle_result(request, backend.run(request))
         assert isinstance(backend, OfflineBackend)
         hypotheses += [len(backend.sentence.source)] * backend.sentence.current
     assert sorted(set(hypotheses)) == [
-        len(model.text.source.encode(words)[0]) for words in (["Fluorescent"], ["Fluorescent", "river"])
+        len(model.text.source.encode(words)) for words in (["Fluorescent"], ["Fluorescent", "river"])
     ]
 
 
 def test_sessions_of_a_server_are_translated_in_one_batch(whole: Path, lines: list[str]) -> None:
-    served = serve_model(str(whole), [], EngineOptions("batch"))
+    served = serve_model(str(whole), [], EngineOptions("torch"))
     pool = served.pool(3)
     assert isinstance(pool, OfflinePool)
     names = ["local-agreement-2", "align-att-2", "wait-2"]
@@ -139,7 +143,7 @@ def test_sessions_of_a_server_are_translated_in_one_batch(whole: Path, lines: li
         alone = [*session.feed(lines[slot]), *session.finish()]
         assert events[slot] == [event.text for event in alone if isinstance(event, Word)]
     with pytest.raises(UserError, match=r"--precision fp16: .* needs whole sentences, and fp32"):
-        serve_model(str(whole), [], EngineOptions("batch", "fp16"))
+        serve_model(str(whole), [], EngineOptions("torch", "fp16"))
 
 
 def test_commands(whole: Path, checkpoint: str) -> None:

@@ -108,7 +108,7 @@ def policies(model: Translator) -> dict[str, Policy]:
 
 
 def encode(text: TextPipeline, sentence: list[str]) -> list[int]:
-    return [*text.source.encode(sentence)[0], EOS]
+    return [*text.source.encode(sentence), EOS]
 
 
 def guides(text: TextPipeline, sentences: list[list[str]]) -> list[GuidedWriter]:
@@ -134,7 +134,7 @@ def assert_as_batched(
         pairs = zip(output.units, output.reads, strict=False)  # the end mark has a read too
         wrote = [word for unit, read in pairs for word in writer.write(unit, read)] + writer.writer.flush()
         assert [word.text for word in said] == wrote
-        _, word_of_unit = text.source.encode(sentences[number])
+        word_of_unit = text.rules.known_source(sentences[number]).numbers
         for word in said:
             assert word.position - word.delay == sum(map(len, sentences[:number]))
             assert word.delay in word_of_unit
@@ -327,7 +327,7 @@ def test_pieces_become_words_with_their_punctuation(model: Translator) -> None:
     segmenter = PieceSegmenter.learn(lines, 40)
     spoken = [segmenter.split(word) for word in lines[0].split()]
     target = Language("tgt", segmenter, dict.fromkeys(unit for word in spoken for unit in word))
-    units = [target.id(unit) for word in spoken for unit in word]
+    units = [target.units.index(unit) for word in spoken for unit in word]
     assert len(units) > len(spoken), "words have several pieces"
 
     class Scripted(TorchBackend):

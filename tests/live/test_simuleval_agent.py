@@ -26,12 +26,13 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module", params=["word", "sentencepiece"])
 def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, toy_data: Data) -> Path:
-    """Trained for some seconds: random weights babble, and what is cut for its length is said later when live."""
+    """Trained for some seconds, with room: random weights babble, and what is cut is said later when live."""
     folder = tmp_path_factory.mktemp("simuleval")
     data = replace(toy_data, dataset=str(folder / "set"), units=request.param, size=60)
     prepare(data)
-    short = changed(short_recipe(data, folder / "run"), steps=150, batch_tokens=800, validate_every=150)
-    short = changed(short, validate_bleu=False, keep="loss", save_every=150)
+    short = changed(short_recipe(data, folder / "run"), steps=400, batch_tokens=800, validate_every=400)
+    short = changed(short, validate_bleu=False, keep="loss", save_every=400)
+    short = replace(short, evaluate=replace(short.evaluate, max_extra=100))
     agent = Agent(hidden=16, train=replace(short.train, steps=30, validate_every=30))
     search = Search(intervals=((1, 4), (3, 6)))
     train(replace(short, stages=("translate", "agent"), search=search, agent=agent), CPU)

@@ -22,7 +22,7 @@ from rich.text import Text
 from tests.helpers.commands import whilst
 from tests.helpers.decoding import policy
 from tests.helpers.runs import CPU, ENVIRONMENT, command, short_recipe
-from whilst.core.errors import StoppedError, UserError
+from whilst.core.errors import StoppedError, UserError, note
 from whilst.core.policy_spec import PolicySpec, for_latency
 from whilst.core.settings import DEFAULT_MODEL, Data, Recipe, Search
 from whilst.core.settings import Agent as AgentSettings
@@ -33,7 +33,7 @@ from whilst.decoding.batched import translate_batch
 from whilst.live.input import HypothesisParser, PlainTextParser, read_chunks
 from whilst.live.keyboard import WordEditor
 from whilst.live.loading import ModelOptions, open_model
-from whilst.live.output import Display, PlainOutput, note
+from whilst.live.output import Display, PlainOutput
 from whilst.live.session import SentenceEnd, Session, Word
 from whilst.live.terminal import DeferredInterrupt, LiveOptions, LiveTranslation, open_outputs, run_live
 from whilst.model.agent import Agent
@@ -75,7 +75,7 @@ def lines(toy_dataset: Dataset) -> list[str]:
 def expected(run: Path, lines: list[str], name: str) -> list[str]:
     trained = load_run(run, CPU)
     limits = trained.recipe.evaluate.limits
-    sources = [[*trained.source.encode(line.split())[0], EOS] for line in lines]
+    sources = [[*trained.source.encode(line.split()), EOS] for line in lines]
     outputs = translate_batch(trained.model, sources, policy(name), limits)
     return [" ".join(trained.target.decode(output.units)) for output in outputs]
 
@@ -155,7 +155,7 @@ def test_an_interrupt_translates_the_words_so_far(
     run: Path, partial: bool, text: bytes, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Also the last hypothesis, and a word that no space follows."""
-    opened = open_model(ModelOptions(str(run), "full", "torch"), print)
+    opened = open_model(ModelOptions(str(run), "full", "torch"))
 
     class Interrupted(io.BytesIO):
         def read1(self, size: int | None = -1) -> bytes:
@@ -186,7 +186,7 @@ def test_words_are_read_at_the_given_rate(run: Path, lines: list[str], monkeypat
         slept.append(seconds)
 
     monkeypatch.setattr("whilst.live.terminal.time.sleep", sleep)
-    opened = open_model(ModelOptions(str(run), "low", "torch"), print)
+    opened = open_model(ModelOptions(str(run), "low", "torch"))
     output = PlainOutput()
     arrivals: list[float] = []
     monkeypatch.setattr(output, "source_word", lambda _, arrived: arrivals.append(arrived))
@@ -279,7 +279,7 @@ def test_words_come_while_the_input_is_open_and_a_signal_ends_it(tmp_path: Path,
     assert process.returncode == 128 + stop
     assert err == b""
     assert out.endswith(b"\n"), "the end of a sentence"
-    opened = open_model(ModelOptions(DEFAULT_MODEL, "wait-1"), print)
+    opened = open_model(ModelOptions(DEFAULT_MODEL, "wait-1"))
     words = (written + out.decode()).split()
     possible = []
     for text in (source, f"{source} half"):

@@ -83,14 +83,14 @@ def test_single_steps_equal_whole_sequences(
     agent = Agent(settings, model.settings.width, 3).double().eval()
     batch = pad_batch(random_split(4, 5), np.arange(4))
     seen = make_targets(model, batch, search(model, batch, FOUR, 1), True, ahead=True).seen
-    assert seen.ahead is not None
+    assert seen.lookahead is not None
     interval = torch.tensor([0, 2, 1, 0])
     whole, _ = agent(model, seen, interval, agent.start(4))
     state = agent.start(4)
     for step in range(whole.shape[1]):
         now = Observation(
             *(part[:, step : step + 1] for part in (seen.source, seen.target, seen.action)),
-            *(part[:, step : step + 1] for part in (seen.source_state, seen.target_state, seen.ahead)),
+            *(part[:, step : step + 1] for part in (seen.source_state, seen.target_state, seen.lookahead)),
         )
         odds, state = agent(model, now, interval, state)
         torch.testing.assert_close(odds[:, 0], whole[:, step])
@@ -101,7 +101,7 @@ def test_lookahead_states_equal_cached_ones(model: Translator, random_split: Cal
     batch = pad_batch(random_split(6, 12), np.arange(6))
     path = search(model, batch, FOUR, 1)
     given = make_targets(model, batch, path, True, ahead=True)
-    assert given.seen.ahead is not None
+    assert given.seen.lookahead is not None
     plain = make_targets(model, batch, path, True)
     torch.testing.assert_close(given.seen.target_state, plain.seen.target_state)
     for row in range(6):
@@ -113,7 +113,7 @@ def test_lookahead_states_equal_cached_ones(model: Translator, random_split: Cal
             counts = torch.tensor([[int(batch.target[row, written])], [max(read, 1)]])
             state = model.lookahead(cache, *counts)
             if step > 0:
-                torch.testing.assert_close(given.seen.ahead[row, step - 1], state[0])
+                torch.testing.assert_close(given.seen.lookahead[row, step - 1], state[0])
             if action is Action.WRITE:
                 cache.commit(state, torch.tensor([True]))
             read, written = read + (action is Action.READ), written + (action is Action.WRITE)

@@ -38,14 +38,14 @@ def test_folded_norms_equal_norms(tiny: Model, translator: Make, split: Split, n
             if isinstance(module, nn.LayerNorm):
                 module.weight.uniform_(0.5, 2.0)
     folded = copy.deepcopy(model)
-    folded.enable_fast_paths(["norms"])
+    folded.enable_fast_paths()
     for one, other in zip(taught(model, split), taught(folded, split), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)  # the loss is taken in single precision
 
 
 def test_norms_are_folded_in_training_only(tiny: Model, translator: Make) -> None:
     model = translator(tiny)
-    model.enable_fast_paths(["norms"])
+    model.enable_fast_paths()
     around = model.encoder[0].get_submodule("attention_sublayer")
     states = torch.randn(2, 3, tiny.width, dtype=torch.float64)
     assert around.before(states)[1] is None  # type: ignore[operator]
@@ -70,7 +70,7 @@ def test_predrawn_numbers_are_uniform_and_reproducible(tiny: Model, translator: 
     states = torch.zeros(40, 50, tiny.width)
     layer = model.decoder[0]
     assert model.draw_dropout(layer, states) is None
-    model.enable_fast_paths(["dropout"])
+    model.enable_fast_paths()
     torch.manual_seed(1)
     random = model.draw_dropout(layer, states)
     assert random is not None
@@ -90,13 +90,28 @@ def test_predrawn_dropout_equals_dropout_in_distribution(tiny: Model, translator
     """States vary from pass to pass, each with random of its own, as much as with PyTorch's."""
     batch = pad_batch(split, np.arange(30))
     spreads = []
-    for shortcuts in ((), ("dropout",)):
+    for predrawn in (False, True):
         model = translator(dataclasses.replace(tiny, dropout=0.3)).train()
         model.dropout.p = 0.0  # that of embeddings is always PyTorch's
-        model.enable_fast_paths(shortcuts)
+        model.predrawn_dropout = predrawn
         torch.manual_seed(1)
         with torch.no_grad():
             passes = torch.stack([decode_batch(model, batch, batch.source_lengths) for _ in range(100)])
         spreads.append(passes[:, batch.labels != PAD].var(0).mean())
     assert float(spreads[0]) > 0.1
     torch.testing.assert_close(spreads[0], spreads[1], rtol=0.03, atol=0.0)
+
+
+@pytest.mark.parametrize("chance", [0.1, 0.3])
+def test_dropout_on_a_cpu_drops_the_right_share_and_keeps_the_mean(chance: float) -> None:
+    states, layer = torch.ones(400, 500, requires_grad=True), Dropout(chance)
+    torch.manual_seed(1)
+    dropped = layer(states)
+    torch.manual_seed(1)
+    assert torch.equal(dropped, layer(states))
+    assert not torch.equal(dropped, layer(states))
+    assert float((dropped == 0).float().mean()) == pytest.approx(chance, abs=0.005)
+    assert float(dropped.detach().mean()) == pytest.approx(1, abs=0.01)
+    (gradient,) = torch.autograd.grad(dropped.sum(), states)
+    assert torch.equal(gradient, dropped)
+    assert torch.equal(layer.eval()(states), states)

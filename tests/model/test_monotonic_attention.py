@@ -13,23 +13,23 @@ import torch
 from torch import Tensor
 
 from tests.conftest import crosses
-from tests.helpers.decoding import monotone_states, policy, recomputed_logits
+from tests.helpers.decoding import bare_context, policy, recomputed_logits, translate_recomputed
 from tests.helpers.runs import CPU, assert_same, changed, elsewhere, short_recipe, tensors
 from tests.policy.test_learnt import LIMITS, essence, three_ways
 from whilst.core.errors import UserError
+from whilst.core.policy_spec import PolicySpec
 from whilst.core.settings import Data, Evaluate, Objective, Recipe
-from whilst.data.batches import Tokens, pack_batch, pad_batch
+from whilst.data.batches import Tokens, pad_batch
 from whilst.data.dataset import Dataset, Split
 from whilst.data.vocabulary import BOS, EOS, PAD
-from whilst.decoding.batched import translate_batch
-from whilst.decoding.reference import translate_recomputed
 from whilst.evaluation.curves import Result
 from whilst.evaluation.evaluate import evaluate_run
 from whilst.evaluation.metrics import differentiable_average_lagging
-from whilst.model.attention import cross_mask, dense_mask
+from whilst.model.attention import dense_mask
 from whilst.model.checkpoint import load_run
 from whilst.model.monotonic_attention import MonotonicPass, expected_alignment, infinite_lookback
 from whilst.model.transformer import Translator, decode_batch
+from whilst.policy import make_policy
 from whilst.training.losses import cross_entropy, latency_cost
 from whilst.training.sampling import rule_reads
 from whilst.training.train import train
@@ -179,9 +179,7 @@ def test_all_ways_of_decoding_agree(monotone: Translator, sources: list[list[int
     chosen = policy("mma")
     batched, alone, live = three_ways(monotone, sources, chosen)
     assert batched == alone == live
-    assert batched == essence(
-        [translate_recomputed(monotone, source, chosen, LIMITS, monotone_states) for source in sources]
-    )
+    assert batched == essence([translate_recomputed(monotone, source, chosen, LIMITS) for source in sources])
     waits = [g[i + 1] - g[i] for _, g in batched for i in range(len(g) - 1)]
     assert len(set(waits)) > 2, "waits should vary"
 
@@ -190,9 +188,7 @@ def test_all_ways_of_decoding_agree(monotone: Translator, sources: list[list[int
 def test_other_policies_limit_what_heads_see(monotone: Translator, sources: list[list[int]], name: str) -> None:
     batched, alone, live = three_ways(monotone, sources, policy(name))
     assert batched == alone == live
-    assert batched == essence(
-        [translate_recomputed(monotone, source, policy(name), LIMITS, monotone_states) for source in sources]
-    )
+    assert batched == essence([translate_recomputed(monotone, source, policy(name), LIMITS) for source in sources])
 
 
 def test_certain_heads_train_as_they_decode(monotone: Translator) -> None:
@@ -239,17 +235,9 @@ def test_a_batch_is_its_sentences(monotone: Translator, split: Split) -> None:
     assert loss([3, 1, 4, 5]) == pytest.approx(sum(loss([n]) for n in (3, 1, 4, 5)))
 
 
-def test_packed_batches_are_refused(monotone: Translator, split: Split) -> None:
-    batch = pack_batch(split, np.arange(4), 128, 128)
-    cross = crosses(monotone)[0]
-    states = draw(1, 128, 16)
-    with pytest.raises(UserError, match="needs padded batches"):
-        cross(states, cross.keys_values(states), cross_mask(batch, batch.source_lengths), None)
-
-
 def test_a_model_without_monotonic_heads_is_refused(model: Translator) -> None:
     with pytest.raises(UserError, match="policy mma: this model has no monotone heads"):
-        translate_batch(model, [[5, EOS]], policy("mma"), LIMITS)
+        make_policy(PolicySpec("mma"), replace(bare_context(), model=model))
     with pytest.raises(UserError, match="policy mma-3: mma takes no argument"):
         policy("mma-3")
 

@@ -17,7 +17,7 @@ from whilst.core.settings import Data, Search
 from whilst.data.batches import BLOCK, Batch, pack_batch, pad_batch
 from whilst.data.dataset import Dataset, Split
 from whilst.data.vocabulary import PAD
-from whilst.model.agent import Agent, PathStates, lookahead_mask, next_targets, observe
+from whilst.model.agent import Agent, PathStates, lookahead_query_mask, next_targets, observe
 from whilst.model.transformer import Translator
 from whilst.search.binary_search import search
 from whilst.search.labels import Labels
@@ -53,7 +53,7 @@ def test_padding_costs_two_tiles_at_most(random_split: MakeSplit) -> None:
     """If padding attended to all padding, most of an update would be spent on it."""
     batch = pack_batch(random_split(9, 3), np.arange(9), 8 * BLOCK, 8 * BLOCK)
     path = wait_k(2, batch.target_at.position, batch.source_lengths)
-    tiles = lookahead_mask(batch, *next_targets(batch, path))
+    tiles = lookahead_query_mask(batch, *next_targets(batch, path))
     assert isinstance(tiles, BlockMask)
     real = -(-int((batch.source != PAD).sum()) // BLOCK)
     padding = tiles.kv_num_blocks[0, 0, 8 + real :]

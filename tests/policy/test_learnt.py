@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.conftest import make_split
-from tests.helpers.decoding import translate_online
+from tests.helpers.decoding import translate_online, translate_recomputed
 from whilst.core.policy_spec import PolicySpec
 from whilst.core.settings import Agent as Settings
 from whilst.core.settings import Limits, Search
@@ -16,7 +16,6 @@ from whilst.data.batches import pad_batch
 from whilst.data.dataset import Split
 from whilst.decoding.batched import Decoding, translate, translate_batch
 from whilst.decoding.output import Output
-from whilst.decoding.reference import translate_recomputed
 from whilst.model.agent import Agent, observe, targets
 from whilst.model.transformer import Translator
 from whilst.policy import Policy

@@ -8,14 +8,13 @@ from hypothesis import settings as limit
 
 from tests.decoding.test_graphed import sources as rows_of
 from tests.decoding.test_graphed import undecided
-from tests.helpers.decoding import BySentence, policy, translate_online, written
+from tests.helpers.decoding import BySentence, policy, translate_online, translate_recomputed, written
 from tests.live.test_session import LIMITS, Recording, assert_as_batched, make_text
 from tests.policy.test_learnt import learnt
 from whilst.core.policy_spec import PolicySpec
 from whilst.core.settings import Agent, Evaluate, Limits
 from whilst.decoding import batched
 from whilst.decoding.batched import translate_batch
-from whilst.decoding.reference import translate_recomputed
 from whilst.evaluation.identity import Decoding
 from whilst.live.session import Session
 from whilst.model.transformer import Translator

@@ -37,8 +37,8 @@ def pair(toy_dataset: Dataset) -> tuple[str, str]:
 
 def test_probabilities_match_the_slow_reference(trained: LoadedRun, pair: tuple[str, str]) -> None:
     found = explain(trained, *pair, first=2)
-    source = [*trained.source.encode(pair[0].split())[0], EOS]
-    target = [*trained.target.encode(pair[1].split())[0], EOS]
+    source = [*trained.source.encode(pair[0].split()), EOS]
+    target = [*trained.target.encode(pair[1].split()), EOS]
     assert found.probabilities.shape == (len(target), len(source))
     for i, g in ((0, 1), (2, 3), (3, len(source)), (len(target) - 1, 4)):
         path = [min(max(g - i + j, 1), len(source)) for j in range(i + 1)]
@@ -57,7 +57,7 @@ def test_without_a_target_the_models_translation_is_explained(trained: LoadedRun
 
 
 def test_forced_decoding_along_its_own_translation_is_decoding(trained: LoadedRun, pair: tuple[str, str]) -> None:
-    source = [*trained.source.encode(pair[0].split())[0], EOS]
+    source = [*trained.source.encode(pair[0].split()), EOS]
     for k in (1, 3):
         output = translate_batch(trained.model, [source], WaitK(k), Limits(1.0, 0))[0]
         assert forced_reads(trained.model, [source], [output.units], WaitK(k)) == [

@@ -1,6 +1,8 @@
 """Every system of a pair by one command: the order of its runs, what is skipped, and what ends in the results."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,9 +10,7 @@ import pytest
 
 from tests.helpers.paper_results import ROOT
 from tests.helpers.runs import call, whole_recipe, write_toml
-from whilst.core.config import to_table
 from whilst.core.errors import UserError
-from whilst.core.files import write_json
 from whilst.core.settings import Data, Evaluate
 from whilst.data.prepare import prepare
 from whilst.evaluation.record import read_records
@@ -23,7 +23,7 @@ run = "runs/tuned"
 start = "runs/base"
 stages = ["agent", "evaluate"]
 [evaluate]
-policies = ["agent-1"]
+policies = ["agent-1", "agent-1.threshold-0.7"]
 [sweep]
 "train.seed" = [1, 2]
 """
@@ -66,22 +66,20 @@ def test_only_brings_what_the_chosen_runs_need() -> None:
         names(["mma"])
 
 
-def fake(failing: str, begun: list[str]) -> Callable[..., bool]:
-    """In place of `Run.train`: runs of this name fail."""
+def fake(failing: str, begun: list[str]) -> Callable[..., object]:
+    """In place of `Run.start`: runs of this name fail."""
 
-    def train(run: Run, device: str, started: list[object]) -> bool:  # noqa: ARG001
+    def start(run: Run, device: str) -> object:  # noqa: ARG001
         begun.append(run.name)
-        if run.name != failing:
-            write_json(run.marker, {"recipe": to_table(run.recipe), "seconds": 1.0})
-        return run.name != failing
+        return subprocess.Popen([sys.executable, "-c", f"exit({run.name == failing:d})"])
 
-    return train
+    return start
 
 
 @pytest.mark.usefixtures("plan")
 def test_runs_come_after_those_that_they_need_and_once(monkeypatch: pytest.MonkeyPatch) -> None:
     begun: list[str] = []
-    monkeypatch.setattr(Run, "train", fake("tuned/1", begun))
+    monkeypatch.setattr(Run, "start", fake("tuned/1", begun))
     for wanted in (["base", "tuned/1", "tuned/2"], ["tuned/1"]):  # the second call runs again what failed
         begun.clear()
         left = execute(choose(load_plan(find_plan("src-tgt"), []), []), 1, "cpu")
@@ -97,7 +95,7 @@ def test_runs_come_after_those_that_they_need_and_once(monkeypatch: pytest.Monke
 @pytest.mark.usefixtures("plan")
 def test_what_needs_a_failed_run_does_not_begin(monkeypatch: pytest.MonkeyPatch) -> None:
     begun: list[str] = []
-    monkeypatch.setattr(Run, "train", fake("base", begun))
+    monkeypatch.setattr(Run, "start", fake("base", begun))
     left = execute(choose(load_plan(find_plan("src-tgt"), []), []), 2, "cpu")
     assert begun == ["base"]
     assert [run.name for run in left] == ["base", "tuned/1", "tuned/2"]
@@ -139,6 +137,8 @@ def test_a_plan_is_run_and_documented_and_not_run_again(toy_data: Data) -> None:
     assert not list(Path("runs").rglob("last.safetensors")), "weights only, which others start from"
     assert len(list(Path("runs").rglob("model.safetensors"))) == 5
     records = read_records([results])
-    assert sorted(record.policy for record in records) == ["agent-1", "agent-1", "wait-1"]
+    agents = ["agent-1", "agent-1", "agent-1.threshold-0.7", "agent-1.threshold-0.7"]
+    assert sorted(record.policy for record in records) == [*agents, "wait-1"]
     [folder] = [path for path in results.iterdir() if path.name.endswith("src-tgt")]
-    assert {path.name for path in folder.iterdir() if path.is_file()} >= {"records.jsonl", "report.md", "curve.svg"}
+    assert {path.name for path in folder.iterdir()} >= {"records.jsonl", "report.md", "curve.svg"}
+    assert not [path for path in folder.iterdir() if path.is_dir()], "all are in the archive"

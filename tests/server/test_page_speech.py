@@ -90,7 +90,7 @@ def test_speech_is_recognised_on_the_server(tab: Tab, server: LocalServer) -> No
     assert tab.evaluate(SOURCES)[0].startswith("w1 w2 w3")
     tab.wait("!document.querySelector('#upcoming').innerText")  # is drawn later
     assert tab.text("#note") == ""
-    assert not server.manager.speech._streams
+    assert not server.manager.speech.streams
     for width in (320, 360, 700):
         tab.resize(width, 740, mobile=True)
         assert tab.evaluate(NARROW) == []

@@ -2,7 +2,7 @@
 
 import copy
 import mmap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from random import Random
 
@@ -21,6 +21,7 @@ from whilst.model.cache import lazy_zeros
 from whilst.model.transformer import Translator
 from whilst.policy import Policy
 from whilst.policy.learnt import AgentPolicy
+from whilst.server import torch_pool
 from whilst.server.served import Pool, SinglePool
 from whilst.server.torch_pool import BatchPool
 
@@ -28,6 +29,14 @@ SLOTS = 4
 TEXT = make_text(longest=12, guarded=True)
 words = st.lists(st.text(LETTERS, min_size=1, max_size=3), max_size=8)
 talks = st.lists(st.tuples(st.sampled_from(NAMES), words), min_size=1, max_size=9)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small_parts() -> Iterator[None]:
+    """So that slots are computed in several parts."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch_pool, "PART", 2)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -168,8 +177,11 @@ def test_deciders_of_unused_policies_are_freed(model: Translator) -> None:
     assert len(pool._deciders) == 1
 
 
-def test_a_failed_call_can_be_repeated_for_fewer_slots(model: Translator, policies: dict[str, Policy]) -> None:
-    """A unit that the model does not know, beside one that it does."""
+def test_a_failed_call_can_be_repeated_for_fewer_slots(
+    model: Translator, policies: dict[str, Policy], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A unit that the model does not know, after one that it does."""
+    monkeypatch.setattr(torch_pool, "PART", 1)
     pool = batched(model, policies)
     for slot in (0, 1):
         pool.use(slot, "wait-1")

@@ -2,6 +2,8 @@
 
 import dataclasses
 import shutil
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +28,8 @@ SETTINGS = Evaluate(max_ratio=1.0, max_extra=2, batch=64)
 def teacher(toy_data: Data, toy_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Recipe:
     assert toy_folder == Path(toy_data.dataset)
     made = short_recipe(toy_data, tmp_path_factory.mktemp("teacher") / "run")
+    steps = 100  # so that no translation is empty, whatever the random numbers
+    made = dataclasses.replace(made, train=dataclasses.replace(made.train, steps=steps, validate_every=steps))
     train(made, CPU)
     return made
 
@@ -60,6 +64,24 @@ def test_translations_are_stored_until_the_weights_change(
     other = load_run(weights.parent, CPU)
     cached_translations(other, toy_dataset, tmp_path, SETTINGS, ("valid",))
     assert calls == ["valid"]
+
+
+def test_pupils_that_begin_together_have_the_text_translated_once(
+    teacher: Recipe, toy_dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained, calls = load_run(Path(teacher.run), CPU), list[str]()
+
+    def slow(*arguments: object) -> TokenSequences:
+        calls.append(str(arguments[-1]))
+        time.sleep(0.3)
+        return toy_dataset.split("valid").target
+
+    monkeypatch.setattr("whilst.training.distil.translate_side", slow)
+    with ThreadPoolExecutor(2) as pool:
+        arguments = trained, toy_dataset, tmp_path, SETTINGS, ("valid",)
+        found = [one.result()["valid"] for one in [pool.submit(cached_translations, *arguments) for _ in "ab"]]
+    assert calls == ["valid"]
+    assert np.array_equal(found[0].tokens, found[1].tokens)
 
 
 def test_a_pupil_learns_from_references_and_translations(teacher: Recipe, toy_dataset: Dataset) -> None:

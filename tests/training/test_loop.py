@@ -74,3 +74,23 @@ def test_alike_layers_are_compiled_once(
         return len(made)
 
     assert [train(), search_reads(), train(), search_reads()] == [2, 4, 4, 4]
+
+
+def test_bf16_on_a_cpu_follows_fp32(
+    toy_data: Data, toy_dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the CPU has instructions for it; elsewhere the same in emulation."""
+    found = []
+    for bf16 in (False, True):
+        monkeypatch.setattr(loops, "computes_bf16", [lambda _: False, lambda _: True][bf16])
+        recipe = short_recipe(toy_data, tmp_path)
+        trained = loops.Loop(recipe, make_task(recipe, toy_dataset, CPU))
+        updates = trained.updates()
+        losses = []
+        for _ in range(8):
+            micro_batches, tokens, _ = next(updates)
+            losses.append(float(trained.update(micro_batches, tokens)) / tokens)
+        found.append(losses)
+        assert all(parameter.dtype == torch.float32 for parameter in trained.state.model.parameters())
+    assert found[0] != found[1]
+    assert found[0] == pytest.approx(found[1], rel=0.01)

@@ -8,6 +8,7 @@ from typing import Literal
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import settings as limit
 from hypothesis import strategies as st
@@ -18,7 +19,7 @@ from whilst.data.batches import BLOCK, Batch, pack_batch, pad_batch
 from whilst.data.dataset import Split
 from whilst.data.vocabulary import PAD
 from whilst.model.transformer import Translator, decode_batch
-from whilst.training.losses import cross_entropy, divergence, r_drop
+from whilst.training.losses import ChunkedCrossEntropy, cross_entropy, divergence, r_drop
 from whilst.training.sampling import draw_k, rule_reads, wait_k
 
 
@@ -207,14 +208,14 @@ def test_padding_costs_nothing(split: Split, model: Translator) -> None:
     assert both == pytest.approx(sum(alone), rel=1e-6)
 
 
-@pytest.mark.parametrize(("training", "shortcuts"), [(True, []), (False, []), (False, ["states"])])
+@pytest.mark.parametrize(("training", "fast"), [(True, False), (False, False), (False, True)])
 def test_half_precision_is_for_training_under_autocast(
-    split: Split, tiny: Model, translator: Callable[..., Translator], training: bool, shortcuts: list[str]
+    split: Split, tiny: Model, translator: Callable[..., Translator], training: bool, fast: bool
 ) -> None:
     """There the states between layers are bf16 too, and the loss is nearly the same."""
     batch = pad_batch(split, np.arange(20))
     model = translator(dataclasses.replace(tiny, dropout=0.0)).float().train(training)
-    model.enable_fast_paths(shortcuts)
+    model.bf16_in_eval = fast
     exact = loss(model, batch, Objective("full"))
     seen = []
     watch = model.encoder[1].register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].dtype))
@@ -226,7 +227,7 @@ def test_half_precision_is_for_training_under_autocast(
     finally:
         torch.set_autocast_enabled("cuda", before)
         watch.remove()
-    assert seen == [torch.bfloat16 if training or shortcuts else torch.float32]
+    assert seen == [torch.bfloat16 if training or fast else torch.float32]
     torch.testing.assert_close(rough, exact, rtol=0.02, atol=0.0)
     assert not torch.equal(rough, exact)
 
@@ -273,3 +274,18 @@ def test_draw_k_stays_in_bounds(rows: list[int]) -> None:
     below_one = torch.nextafter(torch.tensor(1.0), torch.tensor(0.0))
     assert draw_k(longest, torch.zeros(len(rows))).tolist() == [1] * len(rows)
     assert draw_k(longest, below_one.expand(len(rows))).tolist() == rows
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_chunks_of_the_loss_add_up(smoothing: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loss and its gradients, a few tokens at a time, are those of PyTorch's own."""
+    monkeypatch.setattr(ChunkedCrossEntropy, "TOKENS", 3)
+    random = torch.Generator().manual_seed(1)
+    states = torch.randn(7, 5, dtype=torch.double, generator=random).requires_grad_()
+    weight = torch.randn(11, 5, dtype=torch.double, generator=random).requires_grad_()
+    labels = torch.randint(11, (7,), generator=random)
+    chunked = ChunkedCrossEntropy.apply(states, weight, labels, smoothing)  # type: ignore[no-untyped-call]
+    whole = F.cross_entropy(states @ weight.T, labels, label_smoothing=smoothing, reduction="sum")
+    torch.testing.assert_close(chunked, whole)
+    found, expected = (torch.autograd.grad(3 * loss, (states, weight)) for loss in (chunked, whole))
+    torch.testing.assert_close(found, expected)

@@ -30,15 +30,14 @@ app = typer.Typer(
     rich_markup_mode=None,
     help="Measure speed: training, decoding, CPU engine, server, speech; and count mistakes.",
 )
-Recipe = Annotated[
-    Path | None,
-    typer.Argument(help="Default: the paper's model on random text.", metavar="RECIPE", show_default=False),
-]
 
 
 @app.command()
 def train(
-    recipe: Recipe = None,
+    recipe: Annotated[
+        Path | None,
+        typer.Argument(help="Default: the paper's model on random text.", metavar="RECIPE", show_default=False),
+    ] = None,
     stage: Annotated[Stage, typer.Option("--stage", help="What to train.")] = "translate",
     steps: Annotated[int, typer.Option("--steps", help="Updates to time, after as many to warm up.", min=1)] = 20,
     set_: Set = [],  # noqa: B006
@@ -60,7 +59,6 @@ def train(
 
 @app.command()
 def decode(
-    recipe: Recipe = None,
     sentences: Annotated[
         int | None,
         typer.Option(
@@ -71,7 +69,7 @@ def decode(
         ),
     ] = None,
     length: Annotated[
-        int, typer.Option("--length", help="Source length of the cached/recomputed comparison.", min=2)
+        int, typer.Option("--length", help="Source length of random sentences, without --run.", min=2)
     ] = 30,
     run: Annotated[Path | None, typer.Option("--run", help="Time this run on its test text.", metavar="R")] = None,
     policy: Annotated[str, typer.Option("--policy", help="With --run: agent-L, wait-K or full.")] = "agent-3",
@@ -80,9 +78,10 @@ def decode(
     device: Device = "auto",
     json: Json = None,
 ) -> None:
-    """Time decoding: in batches, one by one, without caches.
+    """Time decoding: in batches and one by one.
 
-    Everything is decoded twice, since a GPU captures its steps in the first pass; 20 sentences also one by one.
+    Without --run, the model is the paper's, with random weights. Everything is decoded twice, since a GPU captures
+    its steps in the first pass; 20 sentences also one by one.
 
     \b
     Examples:
@@ -96,24 +95,28 @@ def decode(
 
     register_policies(policy_file)
     if run is not None:
-        decode_bench(work_of_run(run, PolicySpec.parse(policy), sentences, set_, device), False, json)
+        work = work_of_run(run, PolicySpec.parse(policy), sentences, set_, device)
     else:
-        decode_bench(random_work(recipe, sentences or 64, length, set_, device), True, json)
+        work = random_work(sentences or 64, length, set_, device)
+    decode_bench(work, json)
 
 
 @app.command()
 def engine(
-    recipe: Recipe = None,
     lengths: Annotated[
         list[int] | None,
         typer.Option("--length", help="Source length. May be repeated. Default: 30, 100.", min=2),
     ] = None,
     repeats: Annotated[int, typer.Option("--repeats", help="Sentences to time; medians are shown.", min=1)] = 5,
-    threads: Annotated[int, typer.Option("--threads", help="Threads of the model.", min=1)] = 1,
+    threads: Annotated[
+        int, typer.Option("--threads", help="Threads of PyTorch; exported graphs use one.", min=1)
+    ] = 1,
     set_: Set = [],  # noqa: B006
     json: Json = None,
 ) -> None:
     """Time a READ and a WRITE on the CPU: PyTorch, exported graphs.
+
+    The model is the paper's, with random weights.
 
     \b
     Examples:
@@ -122,7 +125,7 @@ def engine(
     """
     from whilst.research.bench import engine_bench
 
-    engine_bench(recipe, lengths or [30, 100], repeats, threads, set_, json)
+    engine_bench(lengths or [30, 100], repeats, threads, set_, json)
 
 
 @app.command()
@@ -139,7 +142,7 @@ def checks(
 ) -> None:
     """Count mistakes that need no reference: lost negations, numbers and names, repetitions.
 
-    200 English sentences are translated as `whilst live` does.
+    200 English sentences, 61 German or 61 Vietnamese ones are translated as `whilst live` does.
 
     \b
     Examples:
@@ -147,12 +150,11 @@ def checks(
         whilst bench checks --latency low --show
         whilst bench checks --set 'evaluate.guards=[]'
     """
-    from whilst.core.console import notes
     from whilst.live.checks import check_model
     from whilst.live.loading import ModelOptions, open_model
 
     chosen = latencies or ["low", "medium", "high"]
-    opened = open_model(ModelOptions(model, chosen[0], overrides=tuple(with_glossary(set_, glossary))), notes.print)
+    opened = open_model(ModelOptions(model, chosen[0], overrides=tuple(with_glossary(set_, glossary))))
     check_model(opened, chosen, json, show)
 
 
@@ -246,3 +248,37 @@ def watch(
     from whilst.research.bench_serve import Load, watch_bench
 
     watch_bench(model, watchers or [1, 1000], Load(1, rate, seconds, latency), ["--workers", str(workers)], json)
+
+
+@app.command()
+def peers(
+    folder: Annotated[
+        Path,
+        typer.Option("--venv", help="The environment of the peers; made if there is none.", metavar="FOLDER"),
+    ] = Path("build/peers"),
+    sizes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--size",
+            help="paper (6 + 6 layers, 512 / 1024) or small (2 + 2, 256 / 512). May be repeated. Default: both.",
+            metavar="SIZE",
+        ),
+    ] = None,
+    turns: Annotated[int, typer.Option("--turns", help="Measurements of each; medians are shown.", min=1)] = 3,
+    threads: Annotated[int, typer.Option("--threads", help="Threads of each system.", min=1)] = 1,
+    set_: Set = [],  # noqa: B006
+    json: Json = None,
+) -> None:
+    """Compare speed with other toolkits on this CPU: training, decoding, wait-3, the agent loop.
+
+    nn.Transformer, Joey NMT and CTranslate2 run in an environment of their own, with the same model and text.
+    SimulEval is measured where `make test` has installed it.
+
+    \b
+    Examples:
+        whilst bench peers
+        whilst bench peers --size small --threads 2 --json peers.json
+    """
+    from whilst.research.peers.bench import Amount, peers_bench
+
+    peers_bench(folder, sizes or ["paper", "small"], Amount(turns=turns, threads=threads), set_, json)

@@ -8,6 +8,8 @@ import typer
 from whilst.cli.options import (
     Device,
     Glossary,
+    Lag,
+    Lags,
     Policies,
     PolicyFile,
     RunOrCheckpoint,
@@ -16,8 +18,10 @@ from whilst.cli.options import (
     Target,
     as_folder,
     folder_of,
+    lag_policy,
     register_policies,
     with_glossary,
+    with_lag,
     with_languages,
 )
 
@@ -28,6 +32,7 @@ def translate(
     policy: Annotated[
         str, typer.Option("--policy", help="As for `evaluate`, such as wait-K or agent-L.")
     ] = "wait-3",
+    lag: Lag = None,
     policy_file: PolicyFile = [],  # noqa: B006
     show: Annotated[bool, typer.Option("--show", help="Show every READ and WRITE.")] = False,
     source: Source = "",
@@ -43,6 +48,7 @@ def translate(
         whilst translate runs/toy data/toy-20000-1/test.src --policy wait-5
         head -n 3 data/toy-20000-1/test.src | whilst translate runs/toy --show
         echo "My father gave me an old radio." | whilst translate en-vi --policy agent-1
+        whilst translate en-vi talk.txt --lag 3
         whilst translate hf:Helsinki-NLP/opus-mt-en-de talk.txt --policy local-agreement-2
         whilst translate hf:facebook/nllb-200-distilled-600M talk.txt --source en --target de --policy align-att-4
         whilst translate runs/toy data/toy-20000-1/test.src --policy-file mine.py --policy comma-3
@@ -54,6 +60,7 @@ def translate(
     from whilst.live.loading import ModelOptions
 
     register_policies(policy_file)
+    policy = with_lag(policy, lag, "wait-3")
     folder = folder_of(run)
     overrides = with_languages(with_glossary(set_, glossary), folder, source, target)
     if is_export(folder):
@@ -65,6 +72,7 @@ def translate(
 def evaluate(
     run: RunOrCheckpoint = None,  # type: ignore[assignment]  # or --model
     policies: Policies = [],  # noqa: B006
+    lags: Lags = [],  # noqa: B006
     policy_file: PolicyFile = [],  # noqa: B006
     out: Annotated[
         Path | None,
@@ -105,6 +113,7 @@ def evaluate(
         whilst evaluate runs/toy
         whilst evaluate runs/toy --policy wait-1 --policy wait-3 --policy full
         whilst evaluate runs/toy/search --policy agent-1 --policy oracle-1
+        whilst evaluate en-vi --lag 3 --lag 5 --set data.dataset=data/live.en-vi
         whilst evaluate runs/iwslt15.en-vi --no-text --out results/iwslt15.en-vi --set evaluate.split=valid
         whilst evaluate engines/en-vi --policy agent-3 --precision int8
         whilst evaluate runs/iwslt15.en-vi.full --policy local-agreement-2 --policy align-att-4 --policy wait-3
@@ -122,6 +131,7 @@ def evaluate(
     if bool(model) == (run is not None):
         raise UserError("name one model to evaluate: RUN or --model MODEL")
     run = folder_of(run or Path(model))
+    policies = [*policies, *map(lag_policy, lags)]
     if reference is not None:
         if not source:
             raise UserError("--reference: needs the text that it translates; give --source FILE too")

@@ -1,4 +1,4 @@
-"""Commands: demo, live, listen, serve."""
+"""Commands: demo, models, live, listen, serve."""
 
 from pathlib import Path
 from typing import Annotated
@@ -10,6 +10,7 @@ from whilst.cli.options import (
     Engine,
     Glossary,
     Keep,
+    Lag,
     Latency,
     Model,
     PolicyFile,
@@ -21,6 +22,7 @@ from whilst.cli.options import (
     Workers,
     register_policies,
     with_glossary,
+    with_lag,
     with_languages,
 )
 from whilst.core.errors import UserError
@@ -64,9 +66,25 @@ def demo(
         demo()
 
 
+def models() -> None:
+    """List the models that come with the package.
+
+    With the policies of their latencies, the scores of their cards at medium, and their licence.
+
+    \b
+    Examples:
+        whilst models
+    """
+    from whilst.core.console import console
+    from whilst.live.card import list_models
+
+    console.print(list_models())
+
+
 def live(
     model: Model = DEFAULT_MODEL,
     latency: Latency = "medium",
+    lag: Lag = None,
     source: Source = "",
     target: Target = "",
     policy_file: PolicyFile = [],  # noqa: B006
@@ -104,6 +122,7 @@ def live(
     Examples:
         whilst live
         echo "My father gave me an old radio." | whilst live --latency low
+        whilst live --lag 3 < talk.txt
         whilst live --show --pace 3 < talk.txt
         whilst live --glossary names.tsv < talk.txt
         recogniser | whilst live --partial --srt talk.srt --vtt talk.vtt
@@ -116,7 +135,7 @@ def live(
 
     register_policies(policy_file)
     settings = with_languages(with_glossary(set_, glossary), model, source, target)
-    wanted = ModelOptions(model, latency, engine, precision, tuple(settings), device)
+    wanted = ModelOptions(model, with_lag(latency, lag, "medium"), engine, precision, tuple(settings), device)
     run_live(wanted, LiveOptions(json, show, srt, vtt, partial, keep, lines, pace))
 
 
@@ -131,6 +150,7 @@ def listen(
     ] = "",
     model: Model = DEFAULT_MODEL,
     latency: Latency = "medium",
+    lag: Lag = None,
     policy_file: PolicyFile = [],  # noqa: B006
     device: Annotated[
         str,
@@ -187,7 +207,8 @@ def listen(
     how = LiveOptions(as_json=json, srt=srt, vtt=vtt, show=show, agreement=keep)
     options = ListenOptions(source, device, fast, interval, recogniser, serve, token, how)
     register_policies(policy_file)
-    listen(ModelOptions(model, latency, overrides=tuple(with_glossary(set_, glossary))), options)
+    wanted = ModelOptions(model, with_lag(latency, lag, "medium"), overrides=tuple(with_glossary(set_, glossary)))
+    listen(wanted, options)
 
 
 def serve(

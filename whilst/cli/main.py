@@ -30,10 +30,10 @@ Train a model on parallel text in the folder texts, and draw its quality/latency
 `whilst COMMAND --help` explains a command with examples.
 """
 COMMANDS = (
-    *(live.demo, live.live, live.listen, live.serve),
+    *(live.demo, live.models, live.live, live.listen, live.serve),
     *(train.new, train.prepare, train.train, evaluate.translate, evaluate.evaluate, evaluate.score),
     *(evaluate.report, evaluate.convert, evaluate.archive),
-    *(train.export, train.bundle),
+    *(train.calibrate, train.export, train.bundle, train.card),
     *(study.explain, study.analyse, study.sufficiency, study.paper),
 )
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import typer
 
 from whilst.core.errors import UserError
-from whilst.core.files import packaged, require_folder
+from whilst.core.files import find_model, require_folder
 from whilst.core.settings import Recipe
 
 Run = Annotated[
@@ -48,10 +48,14 @@ Latency = Annotated[
     str,
     typer.Option(
         "--latency",
-        help="low, medium or high; or a policy: agent-L, wait-K, diagonal-K, local-agreement-N, align-att-F, full.",
+        help="low, medium or high; or a policy: agent-L, lag-WORDS, wait-K, diagonal-K, local-agreement-N,"
+        " align-att-F, full.",
         metavar="LATENCY",
     ),
 ]
+LAG_HELP = "Be this many source words behind on average: as lag-WORDS. Needs `whilst calibrate`."
+Lag = Annotated[float | None, typer.Option("--lag", help=LAG_HELP, metavar="WORDS", show_default=False)]
+Lags = Annotated[list[float], typer.Option("--lag", help=f"{LAG_HELP} May be repeated.", metavar="WORDS")]
 Device = Annotated[
     str, typer.Option("--device", help="auto (a GPU if there is one), cpu, cuda or cuda:N.", metavar="DEVICE")
 ]
@@ -59,8 +63,8 @@ Policies = Annotated[
     list[str],
     typer.Option(
         "--policy",
-        help="full, wait-K, diagonal-K, mma, agent-L, oracle-L, local-agreement-N or align-att-F. L is the first"
-        " read of a search interval."
+        help="full, wait-K, diagonal-K, mma, agent-L, oracle-L, lag-WORDS, local-agreement-N or align-att-F. L is"
+        " the first read of a search interval."
         " agent-L.threshold-0.6 WRITEs at a probability of 0.6. May be repeated. Default: those of the recipe.",
         metavar="POLICY",
     ),
@@ -79,8 +83,8 @@ Engine = Annotated[
     str,
     typer.Option(
         "--engine",
-        help="batch: sessions share the model's steps; single: one by one; onnx: exported graphs."
-        " Default: batch if PyTorch is installed, else onnx.",
+        help="torch: PyTorch, all sessions in one batch; onnx: exported graphs, one by one."
+        " Default: torch if it is installed.",
     ),
 ]
 Precision = Annotated[
@@ -90,7 +94,7 @@ Precision = Annotated[
     ),
 ]
 Workers = Annotated[int, typer.Option("--workers", help="Worker processes, each with the model.", min=1)]
-Threads = Annotated[int, typer.Option("--threads", help="Threads of the model in each worker.", min=1)]
+Threads = Annotated[int, typer.Option("--threads", help="Threads of PyTorch in each worker; onnx uses one.", min=1)]
 PolicyFile = Annotated[
     list[Path],
     typer.Option("--policy-file", help="Python file that registers policies (docs/policies.md).", metavar="FILE"),
@@ -102,6 +106,20 @@ def as_folder(path: Path | None) -> Path | None:
     if path is not None:
         require_folder(path, "--out")
     return path
+
+
+def lag_policy(lag: float) -> str:
+    """The name of the policy with this lag."""
+    return f"lag-{round(lag, 3):g}"
+
+
+def with_lag(policy: str, lag: float | None, default: str) -> str:
+    """The policy that was chosen by its name or by its lag."""
+    if lag is None:
+        return policy
+    if policy != default:
+        raise UserError(f"--lag and {policy}: both choose the policy; leave one out")
+    return lag_policy(lag)
 
 
 Stage = Literal["translate", "search", "agent"]
@@ -125,8 +143,9 @@ def register_policies(files: list[Path]) -> None:
 
 
 def folder_of(run: Path) -> Path:
-    """The folder of a run, or of a model of the package by its name."""
-    return Path(packaged(str(run)))
+    """The folder of a run, or of a model of the package by its name; a pretrained model as it is."""
+    is_name = len(run.parts) == 1 and not Recipe(run=str(run)).checkpoint
+    return find_model(str(run)) if is_name else run
 
 
 def with_glossary(settings: list[str], glossary: Path | None) -> list[str]:

@@ -1,4 +1,4 @@
-"""Commands: new, prepare, train, export, bundle."""
+"""Commands: new, prepare, train, calibrate, export, bundle, card."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -103,6 +103,31 @@ def train(
     train_all(loaded, pick_device(device), restart, text)
 
 
+def calibrate(
+    run: Run,
+    sentences: Annotated[
+        int, typer.Option("--sentences", help="Of the development set, evenly spread; 0: all.", min=0)
+    ] = 500,
+    set_: Set = [],  # noqa: B006
+    device: Device = "auto",
+) -> None:
+    """Measure how far behind the source the agent is, on the development set.
+
+    Afterwards `--lag 3` of `live`, `listen`, `translate` and `evaluate` finds the policy that is 3 words behind,
+    and so does the policy lag-3 anywhere. In every interval the agent is measured at several thresholds, and at
+    one that has the AL of the reads that search found. The table, lags.json, is put beside its weights.
+
+    \b
+    Examples:
+        whilst calibrate runs/toy
+        whilst calibrate en-vi --sentences 0 --set data.dataset=data/live.en-vi
+    """
+    from whilst.core.console import notes
+    from whilst.evaluation.calibrate import calibrate_run
+
+    notes.print(str(calibrate_run(folder_of(run), sentences, set_, device)))
+
+
 def export(
     run: Run,
     out: Annotated[
@@ -137,21 +162,56 @@ def bundle(
     out: Annotated[
         Path, typer.Argument(help="New folder, or that of an earlier bundle.", callback=as_folder, metavar="OUT")
     ],
+    parts: Annotated[
+        Literal["both", "weights", "engine"],
+        typer.Option(
+            "--parts",
+            help="weights: in half precision, for PyTorch; engine: in 8 bits, for CPUs, and for PyTorch by onnx.",
+        ),
+    ] = "both",
 ) -> None:
     """Pack a run for distribution.
 
-    The folder has weights in half precision, the agent, checksums, a model card and the exported CPU engine.
+    The folder has weights in half precision, the agent, checksums, a model card and the exported CPU engine. The
+    models of the package have no other weights than those of the engine.
 
     \b
     Examples:
         whilst bundle runs/toy models/toy
-        whilst bundle runs/en-vi whilst/models/en-vi
+        whilst bundle runs/en-vi whilst/models/en-vi --parts engine
     """
     from whilst.core.console import notes
     from whilst.engine.export import bundle
 
-    bundle(run, out)
+    bundle(folder_of(run), out, parts)
     notes.print(f"{out}: {folder_size(out)}")
+
+
+def card(
+    model: Annotated[str, typer.Argument(help="A bundle, or the name of a model of the package.", metavar="MODEL")],
+    licence: Annotated[
+        str, typer.Option("--licence", help="For what it may be used, in a few words. Default: as before.")
+    ] = "",
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="Folder for the traces, if wanted.", callback=as_folder),
+    ] = None,
+    set_: Set = [],  # noqa: B006
+) -> None:
+    """Measure a bundle and write its model card.
+
+    It is scored on each test of its dataset (test, and those of data.apart) and on the sentences of `whilst bench
+    checks`, at low, medium and high latency. The figures and examples of mistakes go into README.md, where other
+    text stays, and into card.json, from which `whilst models` takes them.
+
+    \b
+    Examples:
+        whilst card models/mine --licence "non-commercial"
+        whilst card en-vi --set data.dataset=data/live.en-vi
+    """
+    from whilst.live.card import write_card
+
+    write_card(model, licence, set_, out)
 
 
 def folder_size(folder: Path) -> str:

@@ -200,7 +200,8 @@ def _change(settings: T, table: dict[str, Any], where: str) -> T:
     for name, value in table.items():
         key = f"{where}{name}"
         if (kind, name) in RETIRED:
-            if value not in RETIRED[kind, name]:
+            allowed = RETIRED[kind, name]
+            if allowed is not None and value not in allowed:
                 raise UserError(f"{key}: {value!r} is no longer supported; commit c396658 has it")
             continue
         if (kind, name, value) == (Agent, "agreement", "lasting") and table.get("labels") != "translation":

@@ -103,6 +103,13 @@ def pick_device(name: str = "auto") -> torch.device:
     return device
 
 
+def computes_bf16(device: torch.device) -> bool:
+    """Whether the device multiplies matrices of bfloat16 faster than those of float32."""
+    if device.type == "cuda":
+        return True
+    return torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+
+
 def device_name(device: torch.device) -> str:
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)

@@ -1,6 +1,7 @@
-"""The exception for a user's mistake, and the message for a package that is not installed."""
+"""Messages to the user: of a mistake, of a package that is not installed, of what goes on."""
 
 import contextlib
+import sys
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +21,11 @@ EXTRAS = {
     "speech": ("moonshine_voice", "sounddevice"),
 }
 PACKAGE = str(Path(__file__).parents[1])
+
+
+def note(text: str) -> None:
+    """A line on stderr. A live display that is on the screen is redrawn below it."""
+    print(f"whilst: {text}", file=sys.stderr, flush=True)
 
 
 class UserError(Exception):

@@ -10,7 +10,7 @@ import os
 import platform
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -35,6 +35,17 @@ def packaged(run: str) -> str:
     return str(MODELS / run) if run in models_of_package() and not Path(run).exists() else run
 
 
+def find_model(name: str) -> Path:
+    """The folder of a model's name: a path, else a model of the package."""
+    folder = Path(packaged(name))
+    if name and folder.exists():
+        return folder
+    known = models_of_package()
+    there = f"those of the package are {', '.join(known)}" if known else "the package comes with none"
+    others = "`whilst new` makes one of your text, hf:NAME takes one of the Hugging Face hub"
+    raise UserError(f"model {name!r}: no such folder, and no model of that name; {there}; {others}")
+
+
 def require_file(path: Path) -> None:
     if path.is_dir():
         raise UserError(f"{path}: is a folder; name a file in it")
@@ -57,7 +68,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def require_folder(path: Path, what: str) -> None:
-    """Whether there is or can be a folder of this name, before anything is computed for it."""
+    """Refuse a path where no folder can be made, before anything is computed for it."""
     found = next((one for one in (path, *path.parents) if one.exists()), path)
     if found.exists() and not found.is_dir():
         raise UserError(f"{what}: {found} is a file; name a folder")
@@ -89,14 +100,14 @@ def sync(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def locked(folder: Path) -> Iterator[str | None]:
-    """Lock a folder while this process lives; yields who has locked it already, if anyone."""
+def locked(folder: Path, wait: bool = False) -> Iterator[str | None]:
+    """Lock a folder; yields who has locked it already, if anyone. With `wait`, waits until that one is done."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("a+", encoding="utf-8") as file:
         try:
             import fcntl  # not on Windows
 
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError:
             file.seek(0)
             yield file.read()
@@ -174,10 +185,10 @@ def read_json(path: Path) -> Any:
         raise UserError(f"{path}: not valid JSON ({error})") from None
 
 
-def checked_manifest(path: Path, version: int, keys: set[str], advice: str) -> dict[str, Any]:
+def checked_manifest(path: Path, versions: Sequence[int], keys: set[str], advice: str) -> dict[str, Any]:
     """Read the manifest of a folder and compare the folder's files with the checksums in it."""
     table = read_json(path)
-    if not isinstance(table, dict) or table.get("format") != version or not table.keys() >= keys | {"files"}:
+    if not isinstance(table, dict) or table.get("format") not in versions or not table.keys() >= keys | {"files"}:
         raise UserError(f"{path.parent}: {path.name} is damaged or of another version of whilst; {advice}")
     for name, checksum in table["files"].items():
         file = path.parent / name

@@ -3,18 +3,21 @@
 import functools
 import importlib
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from whilst.core.errors import UserError, explaining
 
 if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
     from torch import Tensor
 
 Count = TypeVar("Count", int, "Tensor")
 LATENCIES = "low", "medium", "high"
+NUMBER = r"[0-9]{1,3}(\.[0-9]{1,3})?"
 MAX_DIGITS = 9  # of K, which clients choose: larger numbers overflow 64-bit arithmetic
 
 
@@ -22,7 +25,8 @@ MAX_DIGITS = 9  # of K, which clients choose: larger numbers overflow 64-bit ari
 class PolicyKind:
     """What holds for all policies of one kind."""
 
-    argument: Literal["none", "count", "label"] = "none"  # what follows "kind-": nothing, K from 1, or a name
+    # What follows "kind-": nothing, K from 1, a name, or a number from 0 that may have decimals.
+    argument: Literal["none", "count", "label", "number"] = "none"
     has_threshold: bool = False
     needs_reference: bool = False  # works on a test set only, not live
     can_end_early: bool = True  # may write the end mark while more source could still change it
@@ -35,6 +39,7 @@ KINDS: dict[str, PolicyKind] = {
     "diagonal": PolicyKind("count", usage="diagonal-K"),
     "mma": PolicyKind(can_end_early=False, usage="mma"),
     "agent": PolicyKind("label", has_threshold=True, usage="agent-L"),
+    "lag": PolicyKind("number", usage="lag-WORDS (lag-3)"),
     "oracle": PolicyKind("label", needs_reference=True, usage="oracle-L"),
     "local-agreement": PolicyKind("count", can_end_early=False, usage="local-agreement-N"),
     "align-att": PolicyKind("count", can_end_early=False, usage="align-att-F"),
@@ -49,8 +54,10 @@ def split_name(name: str) -> tuple[str, str, str]:
 
 
 @functools.cache
-def installed() -> dict[str, EntryPoint]:
+def installed() -> "dict[str, EntryPoint]":
     """Modules of installed packages by the kind of policy that they register."""
+    from importlib.metadata import entry_points  # here, as few need it and its import takes long
+
     return {point.name: point for point in entry_points(group="whilst.policies")}
 
 
@@ -83,6 +90,10 @@ class PolicySpec:
             raise UserError(f"{shown}: {kind} takes no argument")
         if about.argument == "count" and not (is_count and int(argument)):
             raise UserError(f"{shown}: K must be a whole number from 1, as in {kind}-3")
+        if about.argument == "number":
+            if not re.fullmatch(NUMBER, argument):
+                raise UserError(f"{shown}: must end in a number of words, as in {kind}-3 or {kind}-2.5")
+            argument = f"{float(argument):g}"
         spec = cls(kind, str(int(argument)) if is_count else argument)
         return replace(spec, threshold=_threshold(spec, text, threshold)) if mark else spec
 
@@ -130,8 +141,9 @@ def _threshold(spec: PolicySpec, text: str, given: str) -> float:
 
 
 AGENT_TRANSLATION = PolicySpec("agent", "translation")  # its agent has one latency for all intervals
-FALLBACKS = tuple(PolicySpec("wait", k) for k in "135")  # low, medium and high without an agent
-OFFLINE = tuple(PolicySpec("local-agreement", n) for n in "234")  # and of models that need whole sentences
+# What low, medium and high are without an agent: for our models, and for those that need whole sentences.
+FALLBACKS = tuple(PolicySpec("wait", k) for k in "135")
+OFFLINE = tuple(PolicySpec("local-agreement", n) for n in "234")
 
 
 def agent_policies(intervals: Sequence[Sequence[int]], labels: str) -> list[PolicySpec]:
@@ -163,13 +175,25 @@ def parse_live(text: str) -> PolicySpec:
     return PolicySpec.parse(text)
 
 
-def for_latency(latency: str, agents: Sequence[PolicySpec]) -> tuple[PolicySpec, str]:
+AtLag = Callable[[PolicySpec], tuple[PolicySpec, str]]  # see `lag_finder` in whilst/model/lags.py
+
+
+def not_calibrated(policy: PolicySpec) -> tuple[PolicySpec, str]:
+    """Of models without an agent."""
+    if policy.kind == "lag":
+        raise UserError(f"policy {policy}: needs a run with an agent")
+    return policy, ""
+
+
+def for_latency(
+    latency: str, agents: Sequence[PolicySpec], at_lag: AtLag = not_calibrated
+) -> tuple[PolicySpec, str]:
     """The policy for low, medium, high or a policy's name, and a note for the user or "".
 
-    `agents`: the policies of the run's agent.
+    `agents`: the policies of the run's agent; `at_lag` finds that of a policy such as lag-3.
     """
     if latency not in LATENCIES:
-        return parse_live(latency), ""
+        return at_lag(parse_live(latency))
     options = agents or FALLBACKS
     spec = options[(len(options) - 1) * LATENCIES.index(latency) // 2]
     if not agents:

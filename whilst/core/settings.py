@@ -14,8 +14,6 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from whilst.core.errors import UserError
 
-Shortcut = Literal["dropout", "norms", "observations", "states", "tiles"]
-SHORTCUTS: tuple[Shortcut, ...] = typing.get_args(Shortcut)
 MAX_POSITIONS = 4096  # units of a sentence, end mark counted
 # From the paper's system to ours, each with one more change (recipes/paper/ladder.toml); "authors" is beside them.
 Rung = Literal[
@@ -58,6 +56,10 @@ class Check(NamedTuple):
 
 
 FILES = Check("one TSV, two aligned files or more pairs", lambda files: len(files) < 2 or len(files) % 2 == 0)
+APART = Check(
+    'lists of a name, a pattern or "", and pairs of files',
+    lambda texts: all(len(text) > 3 and len(text) % 2 == 0 and text[0].isidentifier() for text in texts),
+)
 SIDES = Check("one file, or two: source and target", lambda files: len(files) <= 2)
 TWO = Check("two names: source and target", lambda names: len(names) in (0, 2))
 LOGGER = Check('"tensorboard" or MODULE:FUNCTION', lambda name: name in ("", "tensorboard") or ":" in name)
@@ -100,13 +102,18 @@ class Data:
     test: Annotated[tuple[str, ...], FILES, Role.PLACE | Role.RESUME] = ()  # as `train`
     # Pairs that are taken evenly from `train` for `valid`, and as many for `test`, where these name no files.
     held_out: Natural = 0
+    # Text for further tests: name, regular expression that a side of a pair must match ("": any), pairs of files.
+    # `apart_pairs` of them are chosen by checksum; these and all others with a side of them are not trained on.
+    apart: Annotated[tuple[tuple[str, ...], ...], APART] = ()
+    apart_pairs: Count = 1_000  # of each text of `apart`
     toy_pairs: int = 20_000  # training pairs of the toy corpus
     toy_seed: int = 1  # of the toy corpus
     unescape: Annotated[bool, Role.CLEANING | Role.LIKE] = False  # &apos; -> '
     moses: Annotated[bool, Role.CLEANING | Role.LIKE] = False  # Moses tokeniser (needs the extra `moses`)
     # Convert tokenised text to raw text, for models of raw text (needs the extra `moses`).
     detokenise: Annotated[bool, Role.CLEANING] = False
-    # Names or patterns of files above that are tokenised already; `moses` does not apply to them.
+    # Names or patterns of files above that are tokenised already; `moses` does not apply to them, and `detokenise`
+    # only to them, or to all files if none is named.
     tokenised: Annotated[tuple[str, ...], Role.CLEANING] = ()
     lowercase: Annotated[bool, Role.CLEANING | Role.LIKE] = False  # lower-case the text
     # What the vocabulary consists of.
@@ -199,11 +206,7 @@ class Train:
     seed: Annotated[int, Role.SEED, Check("in [0, 2^63)", lambda seed: 0 <= seed < 1 << 63)] = 1
     # auto: packed on a GPU, padded on a CPU; mma on a GPU: boxed, that is padded to a few shapes
     layout: Annotated[Literal["auto", "padded", "boxed", "packed"], Role.SPEED] = "auto"
-    compile: Annotated[bool, Role.SPEED] = True  # GPU only
-    # GPU only. dropout: from pre-drawn 16-bit random numbers; norms: gain and bias folded into the next layer;
-    # observations: what agents see in training as a CUDA graph on packed batches; states: bfloat16 states in the
-    # search (error of a probability 0.0007 instead of 0.0003); tiles: attention in tiles of 64 tokens, not 128.
-    shortcuts: Annotated[tuple[Shortcut, ...], Role.SPEED | Role.RESUME] = SHORTCUTS
+    compile: Annotated[bool, Role.SPEED] = True  # compiled layers and CUDA graphs; GPU only
 
     def __post_init__(self) -> None:
         _require(self.validate_bleu or self.keep == "loss", 'train.keep: "bleu" needs train.validate_bleu')
@@ -293,7 +296,7 @@ class Limits:
 class Evaluate:
     """What is decoded in an evaluation, and how."""
 
-    split: str = "test"  # test or valid
+    split: str = "test"  # test, valid or a name in data.apart
     # Names of policies.
     policies: Annotated[tuple[str, ...], Role.PLAN, NOT_EMPTY] = ("wait-1", "wait-3", "wait-5", "wait-7", "wait-9")
     threshold: Share = 0.5  # the agent WRITEs at this probability or above
@@ -397,15 +400,17 @@ class Recipe:
 
 
 # Settings that no longer exist, and the values with which old files may still name them: without effect on results.
-RETIRED: dict[tuple[type, str], tuple[object, ...]] = {
+# None: any value.
+RETIRED: dict[tuple[type, str], tuple[object, ...] | None] = {
     (Data, "codes"): ("",),
     (Objective, "latency_variance"): (0.0,),
     (Train, "average"): (0,),
+    (Train, "shortcuts"): None,  # all of them are used
     (Train, "tensorboard"): (True, False),  # logger = "tensorboard"
     (Agent, "stray"): (0.0,),
     (Evaluate, "beam"): (1,),
 }
-RENAMED = {"looks": "observations", "ahead": "lookahead"}  # choices of settings in old files
+RENAMED = {"ahead": "lookahead"}  # choices of settings in old files
 
 
 def roles(kind: Any = Recipe) -> dict[str, Role]:

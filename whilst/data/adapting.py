@@ -60,7 +60,7 @@ def truecaser(language: Language) -> Truecaser:
     """A function of (word, whether it is first, whether the sentence lacks case) that returns the usual form."""
 
     def cost(word: str) -> tuple[bool, int, int]:
-        ids = language.encode([word])[0]
+        ids = language.encode([word])
         return UNK in ids, len(ids), ids[0] if len(ids) == 1 else 0
 
     def better(one: str, other: str) -> bool:

@@ -4,6 +4,7 @@ import re
 import tarfile
 import urllib.request
 from collections.abc import Callable
+from dataclasses import replace
 from fnmatch import fnmatch
 from pathlib import Path
 
@@ -51,11 +52,13 @@ def folder_of(settings: Data) -> Path:
     return Path(settings.folder).expanduser()
 
 
-def is_tokenised(settings: Data, file: Path) -> bool:
-    """Whether data.tokenised matches this file."""
+def for_file(settings: Data, file: Path) -> Data:
+    """With the cleaning of this file, which depends on whether data.tokenised matches it."""
     folder = folder_of(settings)
     inside = file.relative_to(folder) if file.is_relative_to(folder) else file
-    return any(fnmatch(str(inside), pattern) for pattern in settings.tokenised)
+    tokenised = any(fnmatch(str(inside), pattern) for pattern in settings.tokenised)
+    moses = settings.moses and not tokenised
+    return replace(settings, moses=moses, detokenise=settings.detokenise and (tokenised or not settings.tokenised))
 
 
 def corpus_folder(settings: Data, name: str) -> Path:

@@ -68,6 +68,9 @@ class TokenSequences:
             raise IndexError(index)
         return self.tokens[self.offsets[index] : self.offsets[index + 1]]
 
+    def to_lists(self) -> list[list[int]]:
+        return [self[number].tolist() for number in range(len(self))]
+
     @cached_property
     def lengths(self) -> npt.NDArray[np.int64]:
         """(sentences) units of each, EOS counted."""
@@ -138,14 +141,14 @@ class Dataset:
         return build(Data, to_table(settings) | {name: own[name] for name in names})
 
     def text(self, name: str) -> tuple[list[str], list[str]]:
-        """The cleaned lines of valid or test, source and target."""
+        """The cleaned lines of any split but train, source and target."""
         self._require(name)
         if name == "train":
             raise UserError(f"{self.path}: the training text is stored as units only; choose valid or test")
         return read_pairs((self.path / f"{name}.source.txt", self.path / f"{name}.target.txt"))
 
     def _require(self, name: str) -> None:
-        splits = [split for split in SPLITS if split in self.manifest["splits"]]
+        splits = self.manifest["splits"]
         if name not in splits:
             raise UserError(f"{self.path}: there is no split {name!r}, only {', '.join(splits)}")
 

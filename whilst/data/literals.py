@@ -67,8 +67,8 @@ class Token:
 class Literal:
     text: str
     stand_in: str = ""  # empty: the model does not see it
-    follows: bool = False  # the literal before it, directly
-    place: int = 0  # source units before it
+    follows: bool = False  # directly after another literal, it is written directly after that one
+    place: int = 0  # number of source units before it; it is written after as many target units
 
 
 def split(word: str) -> tuple[str, str, str]:
@@ -119,7 +119,7 @@ class Literals:
     @classmethod
     def of(cls, source: Language, target: Language, lowercase: bool, patterns: bool) -> "Literals":
         def is_copied(word: str) -> bool:
-            sides = [language.encode([word])[0] for language in (source, target)]
+            sides = [language.encode([word]) for language in (source, target)]
             return all(len(units) == 1 and UNK not in units for units in sides)
 
         known = source.characters()

@@ -3,8 +3,9 @@
 The folder is built under a temporary name and renamed at the end, so it is complete or absent.
 """
 
+import re
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,21 +18,21 @@ from whilst.core.console import console, progress_bar
 from whilst.core.errors import UserError
 from whilst.core.files import require_file, sha256, sha256_lines, write_json, write_lines, writing_folder
 from whilst.core.settings import Data, Role, names_with
-from whilst.data.corpora import Files, folder_of, is_tokenised, locate
+from whilst.data.corpora import Files, folder_of, for_file, locate
 from whilst.data.dataset import FORMAT, MANIFEST, SPLITS, Dataset, TokenSequences, read_manifest
 from whilst.data.segment import SEGMENTERS, Segmenter
 from whilst.data.text import cleaner, read_lines, read_pairs
 from whilst.data.vocabulary import EOS, SPECIALS, UNK, Language
 
 SIDES = ("source", "target")
+APART_LETTERS = 12  # shorter sentences, such as "Thank you.", are said too often to be kept apart
 
 
 @dataclass
 class Cleaned:
-    """The cleaned lines of a split, and the number of pairs skipped for each reason."""
+    """The cleaned pairs of a split, how many pairs were read, and how many were skipped for each reason."""
 
-    source: list[str]
-    target: list[str]
+    pairs: list[tuple[str, str]]
     read: int
     skipped: Counter[str]
 
@@ -39,8 +40,11 @@ class Cleaned:
 def prepare(settings: Data, overwrite: bool = False) -> Path:
     """Make the dataset folder of these settings unless it exists already."""
     path = Path(settings.dataset)
-    files = locate(settings)
-    inputs = _checksums(_named(files) | _unit_files(settings))
+    files = locate(settings) | _apart_files(settings)
+    paths = _named(files) | _unit_files(settings)
+    for file in paths.values():
+        require_file(file)
+    inputs = {name: {"file": file.name, "sha256": sha256(file)} for name, file in paths.items()}
     if path.exists() and any(path.iterdir() if path.is_dir() else [path]):
         if not (path / MANIFEST).is_file():  # never deleted, even with --overwrite
             raise UserError(f"{path}: exists and is not a dataset; give data.dataset another name")
@@ -80,6 +84,13 @@ def _same(path: Path, settings: Data, inputs: dict[str, Any]) -> bool:
     )
 
 
+def _apart_files(settings: Data) -> Files:
+    """The files of each text of data.apart."""
+    if used := [name for name, *_ in settings.apart if name in SPLITS]:
+        raise UserError(f"data.apart: {used[0]} is a split of its own; give the text another name")
+    return {name: tuple(folder_of(settings) / file for file in files) for name, _, *files in settings.apart}
+
+
 def _named(files: Files) -> dict[str, Path]:
     """The files of text by their names in the manifest."""
     inputs = {}
@@ -107,17 +118,14 @@ def _unit_files(settings: Data) -> dict[str, Path]:
     }
 
 
-def _checksums(inputs: dict[str, Path]) -> dict[str, Any]:
-    for file in inputs.values():
-        require_file(file)
-    return {name: {"file": file.name, "sha256": sha256(file)} for name, file in inputs.items()}
-
-
 def build(folder: Path, files: Files, settings: Data, inputs: dict[str, Any]) -> dict[str, Any]:
     """Write a dataset into an empty folder; returns its manifest."""
     splits = {split: _read(split, files[split], settings) for split in SPLITS if files[split]}
+    apart = _choose_apart(files, settings)
+    _leave_out(splits["train"], apart)
     if settings.held_out and len(splits) < len(SPLITS):
         splits |= _hold_out(splits["train"], [split for split in SPLITS if split not in splits], settings.held_out)
+    splits |= apart
     languages = _languages(splits["train"], settings)
     for side, language in languages.items():
         language.save(folder, side)
@@ -136,20 +144,20 @@ def build(folder: Path, files: Files, settings: Data, inputs: dict[str, Any]) ->
 
 
 def _read(split: str, paths: tuple[Path, ...], settings: Data) -> Cleaned:
-    """Read and clean a split. In training text unsuitable pairs are skipped, elsewhere they are errors."""
-    cleaned = Cleaned([], [], 0, Counter())
+    """Read and clean a split. In valid and test unsuitable pairs are errors, elsewhere they are skipped."""
+    cleaned = Cleaned([], 0, Counter())
     for files in [paths] if len(paths) == 1 else zip(paths[::2], paths[1::2], strict=True):
         lines = read_pairs(files)
         cleaned.read += len(lines[0])
         source, target = (
-            cleaner(replace(settings, moses=settings.moses and not is_tokenised(settings, file)), language, True)
+            cleaner(for_file(settings, file), language, True)
             for file, language in ((files[0], settings.source), (files[-1], settings.target))
         )
         pairs = progress_bar(zip(*lines, strict=True), f"read {split}", "pair", len(lines[0]))
         for number, (left, right) in enumerate(pairs, start=1):
             left, right = source(left), target(right)
             reason = _skip_reason(left, right, settings.max_ratio)
-            if split == "train" and reason:
+            if split not in ("valid", "test") and reason:
                 cleaned.skipped[reason] += 1
                 continue
             if reason == "empty":
@@ -158,9 +166,8 @@ def _read(split: str, paths: tuple[Path, ...], settings: Data) -> Cleaned:
                     f"{file}:{number}: an empty {side}; "
                     "a development or test pair needs both sides, so remove the line from both"
                 )
-            cleaned.source.append(left)
-            cleaned.target.append(right)
-    if not cleaned.source:
+            cleaned.pairs.append((left, right))
+    if not cleaned.pairs:
         reasons = ", ".join(f"{count} {why}" for why, count in sorted(cleaned.skipped.items()))
         raise UserError(f"{paths[0]}: no pair is left of {cleaned.read} ({reasons})")
     return cleaned
@@ -173,21 +180,58 @@ def _skip_reason(source: str, target: str, max_ratio: float) -> str:
     return "ratio" if max_ratio and max(left, right) > max_ratio * min(left, right) else ""
 
 
+def _letters(text: str) -> str:
+    """Its letters and digits in lower case: texts with the same ones count as the same."""
+    return re.sub(r"[\W_]+", "", text.lower())
+
+
+def _choose_apart(files: Files, settings: Data) -> dict[str, Cleaned]:
+    """The texts of data.apart: the pairs whose letters have the lowest checksums.
+
+    The choice is the same in both directions, and whatever the cleaning. Pairs with fewer than APART_LETTERS
+    letters on a side are not chosen, nor are any with a side of one that was chosen before.
+    """
+    chosen, taken = dict[str, Cleaned](), set[str]()
+    for name, pattern, *_ in settings.apart:
+        found = _read(name, files[name], settings)
+        try:
+            pairs = [pair for pair in found.pairs if any(re.search(pattern, text) for text in pair)]
+        except re.error as error:
+            raise UserError(f"data.apart: {pattern}: not a regular expression ({error})") from None
+        keyed = {pair: tuple(map(_letters, pair)) for pair in pairs}
+        checksums = {pair: sha256_lines(sorted(keys)) for pair, keys in keyed.items()}
+        found.pairs = []
+        for pair in sorted(keyed, key=lambda pair: (checksums[pair], sorted(pair))):
+            is_long = min(map(len, keyed[pair])) >= APART_LETTERS
+            if is_long and taken.isdisjoint(keyed[pair]) and len(found.pairs) < settings.apart_pairs:
+                found.pairs.append(pair)
+                taken.update(keyed[pair])
+        if len(found.pairs) < settings.apart_pairs:
+            raise UserError(f"data.apart: {name} has only {len(found.pairs):,} pairs; lower data.apart_pairs")
+        chosen[name] = found
+    return chosen
+
+
+def _leave_out(train: Cleaned, apart: dict[str, Cleaned]) -> None:
+    """Leave pairs out of the training text that have a side of a pair that is kept apart."""
+    taken = {_letters(text) for cleaned in apart.values() for pair in cleaned.pairs for text in pair}
+    if taken:
+        kept = [pair for pair in train.pairs if taken.isdisjoint(map(_letters, pair))]
+        train.skipped["apart"] = len(train.pairs) - len(kept)
+        train.pairs = kept
+
+
 def _hold_out(train: Cleaned, names: list[str], count: int) -> dict[str, Cleaned]:
     """Take `count` pairs for each of these splits evenly from the training text, and all with their sources."""
-    pairs, total = list(zip(train.source, train.target, strict=True)), count * len(names)
+    pairs, total = train.pairs, count * len(names)
     chosen = [pairs[number * len(pairs) // total] for number in range(total)]
     sources = {source for source, _ in chosen}
     kept = [pair for pair in pairs if pair[0] not in sources]
     if total > len(pairs) or not kept:
         raise UserError(f"data.held_out: {total:,} of {len(pairs):,} pairs leave none to train on; choose less")
     train.skipped["held_out"] = len(pairs) - len(kept)
-    train.source, train.target = map(list, zip(*kept, strict=True))
-    parts = (list(zip(*chosen[start :: len(names)], strict=True)) for start in range(len(names)))
-    return {
-        name: Cleaned(list(source), list(target), count, Counter())
-        for name, (source, target) in zip(names, parts, strict=True)
-    }
+    train.pairs = kept
+    return {name: Cleaned(chosen[start :: len(names)], count, Counter()) for start, name in enumerate(names)}
 
 
 def _languages(train: Cleaned, settings: Data) -> dict[str, Language]:
@@ -196,11 +240,11 @@ def _languages(train: Cleaned, settings: Data) -> dict[str, Language]:
     if settings.like:
         return _languages_of(Path(settings.like), settings)
     kind, folder = SEGMENTERS[settings.units], folder_of(settings)
-    texts = {"source": train.source, "target": train.target}
+    texts = {side: [pair[place] for pair in train.pairs] for place, side in enumerate(SIDES)}
     if settings.segmentation:
         segmenters = [kind.given(folder / file) for file in settings.segmentation]
     else:
-        learnt_from = [train.source + train.target] if settings.joint else texts.values()
+        learnt_from = [texts["source"] + texts["target"]] if settings.joint else texts.values()
         segmenters = [kind.learn(lines, settings.size) for lines in learnt_from]
     listed = [_listed_units(folder / file, kind) for file in settings.vocabulary]
     languages = {}
@@ -244,10 +288,9 @@ def _write(
 ) -> dict[str, Any]:
     """Encode a split, write its arrays (and text), and return its entry of the manifest."""
     pairs, long = [], 0
-    lines = zip(cleaned.source, cleaned.target, strict=True)
-    for texts in progress_bar(lines, f"encode {split}", "pair", len(cleaned.source)):
+    for texts in progress_bar(cleaned.pairs, f"encode {split}", "pair"):
         both = zip(languages.values(), texts, strict=True)
-        pair = [[*language.encode(text.split(" "))[0], EOS] for language, text in both]
+        pair = [[*language.encode(text.split(" ")), EOS] for language, text in both]
         if max(map(len, pair)) > settings.max_length + 1:
             long += 1
             if split == "train":
@@ -260,9 +303,9 @@ def _write(
         entry["skipped"] = {"empty": 0, "ratio": 0, **cleaned.skipped, "too_long": long}
     else:
         entry["too_long_kept"] = long
-    for (side, language), sentences in zip(languages.items(), zip(*pairs, strict=True), strict=True):
+    for place, (side, language) in enumerate(languages.items()):
         dtype = np.uint16 if len(language) <= 1 << 16 else np.int32
-        sequences = TokenSequences.from_lists(sentences, dtype)
+        sequences = TokenSequences.from_lists([pair[place] for pair in pairs], dtype)
         sequences.save(folder, f"{split}.{side}")
         units = len(sequences.tokens) - len(sequences)
         entry[side] = {
@@ -271,7 +314,7 @@ def _write(
             "unknown": int((sequences.tokens == UNK).sum()) / units,
         }
         if split != "train":
-            text: list[str] = getattr(cleaned, side)
+            text = [pair[place] for pair in cleaned.pairs]
             write_lines(folder / f"{split}.{side}.txt", text)
             entry[side]["text_sha256"] = sha256_lines(text)
     return entry

@@ -1,4 +1,4 @@
-"""No loops: in a row, a translation repeats no phrase more often than its source repeats one.
+"""A guard against loops: no phrase stands in a row more often in the translation than any does in the source.
 
 A phrase has one to four words, compared without case and punctuation. Units that would complete a further
 repetition are banned before the most likely one is chosen, so no word is ever taken back. Knows no models.
@@ -12,34 +12,10 @@ from whilst.data.vocabulary import SPECIALS, UNK, Language
 
 LONGEST = 4  # words of a phrase
 # Words that stand twice by the rules of a language, such as Vietnamese "vân vân" (and so on), German "die die".
-DOUBLED = frozenset(
-    [
-        "luôn",
-        "vân",
-        "dần",
-        "mãi",
-        "từ",
-        "tinh",
-        "song",
-        "chằm",
-        "khăng",
-        "chuồn",
-        "thường",
-        "xa",
-        "kền",
-        "chăm",
-        "đều",
-        "cào",
-        "die",
-        "der",
-        "das",
-        "sie",
-        "that",
-        "had",
-        "nous",
-        "vous",
-    ]
-)
+_DOUBLED = """
+    luôn vân dần mãi từ tinh song chằm khăng chuồn thường xa kền chăm đều cào die der das sie that had nous vous
+"""
+DOUBLED = frozenset(_DOUBLED.split())
 
 
 def count_in_row(words: Sequence[str], length: int) -> int:

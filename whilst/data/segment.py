@@ -174,13 +174,16 @@ class PieceSegmenter(Segmenter):
 
     @classmethod
     def learn(cls, lines: Sequence[str], size: int) -> Self:
-        """Learn about `size` pieces; fewer where the text does not offer so many."""
+        """Learn about `size` pieces; fewer where the text does not offer so many.
+
+        Repeated lines count once, as SentencePiece does not end on long texts that are repeated.
+        """
         from sentencepiece import SentencePieceTrainer
 
         model = io.BytesIO()
         try:
             SentencePieceTrainer.train(
-                sentence_iterator=(line.replace(cls.first_mark, "_") for line in lines),
+                sentence_iterator=(line.replace(cls.first_mark, "_") for line in dict.fromkeys(lines)),
                 model_writer=model,
                 vocab_size=size,
                 hard_vocab_limit=False,

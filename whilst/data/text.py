@@ -106,9 +106,19 @@ def moses(language: str, escape: bool = False) -> Callable[[str], str]:
     return lambda line: str(tokeniser.tokenize(line, return_str=True, escape=escape))
 
 
+# What the Moses detokeniser leaves of tokens as the Penn Treebank writes them.
+_TREEBANK = ((" n't", "n't"), ("``", '"'), ("''", '"'))
+
+
 def detokeniser(language: str) -> Callable[[str], str]:
-    """The Moses detokeniser."""
+    """The Moses detokeniser, also for tokens such as "do n't" and quotation marks such as ``."""
     with naming_extras():
         from sacremoses import MosesDetokenizer
     detokeniser = MosesDetokenizer(lang=language)
-    return lambda line: str(detokeniser.detokenize(line.split(), unescape=False))
+
+    def detokenise(line: str) -> str:
+        for token, plain in _TREEBANK:
+            line = line.replace(token, plain)
+        return str(detokeniser.detokenize(line.split(), unescape=False))
+
+    return detokenise

@@ -2,7 +2,7 @@
 
 import functools
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from whilst.core.errors import UserError
@@ -17,7 +17,7 @@ _CACHED_WORDS = 1 << 18  # a bound for servers that run for long
 class Language:
     """One side of a translation: its segmenter, and its units, whose ids are their places.
 
-    The name of a special unit in a text is an unknown unit.
+    The name of a special unit, such as </s>, stands for an unknown unit where it occurs in a text.
     """
 
     def __init__(self, name: str, segmenter: Segmenter, units: Iterable[str]) -> None:
@@ -42,21 +42,12 @@ class Language:
     def __len__(self) -> int:
         return len(self.units)
 
-    def id(self, unit: str) -> int:
-        return self._ids.get(unit, UNK)
-
     def _encode_word(self, word: str) -> tuple[int, ...]:
-        return tuple(map(self.id, self.segmenter.split(word)))
+        return tuple(self._ids.get(unit, UNK) for unit in self.segmenter.split(word))
 
-    def encode(self, words: Sequence[str]) -> tuple[list[int], list[int]]:
-        """The ids of all units, without eos, and for each the number of its word, from 1."""
-        ids: list[int] = []
-        numbers: list[int] = []
-        for number, word in enumerate(words, start=1):
-            units = self._word_ids(word)
-            ids.extend(units)
-            numbers.extend([number] * len(units))
-        return ids, numbers
+    def encode(self, words: Iterable[str]) -> list[int]:
+        """The ids of their units, without eos."""
+        return [id for word in words for id in self._word_ids(word)]
 
     def characters(self) -> frozenset[str]:
         """All characters of its units."""

@@ -68,9 +68,9 @@ class SentenceSource:
         self.count = 0
 
     def add(self, token: Token, most: int | None = None) -> tuple[str, list[tuple[int, list[SourceWord]]]]:
-        """What the model reads of a token, in at most so many units, each with what it makes known.
+        """What the model reads of a token, and its units, each with the words that are known once it has been read.
 
-        Words without units become known with the next unit.
+        At most `most` units for each word. What the model does not see becomes known with the next unit.
         """
         literal = self._stand_ins.literal(token, self.count)
         if literal and not literal.stand_in:
@@ -81,7 +81,7 @@ class SentenceSource:
         words = shown.split()
         units: list[tuple[int, list[SourceWord]]] = []
         for word in words:
-            found = self._source.encode([word])[0][:most]
+            found = self._source.encode([word])[:most]
             mine = literal if literal and literal.stand_in in word else None
             known = SourceWord(word, UNK in found, mine)
             units += [(unit, []) for unit in found[:-1]] + [(found[-1], [known])]
@@ -98,7 +98,7 @@ class SentenceSource:
         first, *others = self.hidden()
         assert first.literal is not None
         shown = SourceWord(stand_in, literal=replace(first.literal, stand_in=stand_in))
-        [*units, last] = self._source.encode([stand_in])[0]
+        [*units, last] = self._source.encode([stand_in])
         return [*((unit, list[SourceWord]()) for unit in units), (last, [shown, *others])]
 
     def hidden(self) -> list[SourceWord]:
@@ -114,20 +114,6 @@ class KnownSource:
     units: list[int]
     numbers: list[int]
     words: list[tuple[int, SourceWord]]  # by the number of units with which they are known
-
-    @classmethod
-    def of(cls, source: Language, words: Sequence[str], literals: Literals) -> "KnownSource":
-        """`words` are cleaned."""
-        reader, sentence = TokenReader(literals), SentenceSource(source, literals)
-        tokens = [token for number, word in enumerate(words, start=1) for token in reader.read(word, number)]
-        found = cls([], [], [])
-        for token in tokens + reader.flush():
-            for unit, known in sentence.add(token)[1]:
-                found.units.append(unit)
-                found.numbers.append(token.number)
-                found.words.extend((len(found.units), word) for word in known)
-        found.words.extend((len(found.units) + 1, word) for word in sentence.hidden())
-        return found
 
 
 class GuidedWriter:
@@ -176,4 +162,14 @@ class WordRules:
         return Writer(self.target, self.copy, self.repeats)
 
     def known_source(self, words: Sequence[str]) -> KnownSource:
-        return KnownSource.of(self.source, words, self.literals)
+        """`words` are cleaned."""
+        reader, sentence = TokenReader(self.literals), SentenceSource(self.source, self.literals)
+        tokens = [token for number, word in enumerate(words, start=1) for token in reader.read(word, number)]
+        found = KnownSource([], [], [])
+        for token in tokens + reader.flush():
+            for unit, known in sentence.add(token)[1]:
+                found.units.append(unit)
+                found.numbers.append(token.number)
+                found.words.extend((len(found.units), word) for word in known)
+        found.words.extend((len(found.units) + 1, word) for word in sentence.hidden())
+        return found

@@ -95,7 +95,7 @@ class Decoding:
         check(self.model, self.policy)
         self.recorded: Graphed | None = None
         if self.graphed is None:
-            on_gpu = self.model.target_embedding.weight.device.type == "cuda"
+            on_gpu = self.model.device.type == "cuda"
             self.graphed = on_gpu and not self.policy.on_host and not self.writers
 
     def translate(self, sources: Sequence[Sequence[int]], what: str = "translating") -> list[Output]:

@@ -19,6 +19,7 @@ from whilst.core.errors import UserError
 from whilst.core.policy_spec import PolicySpec
 from whilst.core.settings import MAX_POSITIONS, Limits, Model
 from whilst.data.vocabulary import BOS, EOS
+from whilst.data.writer import KnownSource
 from whilst.decoding.output import Output, pad
 from whilst.model.layers import DecoderLayer
 from whilst.model.transformer import Translator, additive, most_likely, visible
@@ -66,7 +67,7 @@ class OwnModel(OfflineModel):
             raise UserError("this model's heads decide by themselves when to READ; use the policy mma")
 
     def encode(self, sources: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
-        tokens, lengths = pad([[*source, EOS] for source in sources], self.model.target_embedding.weight.device)
+        tokens, lengths = pad([[*source, EOS] for source in sources], self.model.device)
         return self.model.encode_whole(tokens, lengths), lengths
 
     def predict(
@@ -121,10 +122,6 @@ class Rule:
     def memory(self) -> int:
         """How many hypotheses it compares."""
         return self.spec.count if self.spec.kind == "local-agreement" else 1
-
-    @property
-    def needs_alignment(self) -> bool:
-        return self.spec.kind == "align-att"
 
     def most(self, read: int) -> int | None:
         """How many units may be written then, at most; None: as many as the model finds."""
@@ -235,7 +232,7 @@ def retranslate(model: OfflineModel, sentences: Iterable[Retranslation]) -> None
     encoded, lengths = model.encode([one.source for one in waiting])
     guesses = [list(one.draft) for one in waiting]
     left = list(range(len(waiting)))
-    align = any(one.rule.needs_alignment for one in waiting)
+    align = any(one.rule.spec.kind == "align-att" for one in waiting)
     while left:
         rows = torch.tensor(left, device=encoded.device)
         predicted, aligned = model.predict(encoded[rows], lengths[rows], [guesses[n] for n in left], align)
@@ -266,17 +263,13 @@ def improve(guess: Sequence[int], predicted: Sequence[int], written: int, most: 
 
 
 def translate(
-    model: OfflineModel,
-    rule: Rule,
-    sources: Sequence[tuple[Sequence[int], Sequence[int]]],
-    limits: Limits,
-    batch: int,
+    model: OfflineModel, rule: Rule, sources: Sequence[KnownSource], limits: Limits, batch: int
 ) -> list[Output]:
-    """Translate sources, each with its units (without end mark) and the number of the word of each.
+    """In the order of the sources.
 
     The times of a sentence are those of its batch: with batches of 1 they are those of live translation.
     """
-    order = sorted(range(len(sources)), key=lambda n: -len(sources[n][0]))
+    order = sorted(range(len(sources)), key=lambda n: -len(sources[n].units))
     outputs = [Output() for _ in sources]
     with progress_bar(range(0), "translating", "sentences", len(sources)) as progress:
         for start in range(0, len(order), batch):
@@ -287,15 +280,11 @@ def translate(
 
 
 def _translate_batch(
-    model: OfflineModel,
-    rule: Rule,
-    sources: dict[int, tuple[Sequence[int], Sequence[int]]],
-    limits: Limits,
-    outputs: Sequence[Output],
+    model: OfflineModel, rule: Rule, sources: dict[int, KnownSource], limits: Limits, outputs: Sequence[Output]
 ) -> None:
     """READ a word in every sentence, then WRITE what is final, until the last has ended."""
     began = time.perf_counter()
-    waiting = {n: iter([*by_word(*source), [EOS]]) for n, source in sources.items()}
+    waiting = {n: iter([*by_word(source), [EOS]]) for n, source in sources.items()}
     under_way = {n: Retranslation(rule, model.limit(limits.of)) for n in sources}
     while under_way:
         for n, sentence in under_way.items():
@@ -312,7 +301,7 @@ def _translate_batch(
         under_way = {n: sentence for n, sentence in under_way.items() if not sentence.finished}
 
 
-def by_word(units: Sequence[int], words: Sequence[int]) -> list[list[int]]:
+def by_word(source: KnownSource) -> list[list[int]]:
     """The units of each word."""
-    grouped = itertools.groupby(zip(units, words, strict=True), key=lambda pair: pair[1])
+    grouped = itertools.groupby(zip(source.units, source.numbers, strict=True), key=lambda pair: pair[1])
     return [[unit for unit, _ in group] for _, group in grouped]

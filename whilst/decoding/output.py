@@ -23,10 +23,10 @@ class Output:
         return [*self.units, EOS]
 
 
-def pad(sentences: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, Tensor]:
+def pad(sentences: Sequence[Sequence[int]], device: torch.device, padding: int = PAD) -> tuple[Tensor, Tensor]:
     """(rows, longest) tokens and (rows) lengths."""
     lengths = torch.tensor([len(sentence) for sentence in sentences])
-    tokens = torch.full((len(sentences), int(lengths.max())), PAD)
+    tokens = torch.full((len(sentences), int(lengths.max())), padding)
     for row, sentence in enumerate(sentences):
         tokens[row, : len(sentence)] = torch.as_tensor(sentence, dtype=torch.long)
     return tokens.to(device), lengths.to(device)

@@ -5,7 +5,7 @@ Their tokenisers become `Language`s, so that all the rest is as with our own mod
 
 import hashlib
 import warnings
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -21,6 +21,7 @@ from whilst.data.segment import Segmenter
 from whilst.data.vocabulary import EOS, SPECIALS, UNK, Language
 from whilst.data.writer import WordRules
 from whilst.decoding.offline import OfflineModel, attention_layer, most_attended
+from whilst.decoding.output import pad
 
 POLICIES = "local-agreement-2", "align-att-4", "full"  # that are evaluated if none is named
 KNOWN = "marian", "m2m_100"  # NLLB models are of the latter type
@@ -88,38 +89,27 @@ class PretrainedModel(OfflineModel):
         self.model, self.source, self.frame = model, source, frame
         self.max_positions = model.config.max_position_embeddings - len(frame.before) - len(frame.after)
         self.target = torch.tensor(target, device=model.device)
-        self.forbidden = torch.ones(model.config.vocab_size, dtype=torch.bool, device=model.device)
-        self.forbidden[self.target[EOS:]] = False
-        self.units = torch.zeros(model.config.vocab_size, dtype=torch.long, device=model.device)
-        self.units[self.target[EOS:]] = torch.arange(EOS, len(target), device=model.device)
 
     def encode(self, sources: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
-        rows = [
-            [*self.frame.before, *(self.source[unit] for unit in units), *self.frame.after] for units in sources
-        ]
-        lengths = torch.tensor(list(map(len, rows)), device=self.model.device)
-        tokens = torch.tensor([[*row, *[self.frame.pad] * (max(map(len, rows)) - len(row))] for row in rows])
-        tokens = tokens.to(self.model.device)
+        frame = self.frame
+        rows = [[*frame.before, *(self.source[unit] for unit in units), *frame.after] for units in sources]
+        tokens, lengths = pad(rows, self.model.device, frame.pad)
         encoder = self.model.get_encoder()
         return encoder(tokens, attention_mask=_mask(lengths, tokens.shape[1])).last_hidden_state, lengths
 
     def predict(
         self, encoded: Tensor, lengths: Tensor, prefixes: Sequence[Sequence[int]], align: bool
     ) -> tuple[Tensor, Tensor | None]:
-        start, longest = self.frame.start, max(map(len, prefixes))
-        table = self.target.tolist()
-        rows = [
-            [*start, *(table[unit] for unit in one), *[self.frame.pad] * (longest - len(one))] for one in prefixes
-        ]
+        start, table = self.frame.start, self.target.tolist()
+        rows = [[*start, *(table[unit] for unit in prefix)] for prefix in prefixes]
         out = self.model(
             encoder_outputs=(encoded,),
             attention_mask=_mask(lengths, encoded.shape[1]),
-            decoder_input_ids=torch.tensor(rows, device=encoded.device),
+            decoder_input_ids=pad(rows, encoded.device, self.frame.pad)[0],
             output_attentions=align,
             use_cache=False,
         )
-        logits = out.logits[:, len(start) - 1 :].masked_fill(self.forbidden, -torch.inf)
-        units = self.units[logits.argmax(-1)]
+        units = out.logits[:, len(start) - 1 :, self.target[EOS:]].argmax(-1) + EOS  # never pad or bos
         if not align:
             return units, None
         before, after = len(self.frame.before), len(self.frame.after)
@@ -163,7 +153,9 @@ def open_pretrained(name: str, overrides: Sequence[str], device: torch.device) -
     specials = {*tokeniser.all_special_tokens, *SPECIALS}
     basic = [tokeniser.pad_token_id, tokeniser.pad_token_id, tokeniser.eos_token_id, tokeniser.unk_token_id]
     languages, tables = list[Language](), list[list[int]]()
-    for code, vocabulary in zip((recipe.data.source, recipe.data.target), _vocabularies(tokeniser), strict=True):
+    source = tokeniser.get_vocab()  # ids by piece
+    target = tokeniser.target_encoder if getattr(tokeniser, "separate_vocabs", False) else source
+    for code, vocabulary in ((recipe.data.source, source), (recipe.data.target, target)):
         pieces = sorted((id, piece) for piece, id in vocabulary.items() if piece not in specials)
         languages.append(Language(code, TokeniserSegmenter(tokeniser.tokenize), [piece for _, piece in pieces]))
         tables.append([*basic, *(id for id, _ in pieces)])
@@ -185,12 +177,6 @@ def _load(load: Callable[..., Any], name: str) -> Any:
     except (OSError, ValueError) as error:
         reason = str(error).splitlines()[0] if str(error) else repr(error)
         raise UserError(f"{name}: neither a folder with a model nor to be had from the hub ({reason})") from None
-
-
-def _vocabularies(tokeniser: Any) -> tuple[Mapping[str, int], Mapping[str, int]]:
-    """Pieces and their ids, source and target."""
-    source = tokeniser.get_vocab()
-    return source, tokeniser.target_encoder if getattr(tokeniser, "separate_vocabs", False) else source
 
 
 def _frame(wanted: Recipe, tokeniser: Any, model: Any) -> tuple[Recipe, Frame]:

@@ -133,7 +133,9 @@ class Lockstep:
         """READs and WRITEs until a row has written; rows that are ready wait for the others."""
         needs_lookahead, wrote = self.policy.needs_lookahead, False
         while not wrote:
-            self._ban()
+            if self.writers:
+                reads = zip(self.writers, self.state.cache.read.tolist(), strict=True)
+                self.state.ban([writer.banned(read) for writer, read in reads])
             write = self.decider.write(self.state.view(needs_lookahead))
             write = write | (self.state.cache.read >= self.lengths) | self.finished
             is_last = bool(write.all())
@@ -141,11 +143,6 @@ class Lockstep:
                 self.write(write)
             if not is_last:
                 self.state.uncover(~write)
-
-    def _ban(self) -> None:
-        if self.writers:
-            reads = zip(self.writers, self.state.cache.read.tolist(), strict=True)
-            self.state.ban([writer.banned(read) for writer, read in reads])
 
     def write(self, write: Tensor) -> None:
         """WRITE in those of these rows (booleans) that are not finished."""

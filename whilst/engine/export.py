@@ -4,17 +4,18 @@ An export is what runtime.py translates with, without PyTorch:
 
     engine.json             format, sizes, settings of the run, checksums of the files below
     source.*, target.*      the two languages, so that the folder translates by itself
-    tables.safetensors      scaled embeddings, and positions: a step needs one row of each
+    lags.json               where the run was calibrated: how far behind its agent is
+    tables.*.safetensors    scaled embeddings: a step needs one row of each
     read.*.onnx             a source token -> its encoder state, and its keys and values
     write.*.onnx            the last target token -> the decoder state that writes the next, its keys and values
     words.*.onnx            that state -> logits; apart, because most lookahead states need none
     agent.*.onnx            where the run has an agent: one step of it
 
-Each graph is there in fp32, in int8 (weights of 8 bits), or in both.
+Each graph and table is there in fp32, in int8 (weights of 8 bits), or in both.
 
 A bundle is a small run folder: recipe, languages, weights in half precision (single when loaded), the agent. It
 also has an export in int8 (engine/), a model card (README.md), and bundle.json: checksums, and the length ratio,
-which would need the dataset. It can be shipped with the package (whilst/models).
+which would need the dataset. Without weights, as in the package (whilst/models), PyTorch takes those of the engine.
 """
 
 import contextlib
@@ -22,11 +23,13 @@ import dataclasses
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from safetensors.numpy import save
+from torch import Tensor
 
 import whilst
 from whilst.core.config import read_recipe, to_table
@@ -35,30 +38,39 @@ from whilst.core.errors import UserError
 from whilst.core.files import read_json, sha256, write_json, writing_folder
 from whilst.core.policy_spec import LATENCIES, for_latency
 from whilst.core.settings import Recipe
-from whilst.engine.graphs import floats, make_graphs
 from whilst.engine.runtime import (
     FORMAT,
     MANIFEST,
     PRECISIONS,
-    SHIPPED,
     Engine,
     Exported,
     Floats,
     export_obstacle,
     load_graph,
+    read_tables,
 )
 from whilst.model.agent import Agent
-from whilst.model.checkpoint import LoadedRun, load_run, load_tensors, save_tensors, write_recipe, write_run
+from whilst.model.checkpoint import (
+    LoadedRun,
+    load_run,
+    load_tensors,
+    read_weights,
+    save_tensors,
+    write_recipe,
+    write_run,
+)
+from whilst.model.lags import LAGS, path_in, read_lags
 from whilst.model.run_folder import (
     AGENT,
     BUNDLE,
     BUNDLE_FORMAT,
+    SHIPPED,
     WEIGHTS,
     choose_policy,
     has_agent,
     length_ratio_of,
 )
-from whilst.model.transformer import Translator
+from whilst.model.transformer import Translator, angular_rates
 
 CPU = torch.device("cpu")
 CARD = "README.md"
@@ -84,20 +96,28 @@ def replacing(folder: Path, manifest: str) -> Iterator[Path]:
                 shutil.copytree(path, new / path.name) if path.is_dir() else shutil.copy2(path, new)
 
 
-def make_tables(model: Translator) -> dict[str, Floats]:
+def make_tables(model: Translator, int8: bool) -> dict[str, NDArray[Any]]:
+    """As they are stored: scaled embeddings, and the rates of the sinusoids of positions."""
+    from whilst.engine.graphs import floats, quantised  # needs onnx, unlike a bundle of weights
+
     scale = np.float32(model.settings.width**0.5)
-    return {
-        "source": floats(model.source_embedding.weight) * scale,
-        "target": floats(model.target_embedding.weight) * scale,
-        "positions": floats(model.get_buffer("sinusoids")),
-    }
+    tables: dict[str, NDArray[Any]] = {"rates": floats(angular_rates(model.settings.width))}
+    for side, embedding in (("source", model.source_embedding), ("target", model.target_embedding)):
+        table = floats(embedding.weight) * scale
+        if int8:
+            tables[side], tables[f"{side}.scale"] = quantised(table)
+        else:
+            tables[side] = as_half(table)
+    return tables
 
 
-def make_engine(model: Translator, agent: Agent | None, precision: str, threads: int = 1) -> Engine:
+def make_engine(model: Translator, agent: Agent | None, precision: str) -> Engine:
     """An engine without a folder."""
+    from whilst.engine.graphs import make_graphs
+
     graphs = make_graphs(model, agent, precision == "int8")
-    loaded = {graph.name: load_graph(graph.serialise(), threads) for graph in graphs}
-    return Engine(make_tables(model), loaded)
+    loaded = {graph.name: load_graph(graph.serialise()) for graph in graphs}
+    return Engine(read_tables(make_tables(model, precision == "int8")), loaded)
 
 
 def length_ratio(trained: LoadedRun) -> tuple[int, int] | None:
@@ -116,14 +136,17 @@ def as_half(table: Floats) -> NDArray[np.floating]:
 
 def write_engine(trained: LoadedRun, folder: Path, precisions: Sequence[str] = PRECISIONS) -> None:
     """Fill an existing folder."""
+    from whilst.engine.graphs import make_graphs
+
     model, agent = trained.model, trained.agent
     for precision in precisions:
         for graph in make_graphs(model, agent, precision == "int8"):
             (folder / f"{graph.name}.{precision}.onnx").write_bytes(graph.serialise())
-    tables = {name: as_half(table) for name, table in make_tables(model).items()}
-    (folder / "tables.safetensors").write_bytes(save(tables))
+        tables = make_tables(model, precision == "int8")
+        (folder / f"tables.{precision}.safetensors").write_bytes(save(tables))
     trained.source.save(folder, "source")
     trained.target.save(folder, "target")
+    copy_lags(trained.path, folder)
     manifest = {
         "format": FORMAT,
         "whilst": whilst.__version__,
@@ -136,6 +159,15 @@ def write_engine(trained: LoadedRun, folder: Path, precisions: Sequence[str] = P
     write_json(folder / MANIFEST, manifest)
 
 
+def copy_lags(run: Path, folder: Path) -> None:
+    """To an export or bundle of this run."""
+    if path_in(run).is_file():
+        try:
+            read_lags(run).write(folder)
+        except UserError as error:
+            notes.print(f"left out: {error}")
+
+
 def load_exportable(run: Path) -> LoadedRun:
     trained = load_run(run, CPU)
     if obstacle := export_obstacle(trained.recipe.model):
@@ -143,9 +175,9 @@ def load_exportable(run: Path) -> LoadedRun:
     return trained
 
 
-def export_in_memory(trained: LoadedRun, precision: str, threads: int = 1) -> Exported:
+def export_in_memory(trained: LoadedRun, precision: str) -> Exported:
     """What loading an export of this precision would return."""
-    engine = make_engine(trained.model, trained.agent, precision, threads)
+    engine = make_engine(trained.model, trained.agent, precision)
     languages, agents = (trained.source, trained.target), list(trained.agents)
     ratio = length_ratio(trained)
     return Exported(trained.path, trained.recipe, *languages, engine, precision, agents, ratio, trained.checksum)
@@ -157,13 +189,27 @@ def export(run: Path, out: Path, precisions: Sequence[str] = PRECISIONS) -> None
         write_engine(trained, folder, precisions)
 
 
-def bundle(run: Path, out: Path) -> None:
+def bundle(run: Path, out: Path, parts: Literal["both", "weights", "engine"] = "both") -> None:
+    """Without weights PyTorch takes those of the engine; without an engine, one is made when it is needed."""
     home, _, _ = choose_policy(run, "medium")
     trained = load_run(home, CPU)
+    obstacle = export_obstacle(trained.recipe.model)
+    if obstacle and parts == "engine":
+        raise UserError(f"{run}: {obstacle}; bundle its weights")
     with replacing(out, BUNDLE) as folder:
         write_half_precision(trained, folder, out.name)
         made = load_run(folder, CPU)
-        files = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+        if parts != "weights" and not obstacle:
+            (folder / SHIPPED).mkdir()
+            write_engine(made, folder / SHIPPED, ["int8"])
+        if parts == "engine":
+            (folder / WEIGHTS).unlink()
+        own = [
+            path
+            for path in folder.rglob("*")
+            if path.is_file() and path.parent.name != SHIPPED and path.name != LAGS
+        ]
+        files = sorted(path.relative_to(folder).as_posix() for path in own)
         about = {
             "format": BUNDLE_FORMAT,
             "whilst": whilst.__version__,
@@ -176,30 +222,30 @@ def bundle(run: Path, out: Path) -> None:
             notes.print(f"{out / CARD} stays as it is; delete it for a new one")
         else:
             (folder / CARD).write_text(model_card(made, out.name), encoding="utf-8")
-        if not export_obstacle(made.recipe.model):
-            (folder / SHIPPED).mkdir()
-            write_engine(made, folder / SHIPPED, ["int8"])
 
 
 def portable(recipe: Recipe, name: str) -> Recipe:
-    """Without the folders of the machine that it was trained on."""
+    """Without the folders and the precision of the machine that it was trained on."""
     data = dataclasses.replace(recipe.data, folder="", dataset=f"data/{Path(recipe.data.dataset).name}")
     teacher = recipe.teacher and f"runs/{Path(recipe.teacher).name}"
-    return dataclasses.replace(recipe, run=name, start="", teacher=teacher, data=data)
+    evaluate = dataclasses.replace(recipe.evaluate, precision="single")  # half: GPU only
+    return dataclasses.replace(recipe, run=name, start="", teacher=teacher, data=data, evaluate=evaluate)
 
 
 def write_half_precision(trained: LoadedRun, folder: Path, name: str) -> None:
     """Write everything that makes it a run."""
     write_run(folder, portable(trained.recipe, name), trained.source, trained.target)
-    halve(trained.path / WEIGHTS, folder / WEIGHTS)
+    tensors, about = read_weights(trained.path, trained.model, CPU)
+    halve(tensors, about, trained.path, folder / WEIGHTS)
     if has_agent(trained.path):
         recipe = read_recipe(trained.path / AGENT)
         write_recipe(folder / AGENT, portable(recipe, f"{name}/{AGENT}"))
-        halve(trained.path / AGENT / WEIGHTS, folder / AGENT / WEIGHTS)
+        agent = trained.path / AGENT
+        halve(*load_tensors(agent / WEIGHTS, CPU), agent, folder / AGENT / WEIGHTS)
+        copy_lags(trained.path, folder)
 
 
-def halve(source: Path, target: Path) -> None:
-    tensors, about = load_tensors(source, CPU)
+def halve(tensors: dict[str, Tensor], about: dict[str, Any], source: Path, target: Path) -> None:
     halves = {name: tensor.half() if tensor.is_floating_point() else tensor for name, tensor in tensors.items()}
     for name, tensor in halves.items():
         if not tensor.isfinite().all():
@@ -217,7 +263,7 @@ def model_card(made: LoadedRun, name: str) -> str:
     rows = {
         "languages": f"{data.source} to {data.target}",
         "text": "lower-cased" if data.lowercase else "cased",
-        "parameters": f"{count / 1e6:.1f} M ({size}); half precision in the file, single in use",
+        "parameters": f"{count / 1e6:.1f} M ({size})",
         "units": f"{data.units}: {len(made.source):,} of the source, {len(made.target):,} of the target",
         "trained on": data.corpus or Path(data.dataset).name,
         "latencies": ", ".join(f"{latency}: {for_latency(latency, made.agents)[0]}" for latency in LATENCIES),

@@ -30,7 +30,7 @@ class Graph:
     """Methods that add a value return its name in the graph."""
 
     def __init__(self, name: str, int8: bool) -> None:
-        """`int8`: weights of linear layers are unsigned 8-bit integers."""
+        """`int8`: weights of linear layers are signed 8-bit integers."""
         self.name, self.int8 = name, int8
         self._nodes: list[Any] = []
         self._constants: list[Any] = []
@@ -48,8 +48,8 @@ class Graph:
         self._nodes.append(helper.make_node("Identity", [value], [name]))
         self._outputs.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, shape))
 
-    def constant(self, value: NDArray[Any]) -> str:
-        name = next(self._names)
+    def constant(self, value: NDArray[Any], name: str = "") -> str:
+        name = name or next(self._names)
         self._constants.append(numpy_helper.from_array(value, name))
         return name
 
@@ -70,32 +70,36 @@ class Graph:
     def split(self, value: str, sizes: Sequence[int], axis: int) -> list[str]:
         return self.ops("Split", len(sizes), [value, self.integers(*sizes)], {"axis": axis})
 
-    def linear(self, value: str, weight: Floats, bias: Floats | None = None) -> str:
-        """(rows, in) -> (rows, out); the weight is (out, in), as in torch."""
+    def linear(self, value: str, weight: Floats, bias: Floats | None = None, name: str = "") -> str:
+        """(rows, in) -> (rows, out); the weight is (out, in), as in torch. `name`: of the constants."""
         if self.int8:
-            product = self._integer_product(value, weight)
+            product = self._integer_product(value, weight, name)
         else:
             product = self.op("MatMul", value, self.constant(np.ascontiguousarray(weight.T)))
-        return product if bias is None else self.op("Add", product, self.constant(bias))
+        return product if bias is None else self.op("Add", product, self.constant(bias, name and f"{name} bias"))
+
+    def name_of(self, layers: Sequence[nn.Module], scale: float) -> str:  # noqa: ARG002
+        """Of the constants of these layers, so that model/engine_weights.py finds them; "": any."""
+        return ""
 
     def layers(self, value: str, layers: Sequence[nn.Module], scale: float = 1.0) -> str:
         """Linear layers of the same input as one: (1, in) -> (1, sum of out). `scale` multiplies the first."""
         weights, biases = ([floats(layer.get_parameter(name)) for layer in layers] for name in ("weight", "bias"))
         weights[0], biases[0] = weights[0] * np.float32(scale), biases[0] * np.float32(scale)
-        return self.linear(value, np.concatenate(weights), np.concatenate(biases))
+        name = self.name_of(layers, scale)
+        return self.linear(value, np.concatenate(weights), np.concatenate(biases), name)
 
-    def _integer_product(self, value: str, weight: Floats) -> str:
+    def _integer_product(self, value: str, weight: Floats, name: str) -> str:
         """Inputs are quantised dynamically. onnxruntime fuses nodes in exactly this order.
 
-        Weights are unsigned because sums with signed ones overflow on CPUs without VNNI. Each output has its own
-        scale, so rows of small weights keep their precision; the zero point is 128 for all.
+        Each output has its own scale, so rows of small weights keep their precision. Weights are signed because
+        VNNI multiplies unsigned inputs by signed weights; `load_graph` knows what other CPUs need.
         """
-        scale = np.maximum(np.abs(weight).max(1), np.finfo(np.float32).tiny * 128) / 127
-        integers = np.clip(np.rint(weight / scale[:, None]), -127, 127) + 128
-        quantised, input_scale, input_zero = self.ops("DynamicQuantizeLinear", 3, [value])
-        weights = self.constant(np.ascontiguousarray(integers.astype(np.uint8).T))
-        total = self.op("MatMulInteger", quantised, weights, input_zero, self.constant(np.array(128, np.uint8)))
-        scales = self.op("Mul", input_scale, self.constant(scale.astype(np.float32)))
+        integers, scale = quantised(weight)
+        inputs, input_scale, input_zero = self.ops("DynamicQuantizeLinear", 3, [value])
+        weights = self.constant(np.ascontiguousarray(integers.T), name and f"{name} weight")
+        total = self.op("MatMulInteger", inputs, weights, input_zero, self.constant(np.array(0, np.int8)))
+        scales = self.op("Mul", input_scale, self.constant(scale, name and f"{name} scale"))
         return self.op("Mul", self.op("Cast", total, attributes={"to": TensorProto.FLOAT}), scales)
 
     def serialise(self) -> bytes:
@@ -103,6 +107,16 @@ class Graph:
         opsets = [helper.make_opsetid("", OPSET)]
         model = helper.make_model(graph, opset_imports=opsets, ir_version=IR, producer_name="whilst")
         return bytes(model.SerializeToString())
+
+
+def quantised(weight: Floats) -> tuple[NDArray[np.int8], Floats]:
+    """Integers from -127 to 127, and the scale of each row.
+
+    A scale has 17 bits, so its products with the integers are exact, and these have the same scale and integers.
+    """
+    scale = (np.maximum(np.abs(weight).max(1), np.finfo(np.float32).tiny * 128) / 127).astype(np.float32)
+    scale = (scale.view(np.uint32) & np.uint32(0xFFFFFF80)).view(np.float32)
+    return np.clip(np.rint(weight / scale[:, None]), -127, 127).astype(np.int8), scale
 
 
 def floats(tensor: Tensor) -> Floats:
@@ -116,12 +130,18 @@ class TranslatorGraph(Graph):
         super().__init__(name, int8)
         self.width, self.heads = model.settings.width, model.settings.heads
         self.head_size = self.width // self.heads
+        self._modules = {module: name for name, module in model.named_modules()}
+
+    def name_of(self, layers: Sequence[nn.Module], scale: float) -> str:
+        return " ".join([f"{scale!r}", *(self._modules[layer] for layer in layers)])
 
     def norm(self, state: str, layer: nn.Module) -> str:
         if isinstance(layer, nn.Identity):
             return state
         assert isinstance(layer, nn.LayerNorm)
-        weight, bias = (self.constant(floats(part)) for part in (layer.weight, layer.bias))
+        name = self.name_of([layer], 1.0)
+        weight = self.constant(floats(layer.weight), f"{name} weight")
+        bias = self.constant(floats(layer.bias), f"{name} bias")
         return self.op("LayerNormalization", state, weight, bias, attributes={"axis": -1, "epsilon": layer.eps})
 
     def before(self, state: str, sublayer: Sublayer) -> str:
@@ -266,11 +286,11 @@ def lstm(graph: Graph, core: nn.LSTM, inputs: str) -> str:
     from_input, from_state, *biases = (floats(part) for part in core.all_weights[0])
     weight, bias = np.concatenate([from_input, from_state], 1), biases[0] + biases[1]
     gates = graph.linear(graph.op("Concat", inputs, previous, attributes={"axis": 1}), weight, bias)
-    enter, forget, new, leave = graph.split(gates, [hidden] * 4, 1)
+    enter, forget, new, output = graph.split(gates, [hidden] * 4, 1)
     remaining = graph.op("Mul", graph.op("Sigmoid", forget), cell)
     added = graph.op("Mul", graph.op("Sigmoid", enter), graph.op("Tanh", new))
     cell = graph.op("Add", remaining, added)
-    state = graph.op("Mul", graph.op("Sigmoid", leave), graph.op("Tanh", cell))
+    state = graph.op("Mul", graph.op("Sigmoid", output), graph.op("Tanh", cell))
     graph.output("memory.new.0", state, 1, hidden)
     graph.output("memory.new.1", cell, 1, hidden)
     return state

@@ -8,11 +8,12 @@ PyTorch. It is kept under the checksums of the files it is made from, so it is n
 when it is complete; if two processes make one at once, one remains.
 """
 
+import functools
 import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,16 +24,24 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
 from whilst.core.config import build
+from whilst.core.console import notes
 from whilst.core.errors import UserError
 from whilst.core.files import checked_manifest, sha256
 from whilst.core.policy_spec import PolicySpec
-from whilst.core.settings import Model, Recipe
+from whilst.core.settings import MAX_POSITIONS, Model, Recipe
 from whilst.data.vocabulary import BOS, EOS, Language
-from whilst.model.run_folder import AGENT, WEIGHTS, has_agent, weights_path
+from whilst.model.run_folder import (
+    AGENT,
+    ENGINE_FORMAT,
+    ENGINE_MANIFEST,
+    SHIPPED,
+    WEIGHTS,
+    has_agent,
+    weights_path,
+)
 
-FORMAT = 2
-MANIFEST = "engine.json"
-SHIPPED = "engine"  # folder of the export in a bundle
+FORMAT, MANIFEST = ENGINE_FORMAT, ENGINE_MANIFEST
+READABLE = (2, FORMAT)  # 2: int8 graphs with unsigned weights
 PRECISIONS = ("fp32", "int8")
 FIRST_CAPACITY = 64  # columns of a new key/value buffer; doubled when they are full
 Floats = NDArray[np.float32]
@@ -246,7 +255,8 @@ class EngineAgent:
 class Engine:
     """The loaded graphs. Sessions share them and may run in threads of their own."""
 
-    tables: dict[str, Floats]  # source and target embeddings and positions, (rows, width) each
+    # Source and target embeddings and positions, (rows, width) each; in half precision if that is exact.
+    tables: Mapping[str, NDArray[np.floating]]
     graphs: dict[str, Any]  # onnxruntime's sessions: read, write, words and, with an agent, agent
 
 
@@ -276,38 +286,62 @@ def export_obstacle(model: Model) -> str:
     return ""
 
 
-def load_exported(folder: Path, precision: str = "int8", threads: int = 1) -> Exported:
-    """Load what `whilst export` made, after a check of its files. `threads`: used by each call of a graph."""
+def load_exported(folder: Path, precision: str = "int8") -> Exported:
+    """Load what `whilst export` made, after a check of its files."""
     if precision not in PRECISIONS:
         raise UserError(f"precision {precision}: write {' or '.join(PRECISIONS)}")
     if not is_export(folder):
         raise UserError(f"{folder}: not an exported run (no {MANIFEST}); `whilst export` makes one")
-    manifest = checked_manifest(folder / MANIFEST, FORMAT, set(), "export the run again")
+    manifest = checked_manifest(folder / MANIFEST, READABLE, set(), "export the run again")
     try:
         recipe = build(Recipe, manifest["recipe"])
         ratio = None if manifest["pace"] is None else (int(manifest["pace"][0]), int(manifest["pace"][1]))
         agents, weights = [PolicySpec.parse(str(name)) for name in manifest["agents"]], str(manifest["weights"])
-        stored = load_file(folder / "tables.safetensors")
-        tables = {name: table.astype(np.float32) for name, table in stored.items()}
+        stored = folder / f"tables.{precision}.safetensors"
+        tables = read_tables(load_file(stored if stored.is_file() else folder / "tables.safetensors"))  # older
     except (KeyError, IndexError, TypeError, ValueError, SafetensorError) as error:
         raise UserError(f"{folder}: is damaged ({error}); export the run again") from None
     names = ["read", "write", "words"] + (["agent"] if agents else [])
     files = {name: folder / f"{name}.{precision}.onnx" for name in names}
     if not all(file.is_file() for file in files.values()):
         raise UserError(f"{folder}: was exported without {precision}; choose the other one, or export it again")
-    graphs = {name: load_graph(file.read_bytes(), threads) for name, file in files.items()}
+    graphs = {name: load_graph(file.read_bytes()) for name, file in files.items()}
     languages = Language.load(folder, "source"), Language.load(folder, "target")
     return Exported(folder, recipe, *languages, Engine(tables, graphs), precision, agents, ratio, weights)
 
 
-def load_graph(file: bytes, threads: int) -> Any:
+def read_tables(stored: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[np.floating]]:
+    """The tables of an engine from those of its file: without scales, and with positions."""
+    tables = {side: stored[side] for side in ("source", "target")}
+    for side in tables:
+        if f"{side}.scale" in stored:  # integers of 8 bits
+            tables[side] = stored[side].astype(np.float32) * stored[f"{side}.scale"][:, None]
+    if "positions" in stored:  # of older exports
+        return tables | {"positions": stored["positions"]}
+    angles = np.arange(MAX_POSITIONS + 1, dtype=np.float32)[:, None] * stored["rates"]
+    return tables | {"positions": np.concatenate([np.sin(angles), np.cos(angles)], axis=1)}
+
+
+def load_graph(file: bytes) -> Any:
+    """A call uses one thread: products with one row are so short that to wake a second one takes longer."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
-    # Spinning threads would take time from other sessions.
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    if not has_vnni():  # make signed weights unsigned: the same products, without overflow
+        options.add_session_config_entry("session.x64quantprecision", "1")
     return onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
+
+
+@functools.cache
+def has_vnni() -> bool:
+    """Whether the CPU adds products of 8-bit integers in 32 bits; False where the system does not say it."""
+    try:
+        with Path("/proc/cpuinfo").open(encoding="utf-8") as file:
+            flags = next((line.split() for line in file if line.startswith("flags")), [])
+    except OSError:
+        return False
+    return not {"avx512_vnni", "avx_vnni"}.isdisjoint(flags)
 
 
 def cache_folder() -> Path:
@@ -331,26 +365,26 @@ def has_shipped(run: Path, precision: str) -> bool:
     return (run / SHIPPED / f"read.{precision}.onnx").is_file()
 
 
-def engine_of(run: Path, precision: str, notify: Callable[[str], None], threads: int = 1) -> Exported:
-    """`notify` gets messages for the user. Where nothing can be cached, the engine is made in memory."""
+def engine_of(run: Path, precision: str) -> Exported:
+    """Where nothing can be cached, the engine is made in memory."""
     if has_shipped(run, precision):
-        return load_exported(run / SHIPPED, precision, threads)
+        return load_exported(run / SHIPPED, precision)
     try:
         entry = cache_folder() / "engines" / f"{key(run)}.{precision}"
         if is_export(entry):
             try:
-                return load_exported(entry, precision, threads)
+                return load_exported(entry, precision)
             except UserError:  # damaged
                 shutil.rmtree(entry)
-        notify(f"making the CPU engine of {run} (only once: it is kept in {entry.parent})")
+        notes.print(f"making the CPU engine of {run} (only once: it is kept in {entry.parent})")
         _make(run, entry, precision)
     except OSError as error:
         from whilst.engine.export import export_in_memory, load_exportable
 
         reason = error.strerror or error
-        notify(f"the CPU engine of {run} cannot be cached ({reason}); XDG_CACHE_HOME names another folder")
-        return export_in_memory(load_exportable(run), precision, threads)
-    return load_exported(entry, precision, threads)
+        notes.print(f"the CPU engine of {run} cannot be cached ({reason}); XDG_CACHE_HOME names another folder")
+        return export_in_memory(load_exportable(run), precision)
+    return load_exported(entry, precision)
 
 
 def _make(run: Path, entry: Path, precision: str) -> None:

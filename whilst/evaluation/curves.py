@@ -5,7 +5,7 @@ import json
 import string
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import fmean, stdev
 from typing import Any
@@ -19,6 +19,7 @@ from whilst.evaluation.tables import NONE, figure
 SEEDS, POINTS = names_with(Role.SEED), names_with(Role.POINT)
 # Of the search, the settings that translation-based labels within an interval use.
 BOUNDS = "search.intervals", "search.slope"
+DATASET = "dataset_sha256"  # in the origin of a record
 # The paper's own choices of what its ablations vary, and how another choice is shown.
 DEFAULTS = {
     "length": "5",
@@ -248,7 +249,7 @@ def over_seeds(records: Iterable[Record]) -> list[Result]:
     """
     groups: list[list[Record]] = []
     alike: defaultdict[tuple[str, str, str], list[list[Record]]] = defaultdict(list)
-    for record in records:
+    for record in _with_dataset(list(records)):
         one = Result((record,))
         known = alike[one.curve_key, one.label, record.policy]
         group = next((group for group in known if all(_seeds_differ(record, other) for other in group)), None)
@@ -257,6 +258,19 @@ def over_seeds(records: Iterable[Record]) -> list[Result]:
             known.append(group)
         group.append(record)
     return [Result(tuple(group)) for group in groups]
+
+
+def _with_dataset(records: Sequence[Record]) -> list[Record]:
+    """Older records lack the checksum of their dataset: they get that of the pair's others, if it is only one."""
+    known: defaultdict[str, set[str]] = defaultdict(set)
+    for record in records:
+        known[record.pair] |= {record.origin[name] for name in record.origin.keys() & {DATASET}}
+    return [
+        replace(record, origin={DATASET: next(iter(known[record.pair]))} | record.origin)
+        if len(known[record.pair]) == 1
+        else record
+        for record in records
+    ]
 
 
 def _seeds_differ(one: Record, other: Record) -> bool:
@@ -310,7 +324,7 @@ class Curve:
         return [Point(one.label, one.al, one.bleu) for one in self.results if one.bleu is not None]
 
     def along(self, latency: str) -> list[Point]:
-        """The points by a latency of `Scores`; by one with the time of computing only if sentences came alone."""
+        """The points by a latency of `Scores`. With the time of computing, none if sentences came in batches."""
         alone = all(one.recipe is not None and one.recipe.evaluate.batch == 1 for one in self.first.records)
         if latency.endswith("_ca") and not alone:
             return []

@@ -15,7 +15,7 @@ import torch
 from rich.text import Text
 
 from whilst.core.action_rows import action_rows
-from whilst.core.console import console
+from whilst.core.console import console, notes
 from whilst.core.distributed import device_name, pick_device
 from whilst.core.errors import UserError
 from whilst.core.files import STDIN, read_bytes, sha256
@@ -43,15 +43,14 @@ from whilst.evaluation.record import (
 )
 from whilst.evaluation.trace import Sentence, read_trace
 from whilst.model.checkpoint import LoadedRun, load_run
+from whilst.model.lags import at_lag
 from whilst.model.run_folder import AGENT, SEARCH, WEIGHTS, has_agent, model_folder, override_after_training
 from whilst.policy import Policy
-from whilst.policy.learnt import NO_HEADS
-from whilst.policy.registry import NO_AGENT
+from whilst.policy.registry import NO_AGENT, NO_HEADS
 
-T = TypeVar("T")
 MAX_WORKERS = 4  # processes that score and write, enough to keep up with one GPU
 
-
+T = TypeVar("T")
 Loaded = LoadedRun | Pretrained
 L = TypeVar("L", LoadedRun, Loaded)
 
@@ -86,8 +85,7 @@ def translate_lines(
     known = [trained.rules.known_source(line.split()) for line in lines]
     if isinstance(policy, Rule):
         model = trained.model if isinstance(trained.model, OfflineModel) else OwnModel(trained.model)
-        sources = [(one.units, one.numbers) for one in known]
-        return translate_anew(model, policy, sources, settings.limits, settings.batch)
+        return translate_anew(model, policy, known, settings.limits, settings.batch)
     assert isinstance(trained, LoadedRun)
     units = [[*one.units, EOS] for one in known]
     writers = [GuidedWriter(trained.rules.writer(), one) for one in known if settings.guards]
@@ -105,7 +103,8 @@ def translate_text(
     run: Path, file: Path | None, policy: PolicySpec, show: bool, overrides: list[str], device: str
 ) -> None:
     """The `translate` command: print translations of lines, or their READs and WRITEs."""
-    trained = with_precision(opener(overrides, device)(model_folder(run, policy)))
+    folder, policy = place_of(run, policy)
+    trained = with_precision(opener(overrides, device)(folder))
     recipe = trained.recipe
     chosen = policy_or_rule(trained, policy)
     clean = cleaner(recipe.data, recipe.data.source)
@@ -225,7 +224,7 @@ def loader(overrides: list[str], device: str, settings: Evaluate | None = None) 
 
 
 def opener(overrides: list[str], device: str, settings: Evaluate | None = None) -> Callable[[Path], Loaded]:
-    """The same for pretrained models too, by their names."""
+    """As `loader`; also opens pretrained models by their names."""
     own = loader(overrides, device, settings)
 
     @functools.cache
@@ -249,6 +248,15 @@ class Job(Generic[L]):
         return self.trained.recipe.evaluate
 
 
+def place_of(run: Path, policy: PolicySpec) -> tuple[Path, PolicySpec]:
+    """The folder with the model for a policy, and the policy: for one such as lag-3 that which has this lag."""
+    folder = model_folder(run, policy)
+    policy, note = at_lag(folder, policy)
+    if note:
+        notes.print(note)
+    return folder, policy
+
+
 def find_jobs(run: Path, policies: Sequence[str], load: Callable[[Path], L]) -> tuple[Recipe, list[Job[L]]]:
     """A run's recipe, and these policies without duplicates, or those of the recipe if none is named."""
     # a run that began with the translator of another has only a fine-tuned model
@@ -256,8 +264,8 @@ def find_jobs(run: Path, policies: Sequence[str], load: Callable[[Path], L]) -> 
     recipe = load(run).recipe
     jobs: dict[tuple[PolicySpec, float], Job[L]] = {}
     for name in policies or recipe.evaluate.policies:
-        policy = PolicySpec.parse(name)
-        trained = load(model_folder(run, policy))  # its recipe has the default threshold of its agent
+        folder, policy = place_of(run, PolicySpec.parse(name))
+        trained = load(folder)  # its recipe has the default threshold of its agent
         threshold = trained.recipe.evaluate.threshold if policy.threshold is None else policy.threshold
         settings = dataclasses.replace(recipe.evaluate, threshold=threshold)
         trained = dataclasses.replace(trained, recipe=dataclasses.replace(trained.recipe, evaluate=settings))

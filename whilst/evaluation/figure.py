@@ -7,7 +7,6 @@ from typing import Any
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
@@ -30,7 +29,7 @@ COLOURS = {
     "local-agreement": "#44AA99",
     "align-att": "#882255",
 }
-GREY = "#5B5B5B"  # of the paper's first
+GREY = "#5B5B5B"  # of the first curve of the paper
 MARKERS = dict(zip((*COLOURS.values(), GREY), "osD^vhX<>*P", strict=True))
 STYLE: dict[Any, Any] = {
     "svg.hashsalt": "whilst",
@@ -86,7 +85,6 @@ def draw(
     chosen = choose(lines)
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(7.4, 4.8), layout="constrained")
-        FigureCanvasAgg(figure)
         axes = figure.add_subplot()
         axes.set_title(title)
         axes.set_xlabel(names[0])

@@ -23,8 +23,8 @@ TITLES = {
 }
 WAYS = {"paper": "slope 1", "authors": "authors' code"}  # the rungs that are the paper's system
 SCRATCH = "scratch"
-OPTION = re.compile(r"\.(unknown-[a-z]+|ending-[a-z]+|repeats|literals|glossary|half|fp32|int8)$")
-THRESHOLD = re.compile(r"\.threshold-(\d*\.?\d+)$")
+OPTION = r"\.(?:unknown-[a-z]+|ending-[a-z]+|repeats|literals|glossary|half|fp32|int8)"
+DECODING = re.compile(rf"(.*?)(?:\.threshold-(\d*\.?\d+))?((?:{OPTION})*)", re.DOTALL)  # policy, threshold, options
 NO_LABEL = "n/a"  # of the only point of a curve, as in the paper
 
 
@@ -41,16 +41,12 @@ class System:
     @classmethod
     def of(cls, recipe: Recipe, policy: PolicySpec, base_objective: str = "") -> "System":
         """`base_objective`: that of the run that training started from, "" if it is not known."""
-        return replace(cls._trained(recipe, policy, base_objective), rung=recipe.rung)
-
-    @classmethod
-    def _trained(cls, recipe: Recipe, policy: PolicySpec, base_objective: str) -> "System":
         objective, kind = recipe.objective.name, policy.kind
         trained = SYSTEMS.get(objective, objective)
         if kind not in BUILT_IN:
-            return cls(kind, trained)
+            return cls(kind, trained, rung=recipe.rung)
         if policy.name == AGENT_TRANSLATION.name:
-            return cls("translation-based")
+            return cls("translation-based", rung=recipe.rung)
         if objective == "search":
             base = SYSTEMS.get(base_objective, base_objective) or "multi-path"
             system = cls("bs-simt", base if recipe.start else SCRATCH, True)
@@ -58,7 +54,8 @@ class System:
             base = SCRATCH if trained == "wait-k" and not recipe.start else recipe.checkpoint
             system = cls("bs-simt", trained) if kind in ("agent", "oracle") else cls(trained, base)
         usual = {"bs-simt": ("agent",), "mma": ("mma",)}.get(system.name, ("wait", "full"))
-        return system if kind in usual else replace(system, policy="wait" if kind == "full" else kind)
+        shown = "" if kind in usual else "wait" if kind == "full" else kind
+        return replace(system, policy=shown, rung=recipe.rung)
 
     @property
     def is_between(self) -> bool:
@@ -103,23 +100,23 @@ class Decoding:
     def of(cls, policy: PolicySpec, settings: Evaluate, engine: str = "") -> "Decoding":
         """`engine`: the precision of an exported run."""
         usual, about = Evaluate(), policy.about
-        own_threshold = about.has_threshold and settings.threshold != usual.threshold
+        threshold = settings.threshold if policy.threshold is None else policy.threshold
+        own_threshold = about.has_threshold and threshold != usual.threshold
         options = [f"unknown-{settings.unknown}"] * (settings.unknown != usual.unknown)
         options += [f"ending-{settings.ending}"] * (about.can_end_early and settings.ending != usual.ending)
         options += [*settings.guards, *["glossary"] * bool(settings.glossary)]
         options += [settings.precision] * (settings.precision != usual.precision) + [engine] * bool(engine)
-        return cls(replace(policy, threshold=settings.threshold if own_threshold else None), tuple(options))
+        return cls(replace(policy, threshold=threshold if own_threshold else None), tuple(options))
 
     @classmethod
     def parse(cls, name: str) -> "Decoding":
         """Read the name of a record. Its policy need not be one that is known here."""
-        options: list[str] = []
-        while found := OPTION.search(name):
-            options.insert(0, found[1])
-            name = name[: found.start()]
-        threshold = THRESHOLD.search(name)
-        kind, _, argument = split_name(name[: threshold.start()] if threshold else name)
-        return cls(PolicySpec(kind, argument, float(threshold[1]) if threshold else None), tuple(options))
+        found = DECODING.fullmatch(name)
+        assert found is not None  # anything is a policy
+        policy, threshold, options = found.groups()
+        kind, _, argument = split_name(policy)
+        spec = PolicySpec(kind, argument, float(threshold) if threshold else None)
+        return cls(spec, tuple(options.split(".")[1:]))
 
     def __str__(self) -> str:
         return ".".join([str(self.policy), *self.options])

@@ -317,8 +317,8 @@ def _join(
     language = data.source if side == "source" else data.target
     expected = getattr(record, f"{side}_sha256", None)
     lines = list(map(cleaner(replace(data, moses=data.moses and not data.tokenised), language, True), raw))
-    if data.moses and data.tokenised and sha256_lines(lines) != expected:  # the file is raw
-        lines = list(map(cleaner(data, language, True), raw))
+    if data.tokenised and sha256_lines(lines) != expected:  # the file is raw
+        lines = list(map(cleaner(replace(data, detokenise=False), language, True), raw))
     actual = sha256_lines(lines)
     if expected is not None and actual != expected:
         raise UserError(
@@ -373,6 +373,9 @@ def pack(folder: Path) -> int:
     write_archived(folder, records)
     for path in loose:
         path.unlink()
+    for path in sorted(folder.rglob("*/"), reverse=True):
+        if not any(path.iterdir()):
+            path.rmdir()
     return len(records)
 
 

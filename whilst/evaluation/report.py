@@ -396,8 +396,20 @@ def print_scores(rescored: Rescored) -> None:
         notes.print("as recorded")
 
 
-def print_passages(passages: Sequence[Passage], is_long: bool, unit: str) -> None:
-    """Print the scores of words with times; of talks, those of their sentences."""
+def print_timed(
+    trace: Path, segments: Path | None, reference: Path | None, method: Method, out: Path | None
+) -> list[Passage]:
+    """Print the scores of a log with times; of whole talks, those of their sentences. Returns what was scored."""
+    unit = "milliseconds"
+    if segments is None:
+        passages = read_passages(trace)
+        passages = passages if reference is None else with_references(passages, reference)
+    elif reference is None:
+        raise UserError("--segments: the sentences of a talk need --reference FILE too")
+    else:
+        passages = read_talks(trace, segments, reference, method)
+        unit = unit if segments.suffix in TIMES else "source words"
+    is_long = any(math.isfinite(one.end) for one in passages)
     ideal, aware = (latency(passages, with_computing, is_long) for with_computing in (False, True))
     if not ideal:
         raise UserError("not one passage has words: there is no latency to measure")
@@ -410,22 +422,6 @@ def print_passages(passages: Sequence[Passage], is_long: bool, unit: str) -> Non
         console.print(f"{name} {value:.2f}: {signature}", soft_wrap=True, markup=False)
     empty = sum(not one.words for one in passages)
     console.print(f"{len(passages)} sentences, {empty} without words; latency in {unit}", soft_wrap=True)
-
-
-def print_timed(
-    trace: Path, segments: Path | None, reference: Path | None, method: Method, out: Path | None
-) -> list[Passage]:
-    """Score a log with times, or of whole talks. Returns what was scored."""
-    if segments is not None:
-        if reference is None:
-            raise UserError("--segments: the sentences of a talk need --reference FILE too")
-        passages = read_talks(trace, segments, reference, method)
-    else:
-        passages = read_passages(trace)
-        passages = passages if reference is None else with_references(passages, reference)
-    in_words = segments is not None and segments.suffix not in TIMES
-    is_long = any(math.isfinite(one.end) for one in passages)
-    print_passages(passages, is_long, "source words" if in_words else "milliseconds")
     if out is not None:
         write_omnisteval(out, passages)
     return passages

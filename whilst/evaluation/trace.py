@@ -151,12 +151,14 @@ def _from_line(line: str, where: str) -> Sentence:
 
 def _from_simuleval(row: dict[str, Any]) -> dict[str, Any]:
     """A line of SimulEval's own: units are words, and times of text are zeros."""
-    known = {name: row.get(name) for name in ("index", "prediction", "delays", "elapsed", "prediction_length")}
-    known |= {name: row.get(name) for name in ("source", "reference", "source_length")}
-    reference, elapsed = known["reference"], known["elapsed"]
-    words = len(reference.split()) if isinstance(reference, str) else 0
-    known["elapsed"] = elapsed if isinstance(elapsed, list) and any(elapsed) else []
-    return known | {"reads": row.get("delays"), "source_units": row.get("source_length"), "reference_words": words}
+    names = "index", "prediction", "prediction_length", "delays", "source", "reference", "source_length"
+    reference, elapsed = row.get("reference"), row.get("elapsed")
+    return {name: row.get(name) for name in names} | {
+        "elapsed": elapsed if isinstance(elapsed, list) and any(elapsed) else [],
+        "reads": row.get("delays"),
+        "source_units": row.get("source_length"),
+        "reference_words": len(reference.split()) if isinstance(reference, str) else 0,
+    }
 
 
 def find_problem(sentence: Sentence) -> str:

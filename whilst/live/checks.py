@@ -1,6 +1,6 @@
-"""Mistakes that can be seen without a reference, on 200 English sentences: `whilst bench checks`.
+"""Mistakes that can be seen without a reference, on sentences of our own: `whilst bench checks`.
 
-checks.txt has the kind of each sentence, what must be in its translation as it is ("!": a negation), and itself.
+sentences/LANGUAGE.txt has the kind of each, what must be in its translation as it is ("!": a negation), and itself.
 """
 
 import re
@@ -18,8 +18,9 @@ from whilst.data.text import read_lines
 from whilst.live.loading import Model
 from whilst.live.session import Word
 
-FILE = Path(__file__).with_name("checks.txt")
+SENTENCES = Path(__file__).with_name("sentences")
 NEGATIONS = {
+    "en": re.compile(r"n't\b|\b(no|not|cannot|never|none|nobody|nothing|nor|neither|without)\b", re.IGNORECASE),
     "vi": re.compile(r"\b(không|chưa|chẳng|đừng|chả|chớ|khỏi|thiếu)\b", re.IGNORECASE),
     "de": re.compile(r"\b(nicht|kein|keine[mnr]?|nie|niemals|nichts|niemand|weder|ohne|nein)\b", re.IGNORECASE),
 }
@@ -44,8 +45,19 @@ class Check:
         yield "too short or long", not count / 2 <= len(translation.split()) <= 2.5 * count
 
 
-def read_checks() -> list[Check]:
-    return [Check(*line.split("\t")) for line in read_lines(FILE)]
+@dataclass(frozen=True)
+class Finding:
+    """What was checked in the translation of one sentence."""
+
+    latency: str
+    mistake: str
+    source: str
+    translation: str
+    is_wrong: bool
+
+
+def read_checks(language: str = "en") -> list[Check]:
+    return [Check(*line.split("\t")) for line in read_lines(SENTENCES / f"{language}.txt")]
 
 
 def translation(model: Model, latency: str, source: str) -> str:
@@ -54,21 +66,42 @@ def translation(model: Model, latency: str, source: str) -> str:
     return " ".join(event.text for event in events if isinstance(event, Word))
 
 
-def check_model(model: Model, latencies: Sequence[str], json: Path | None, show: bool) -> None:
-    """Print the mistakes at each latency as shares of the sentences that have what is checked."""
+def require_checks(model: Model) -> None:
+    """Refuse a pair that there are no checks for."""
     source, target = model.languages
-    if source != "en" or target not in NEGATIONS:
-        raise UserError(f"{source} to {target}: checks are from English into {' or '.join(NEGATIONS)}")
-    found: dict[str, dict[str, list[bool]]] = {}
+    known = [path.stem for path in sorted(SENTENCES.glob("*.txt"))]
+    if source not in known or target not in NEGATIONS:
+        raise UserError(f"{source} to {target}: checks are from {', '.join(known)} into {', '.join(NEGATIONS)}")
+
+
+def find_mistakes(model: Model, latencies: Sequence[str]) -> list[Finding]:
+    source, target = model.languages
+    found = []
     for latency in latencies:
-        for check in progress_bar(read_checks(), latency, "sentences"):
+        for check in progress_bar(read_checks(source), latency, "sentences"):
             written = translation(model, latency, check.source)
             for name, is_wrong in check.mistakes(written, target):
-                found.setdefault(name, {}).setdefault(latency, []).append(is_wrong)
-                if show and is_wrong:
-                    console.print(
-                        f"{latency}, {name}: {check.source}\n    {written}", markup=False, highlight=False
-                    )
+                found.append(Finding(latency, name, check.source, written, is_wrong))
+    return found
+
+
+def count_mistakes(findings: Sequence[Finding]) -> dict[str, dict[str, list[bool]]]:
+    """By mistake and latency, whether each sentence that has what is checked has it wrong."""
+    counts: dict[str, dict[str, list[bool]]] = {}
+    for one in findings:
+        counts.setdefault(one.mistake, {}).setdefault(one.latency, []).append(one.is_wrong)
+    return counts
+
+
+def check_model(model: Model, latencies: Sequence[str], json: Path | None, show: bool) -> None:
+    """Print the mistakes at each latency as shares of the sentences that have what is checked."""
+    require_checks(model)
+    findings = find_mistakes(model, latencies)
+    for one in findings:
+        if show and one.is_wrong:
+            line = f"{one.latency}, {one.mistake}: {one.source}\n    {one.translation}"
+            console.print(line, markup=False, highlight=False)
+    found = count_mistakes(findings)
     table = Table("mistake", "of", *latencies)
     for name, by_latency in found.items():
         wrong = [sum(by_latency[latency]) for latency in latencies]

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from whilst.core.console import console, notes, progress_bar
-from whilst.core.policy_spec import LATENCIES, distinct
+from whilst.core.policy_spec import LATENCIES, PolicySpec, distinct
 from whilst.core.provenance import provenance
 from whilst.data.dataset import Dataset
 from whilst.data.sentences import never_ends
@@ -19,6 +19,7 @@ from whilst.evaluation.tables import Grid, figure
 from whilst.evaluation.trace import Sentence, write_trace
 from whilst.live.loading import Model, ModelOptions, open_exported, open_model
 from whilst.live.session import Backend, Operation, Request, Session, TextPipeline, Word
+from whilst.model.lags import at_lag
 from whilst.model.run_folder import override_after_training
 
 TEXT_SCORES = (
@@ -43,7 +44,7 @@ class RecordingSession(Session):
 
 def whole_lines(text: TextPipeline, lines: Sequence[str]) -> TextPipeline:
     """For cleaned lines of one sentence each, of any length."""
-    longest = max(len(text.source.encode(line.split())[0]) for line in lines)
+    longest = max(len(text.source.encode(line.split())) for line in lines)
     # twice, since a sentence of nearly the maximal length may be ended at a comma
     return dataclasses.replace(text, clean=str, max_units=2 * longest + 2, ends_sentence=never_ends, truecase=None)
 
@@ -63,7 +64,7 @@ def translate_live(
             ms = 1000 * (time.perf_counter() - began)
             words += [(event.text, event.delay, ms) for event in events if isinstance(event, Word)]
         reads = [read for unit, read in session.writes if unit != EOS]
-        units = len(text.source.encode(source.split())[0])
+        units = len(text.source.encode(source.split()))
         yield Sentence.of(index, (source, reference), words, reads, units)
 
 
@@ -83,7 +84,10 @@ def evaluate_exported(
     dataset = Dataset.open(Path(recipe.data.dataset))
     dataset.require_languages("data.dataset", folder, recipe.data)
     jobs = []  # all of them first, so that an error in the last costs no time
-    for policy in distinct(policies or recipe.evaluate.policies, recipe.evaluate.threshold):
+    found = [at_lag(folder, PolicySpec.parse(name)) for name in policies or recipe.evaluate.policies]
+    for note in filter(None, (note for _, note in found)):
+        notes.print(note)
+    for policy in distinct([str(policy) for policy, _ in found], recipe.evaluate.threshold):
         threshold = policy.with_default_threshold(recipe.evaluate.threshold).threshold
         sets = overrides if threshold is None else [*overrides, f"evaluate.threshold={threshold}"]
         opened = open_exported(
@@ -116,7 +120,9 @@ def translate_exported(options: ModelOptions, file: Path | None, show: bool) -> 
     """The `translate` command of an export: as of a run."""
     from whilst.evaluation.evaluate import lines_of, print_translations  # need PyTorch
 
-    model = open_model(options, notes.print)
+    model = open_model(options)
+    if model.note:
+        notes.print(model.note)
     lines = [model.text.clean(line) for line in lines_of(file)]
     sources = list(filter(None, lines))
     print_translations(lines, iter(model.translate(sources, options.latency) if sources else ()), show)
@@ -128,7 +134,7 @@ def evaluate_text(
     """Print the scores of a model on a text under each policy or latency; with `out` also write the traces."""
     models = {}  # all of them first, so that an error in the last costs no time
     for name in policies or LATENCIES:
-        models[name] = open_model(dataclasses.replace(options, latency=name), notes.print)
+        models[name] = open_model(dataclasses.replace(options, latency=name))
     sources, references = read_pairs((source, reference))
     rows = []
     for name, model in models.items():

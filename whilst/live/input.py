@@ -7,10 +7,11 @@ import abc
 import codecs
 import itertools
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO
 
+from whilst.core.errors import note
 from whilst.data.sentences import normalise
 
 BREAK = ""  # stands among the words where a sentence ends
@@ -42,11 +43,10 @@ class Reader(abc.ABC):
 
 
 class Parser(Reader):
-    """Reads UTF-8 text; a byte order mark is dropped. `notify` gets a warning at the first invalid byte."""
+    """Reads UTF-8 text; a byte order mark is dropped. The user is told of the first invalid byte."""
 
-    def __init__(self, notify: Callable[[str], None] = lambda _: None) -> None:
+    def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8-sig")(errors="replace")
-        self._notify = notify
         self._line, self._is_valid = 1, True
         self._rest = ""  # of the input so far: an unfinished word or line
 
@@ -55,7 +55,7 @@ class Parser(Reader):
         before, found, _ = text.partition(REPLACEMENT)
         if found and self._is_valid:
             line = self._line + before.count("\n")
-            self._notify(f"standard input:{line}: not valid UTF-8; such bytes become {REPLACEMENT}, here and later")
+            note(f"standard input:{line}: not valid UTF-8; such bytes become {REPLACEMENT}, here and later")
             self._is_valid = False
         self._line += text.count("\n")
         return self.feed(text)
@@ -68,8 +68,8 @@ class Parser(Reader):
 class PlainTextParser(Parser):
     """A word is final when white space follows. An empty line ends a sentence; with `by_lines` every line does."""
 
-    def __init__(self, by_lines: bool = False, notify: Callable[[str], None] = lambda _: None) -> None:
-        super().__init__(notify)
+    def __init__(self, by_lines: bool = False) -> None:
+        super().__init__()
         self._by_lines = by_lines
         self._line_has_words = False
 
@@ -186,8 +186,8 @@ class Commitment:
 class HypothesisParser(Parser):
     """Each line is the whole hypothesis so far. An utterance ends at an empty line, or before a line of another."""
 
-    def __init__(self, agreement: int = DEFAULT_AGREEMENT, notify: Callable[[str], None] = lambda _: None) -> None:
-        super().__init__(notify)
+    def __init__(self, agreement: int = DEFAULT_AGREEMENT) -> None:
+        super().__init__()
         self._commitment = Commitment(agreement)
 
     def feed(self, text: str) -> Iterator[str]:

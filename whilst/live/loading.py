@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from whilst.core.config import read_recipe
 from whilst.core.errors import UserError
-from whilst.core.files import models_of_package, packaged
-from whilst.core.policy_spec import LATENCIES, PolicySpec, for_latency
+from whilst.core.files import find_model
+from whilst.core.policy_spec import LATENCIES, AtLag, PolicySpec, for_latency
 from whilst.core.settings import Recipe
 from whilst.engine.runtime import (
     PRECISIONS,
@@ -26,6 +26,7 @@ from whilst.engine.runtime import (
 )
 from whilst.live.engine_backend import KINDS, EngineBackend, Rule, make_rule
 from whilst.live.session import Backend, Session, TextPipeline
+from whilst.model.lags import at_lag, lag_finder
 from whilst.model.run_folder import BUNDLE, check_bundle, choose_policy, override_after_training
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class ModelOptions:
     precision: str = "int8"  # of the CPU engine
     overrides: tuple[str, ...] = ()
     device: str = "auto"  # of PyTorch
-    threads: int = 0  # 0: the engine's default
+    threads: int = 0  # of PyTorch; 0: its default
 
     def __post_init__(self) -> None:
         if self.engine not in ENGINES:
@@ -61,6 +62,7 @@ class Model:
     recipe: Recipe
     policy: PolicySpec  # of the wanted latency
     agents: Sequence[PolicySpec]  # its policies by rising latency; none: wait-k
+    at_lag: AtLag  # finds the policy for one such as lag-3
     engine: str  # for users
     note: str  # on the choice of the policy, mostly empty
     find: Callable[[PolicySpec], Any]  # its policy or rule; a UserError if it has no such policy
@@ -80,10 +82,10 @@ class Model:
         return {latency: str(self.policy_of(latency)) for latency in LATENCIES}
 
     def policy_of(self, latency: str) -> PolicySpec:
-        """The policy for low, medium, high or the name of a policy. A UserError if the model has no such policy."""
+        """The policy for low, medium, high or a policy's name, such as lag-3. A UserError if there is none."""
         if latency in LATENCIES and self.recipe.model.cross == "monotone":
             return self.policy
-        policy, _ = for_latency(latency, self.agents)
+        policy, _ = for_latency(latency, self.agents, self.at_lag)
         self.find(policy)
         return policy
 
@@ -121,36 +123,27 @@ class Model:
         return list(translate_live(self.backend(policy), self.text, sources, wanted))
 
 
-def resolve(name: str) -> Path:
-    """The folder of a model's name: a path, else a model of the package."""
-    folder = Path(packaged(name))
-    if name and folder.exists():
-        return folder
-    known = models_of_package()
-    there = f"those of the package are {', '.join(known)}" if known else "the package comes with none"
-    raise UserError(f"model {name!r}: no such folder, and no model of that name; {there}")
-
-
-def open_model(options: ModelOptions, notify: Callable[[str], None]) -> Model:
-    """`notify` gets messages on what takes time or fails without harm."""
+def open_model(options: ModelOptions) -> Model:
     if Recipe(run=options.model).checkpoint:
         from whilst.live.torch_backend import open_checkpoint
 
         return open_checkpoint(options)
-    folder = resolve(options.model)
+    folder = find_model(options.model)
     if is_export(folder):
         if options.engine == "torch":
             how = "choose --engine onnx, or name the run that it came from"
             raise UserError(f"{folder}: is an export, which PyTorch cannot use; {how}")
-        return open_exported(load_exported(folder, options.precision, options.threads or 1), options)
+        return open_exported(load_exported(folder, options.precision), options)
     if (folder / BUNDLE).is_file():
         check_bundle(folder)
     home, policy, note = choose_policy(folder, options.latency)
+    if policy.kind == "lag":
+        policy, note = at_lag(home, policy)
     if not _is_for_engine(options, home, policy):
         from whilst.live.torch_backend import open_run
 
         return open_run(options, home, policy, note)
-    return open_exported(engine_of(home, options.precision, notify, options.threads or 1), options)
+    return open_exported(engine_of(home, options.precision), options, home)
 
 
 def _is_for_engine(options: ModelOptions, home: Path, policy: PolicySpec) -> bool:
@@ -163,8 +156,10 @@ def _is_for_engine(options: ModelOptions, home: Path, policy: PolicySpec) -> boo
     return bool(packages) and options.device in ("auto", "cpu") and not reason and policy.kind in KINDS
 
 
-def open_exported(exported: Exported, options: ModelOptions) -> Model:
-    policy, note = for_latency(options.latency, exported.agents)
+def open_exported(exported: Exported, options: ModelOptions, run: Path | None = None) -> Model:
+    """`run`: the folder that the export was made from, if it is known."""
+    find_lag = lag_finder(run or exported.path)
+    policy, note = for_latency(options.latency, exported.agents, find_lag)
     recipe = override_after_training(exported.recipe, list(options.overrides), exported.path)
     text = TextPipeline.of(recipe, exported.source, exported.target)
 
@@ -175,4 +170,4 @@ def open_exported(exported: Exported, options: ModelOptions) -> Model:
         return EngineBackend(exported.engine, rule)
 
     engine = f"ONNX {exported.precision}"
-    return Model(text, recipe, policy, exported.agents, engine, note, find, make)
+    return Model(text, recipe, policy, exported.agents, find_lag, engine, note, find, make)

@@ -9,7 +9,6 @@ import errno
 import html
 import json
 import os
-import sys
 import textwrap
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +18,7 @@ from rich.live import Live
 from rich.text import Text
 
 from whilst.core.action_rows import action_rows
-from whilst.core.errors import UserError
+from whilst.core.errors import UserError, note
 from whilst.live.session import SentenceEnd, Summary, Word
 
 LINE_WIDTH, MAX_LINES = 42, 2  # usual limits of subtitles
@@ -27,11 +26,6 @@ MIN_DURATION = 1_000  # of a cue
 LINGER = 1_000  # how long a cue stays after its last word, unless the next one begins
 MAX_PAUSE = 3_000  # between words of one cue
 MAX_DURATION = 7_000  # from a cue's first word to its last
-
-
-def note(text: str) -> None:
-    """Show a message to the user. A display that is on the screen is redrawn below it."""
-    print(f"whilst: {text}", file=sys.stderr, flush=True)
 
 
 class Output(abc.ABC):

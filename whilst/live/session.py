@@ -197,7 +197,7 @@ class SessionState:
         """How many units it has; a guess if it is a literal, whose stand-in has few."""
         if token.kind is not Kind.WORD:
             return 4
-        return len(self.text.source.encode([self._truecased(token).text])[0][:most])
+        return len(self.text.source.encode([self._truecased(token).text])[:most])
 
     def _truecased(self, token: Token) -> Token:
         sentence = self.sentences[-1]

@@ -15,7 +15,7 @@ from simuleval.agents import TextToTextAgent
 from simuleval.agents.actions import Action, ReadAction, WriteAction
 from simuleval.utils import entrypoint
 
-from whilst.core.errors import UserError
+from whilst.core.errors import UserError, note
 from whilst.data.sentences import never_ends
 from whilst.live.loading import ENGINES, Model, ModelOptions, open_model
 from whilst.live.session import Session, Word
@@ -29,7 +29,7 @@ class Whilst(TextToTextAgent):  # type: ignore[misc]  # simuleval has no types
         try:
             self.model = open_agent(args)
         except UserError as error:
-            print(f"whilst: {error}", file=sys.stderr)
+            note(str(error))
             sys.exit(2)
         self.backend = self.model.backend()
         super().__init__(args)
@@ -72,7 +72,7 @@ def open_agent(args: argparse.Namespace) -> Model:
 
         register_files(map(Path, args.policy_file))
     wanted = ModelOptions(args.model, args.policy, args.engine, args.precision, tuple(args.set), args.device)
-    model = open_model(wanted, lambda line: print(f"whilst: {line}", file=sys.stderr))
+    model = open_model(wanted)
     text = dataclasses.replace(model.text, max_units=MAX_UNITS, ends_sentence=never_ends)
     if args.clean:
         text = dataclasses.replace(text, clean=str, truecase=None)

@@ -13,14 +13,14 @@ from typing import BinaryIO, Protocol
 from rich.console import Console
 
 from whilst.core.console import console
-from whilst.core.errors import StoppedError, UserError
+from whilst.core.errors import StoppedError, UserError, note
 from whilst.core.settings import DEFAULT_MODEL
 from whilst.core.signals import STOP_SIGNALS, handle_signals
 from whilst.data.sentences import never_ends
 from whilst.live.input import BREAK, DEFAULT_AGREEMENT, HypothesisParser, PlainTextParser, Reader, read_chunks
 from whilst.live.keyboard import typed_chunks
 from whilst.live.loading import ModelOptions, open_model
-from whilst.live.output import Display, JsonOutput, Output, PlainOutput, SubtitleFile, note
+from whilst.live.output import Display, JsonOutput, Output, PlainOutput, SubtitleFile
 from whilst.live.session import Event, Session, Word
 
 TALK = Path(__file__).with_name("talk.txt")
@@ -142,7 +142,7 @@ def stopwatch() -> Callable[[], float]:
 
 
 def open_session(wanted: ModelOptions, typed: bool = False, by_lines: bool = False) -> Session:
-    model = open_model(wanted, note)
+    model = open_model(wanted)
     if model.note:
         note(model.note)
     if typed:
@@ -167,9 +167,7 @@ def run_live(wanted: ModelOptions, options: LiveOptions, stream: BinaryIO | None
     if (stream is None and sys.stdin is None) or sys.stdout is None:
         raise UserError("standard input and output: one of them is closed; leave both open")
     typed = stream is None and sys.stdin.isatty()
-    parser = (
-        HypothesisParser(options.agreement, note) if options.partial else PlainTextParser(options.by_lines, note)
-    )
+    parser = HypothesisParser(options.agreement) if options.partial else PlainTextParser(options.by_lines)
     session = open_session(wanted, typed, options.by_lines)
     outputs = open_outputs(options, typed)
     translation = LiveTranslation(session, parser, outputs, stopwatch(), options.words_per_second)

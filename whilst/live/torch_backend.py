@@ -12,7 +12,7 @@ import torch
 
 from whilst.core.distributed import pick_device
 from whilst.core.errors import UserError
-from whilst.core.policy_spec import OFFLINE, PolicySpec, for_latency
+from whilst.core.policy_spec import OFFLINE, PolicySpec, for_latency, not_calibrated
 from whilst.data.vocabulary import EOS
 from whilst.decoding.offline import OfflineModel, OwnModel, Retranslation, Rule, retranslate, translates_anew
 from whilst.decoding.policies import policy_for
@@ -21,6 +21,7 @@ from whilst.decoding.state import DecodingState
 from whilst.live.loading import Model, ModelOptions
 from whilst.live.session import Backend, Operation, Request, TextPipeline
 from whilst.model.checkpoint import LoadedRun, load_run
+from whilst.model.lags import lag_finder
 from whilst.model.run_folder import override_after_training
 from whilst.model.transformer import Translator
 from whilst.policy import Policy
@@ -97,7 +98,8 @@ def open_run(options: ModelOptions, folder: Path, policy: PolicySpec, note: str)
         return TorchBackend(trained.model, rule, *text.longest)
 
     text = TextPipeline.of(trained.recipe, trained.source, trained.target)
-    return TorchModel(text, trained.recipe, policy, trained.agents, "PyTorch", note, find, make, trained)
+    find_lag = lag_finder(folder)
+    return TorchModel(text, trained.recipe, policy, trained.agents, find_lag, "PyTorch", note, find, make, trained)
 
 
 @dataclass(frozen=True)
@@ -117,7 +119,8 @@ def open_offline(options: ModelOptions, trained: LoadedRun | Pretrained, model: 
     def make(rule: Rule, text: TextPipeline) -> OfflineBackend:
         return OfflineBackend(model, rule, text.max_target_units)
 
-    return Offline(text, trained.recipe, policy, OFFLINE, "PyTorch", note, Rule, make, model=model)
+    about = text, trained.recipe, policy, OFFLINE, not_calibrated, "PyTorch", note
+    return Offline(*about, Rule, make, model=model)
 
 
 def open_checkpoint(options: ModelOptions) -> Offline:

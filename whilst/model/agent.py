@@ -40,7 +40,7 @@ class Observation:
     action: Tensor  # last action
     source_state: Tensor  # (rows, steps, width) encoder state of the last source token
     target_state: Tensor  # (rows, steps, width) decoder state that wrote the last token, zeros before the first
-    ahead: Tensor | None = None  # (rows, steps, width) decoder state that would write the next one now
+    lookahead: Tensor | None = None  # (rows, steps, width) decoder state that would write the next one now
 
 
 class Agent(nn.Module):
@@ -76,8 +76,8 @@ class Agent(nn.Module):
         if self.settings.inputs != "embeddings":
             parts += [seen.source_state, seen.target_state]
         if self.settings.inputs == "lookahead":
-            assert seen.ahead is not None
-            parts.append(seen.ahead)
+            assert seen.lookahead is not None
+            parts.append(seen.lookahead)
         tokens = self.tokens(self.dropout(torch.cat(parts, -1)))
         action = self.action(self.action_embedding(seen.action)) + self.latency(interval)[:, None]
         return torch.cat([tokens, action], -1)
@@ -140,10 +140,10 @@ class PathStates:
 
 
 def next_targets(batch: Batch, path: Tensor) -> tuple[Tensor, Tensor]:
-    """The target token that is written next after each source token: (rows, source) columns where its sentence
-    begins, and its own, which is meaningless after the last token.
+    """Which target token is written next after each source token: (rows, source) the column where its sentence
+    begins, and its own column, which is meaningless if no token is left.
 
-    It is the first that needs more than has been read: a binary search, since reads ascend along a sentence.
+    It is the first token that needs more than has been read: a binary search, since reads ascend along a sentence.
     """
     target, source = batch.target_at, batch.source_at
     stride = batch.source.shape[1] + 1  # keeps the sentences of a packed row in order
@@ -154,7 +154,7 @@ def next_targets(batch: Batch, path: Tensor) -> tuple[Tensor, Tensor]:
     return first, written.minimum(end - 1).clamp(min=0)
 
 
-def lookahead_mask(batch: Batch, upcoming_first: Tensor, upcoming: Tensor) -> Mask:
+def lookahead_query_mask(batch: Batch, upcoming_first: Tensor, upcoming: Tensor) -> Mask:
     """Self-attention of the tokens and of the lookahead queries after them: to the tokens before, and to itself.
 
     Queries of padding attend to themselves only: in a packed row each would attend to all padding, at great cost.
@@ -177,7 +177,7 @@ def decode_with_lookahead(model: Translator, batch: Batch, path: Tensor, source:
     queries = Tokens(torch.cat([target.segment, read.segment], 1), positions)
     cross = attention_mask(batch, queries, torch.cat([path, read.position + 1], 1), read)
     tokens = torch.cat([batch.target, batch.target.gather(1, upcoming)], 1)
-    return model.decode(tokens, positions, source, lookahead_mask(batch, first, upcoming), cross)
+    return model.decode(tokens, positions, source, lookahead_query_mask(batch, first, upcoming), cross)
 
 
 @torch.no_grad()
@@ -189,12 +189,12 @@ def observe(model: Translator, batch: Batch, path: Tensor, own_words: bool, look
     source, count = encode_batch(model, batch), batch.target.shape[1]
     if lookahead:
         both = decode_with_lookahead(model, batch, path, source)
-        states, ahead = both[:, :count], both[:, count:]
+        states, lookaheads = both[:, :count], both[:, count:]
     else:
         causal, cross = causal_mask(batch), cross_mask(batch, path)
-        states, ahead = model.decode(batch.target, batch.target_at.position, source, causal, cross), None
+        states, lookaheads = model.decode(batch.target, batch.target_at.position, source, causal, cross), None
     words = model.many_logits(states).argmax(-1) if own_words else batch.labels
-    return PathStates(source, states, words, ahead)
+    return PathStates(source, states, words, lookaheads)
 
 
 @dataclass(frozen=True)
@@ -213,7 +213,11 @@ def targets(batch: Batch, path: Tensor, observed: PathStates) -> Targets:
     Steps whose WRITE is forced by the end of the source have no loss, nor have those after the last WRITE.
     """
     real = batch.labels != PAD
-    step, steps = path + batch.target_at.position, step_count(batch, path)
+    step = path + batch.target_at.position
+    if path.device.type == "cuda":
+        steps = batch.source.shape[1] + batch.target.shape[1]  # an upper bound, which needs no synchronisation
+    else:
+        steps = int(step[real].max()) + 1
     step = torch.where(real, step, steps)  # of each WRITE; those of padding go past the end
     writes = torch.zeros(len(path), steps + 1, dtype=torch.long, device=path.device)
     writes.scatter_(1, step, 1)
@@ -227,31 +231,24 @@ def targets(batch: Batch, path: Tensor, observed: PathStates) -> Targets:
     def gather(values: Tensor, index: Tensor) -> Tensor:
         return values.gather(1, index[..., None].expand(-1, -1, values.shape[-1]))
 
-    ahead = None
+    lookahead = None
     if observed.lookahead is not None:
         count = path.shape[1]
         upcoming = torch.where(writes > 0, before.clamp(max=count - 1), count + last_source)
-        ahead = gather(torch.cat([observed.states, observed.lookahead], 1), upcoming)[:, 1:]
+        lookahead = gather(torch.cat([observed.states, observed.lookahead], 1), upcoming)[:, 1:]
     seen = Observation(
         source=batch.source.gather(1, last_source)[:, 1:],
         target=torch.where(has_written, observed.words.gather(1, last_target), BOS)[:, 1:],
         action=writes[:, :-1],
         source_state=gather(observed.encoded, last_source)[:, 1:],
         target_state=(gather(observed.states, last_target) * has_written[..., None])[:, 1:],
-        ahead=ahead,
+        lookahead=lookahead,
     )
     needed = path.gather(1, before.clamp(max=path.shape[1] - 1))
     last = step.masked_fill(~real, 0).max(1, keepdim=True).values
     inside = torch.arange(steps, device=path.device) <= last
     counts = inside & (read < batch.source_lengths[:, :1])
     return Targets(seen, (read >= needed).long()[:, 1:], counts[:, 1:])
-
-
-def step_count(batch: Batch, path: Tensor) -> int:
-    """Steps of the longest path; on a GPU an upper bound, which needs no synchronisation."""
-    if path.device.type == "cuda":
-        return batch.source.shape[1] + batch.target.shape[1]
-    return int((path + batch.target_at.position)[batch.labels != PAD].max()) + 1
 
 
 def loss(odds: Tensor, targets: Targets, smoothing: float) -> Tensor:

@@ -53,9 +53,15 @@ def row_numbers(rows: Tensor | None, like: Tensor) -> Tensor:
 
 def select_rows(keys_values: KeysValues, rows: Tensor | None, end: int) -> KeysValues:
     """The columns before `end` of some rows; a view if all rows are wanted, else a copy."""
-    keys, values = keys_values
-    chosen = slice(None) if rows is None else rows
-    return keys[chosen, :, :end], values[chosen, :, :end]
+    keys, values = (part[:, :, :end] for part in keys_values)
+    return (keys, values) if rows is None else (copy_rows(keys, rows), copy_rows(values, rows))
+
+
+def copy_rows(cached: Tensor, rows: Tensor) -> Tensor:
+    """Some rows of (rows, heads, columns, size). index_select copies whole rows, where indexing copies values."""
+    if cached.stride(1) < cached.stride(2):  # the heads of a token are adjacent in memory
+        return cached.transpose(1, 2).index_select(0, rows).transpose(1, 2)
+    return cached.index_select(0, rows)
 
 
 @dataclass

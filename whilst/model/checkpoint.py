@@ -23,18 +23,21 @@ from torch import Tensor, nn
 
 from whilst.core.config import FORMAT, read_recipe, to_table
 from whilst.core.errors import UserError
-from whilst.core.files import read_json, sha256, write_json, writing
+from whilst.core.files import read_json, write_json, writing
 from whilst.core.policy_spec import PolicySpec, agent_policies
 from whilst.core.settings import Recipe, Search
 from whilst.data.vocabulary import Language
 from whilst.data.writer import WordRules
 from whilst.model.agent import Agent
+from whilst.model.engine_weights import read_engine_weights
 from whilst.model.run_folder import (
     AGENT,
     BASE_OBJECTIVE,
+    SHIPPED,
     WEIGHTS,
     base_objective,
     has_agent,
+    weights_checksum,
     weights_path,
 )
 from whilst.model.transformer import Translator
@@ -57,6 +60,14 @@ def load_tensors(path: Path, device: torch.device) -> tuple[dict[str, Tensor], d
     except (SafetensorError, OSError, json.JSONDecodeError) as error:
         advice = "get it anew, or train again with --restart"
         raise UserError(f"{path}: cannot be read as safetensors ({error}); {advice}") from None
+
+
+def read_weights(folder: Path, model: Translator, device: torch.device) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The weights of a run's translator, which has the shape of this model, and their validation figures."""
+    path = weights_path(folder)
+    if path.name == WEIGHTS:
+        return load_tensors(path, device)
+    return {name: value.to(device) for name, value in read_engine_weights(path.parent, model).items()}, {}
 
 
 def load_weights(path: Path, module: nn.Module, tensors: dict[str, Tensor]) -> None:
@@ -107,7 +118,7 @@ class LoadedRun:
 
     @property
     def device(self) -> torch.device:
-        return self.model.target_embedding.weight.device
+        return self.model.device
 
     @property
     def modules(self) -> list[nn.Module]:
@@ -115,7 +126,7 @@ class LoadedRun:
 
     @functools.cached_property
     def checksum(self) -> str:
-        return sha256(self.path / WEIGHTS)
+        return weights_checksum(self.path)
 
     @functools.cached_property
     def rules(self) -> WordRules:
@@ -154,7 +165,7 @@ def load_translator(folder: Path, device: torch.device) -> LoadedRun:
     weights = weights_path(folder)
     source, target = Language.load(folder, "source"), Language.load(folder, "target")
     model = Translator(recipe.model, len(source), len(target))
-    tensors, about = load_tensors(weights, torch.device("cpu"))
+    tensors, about = read_weights(folder, model, torch.device("cpu"))
     load_weights(weights, model, tensors)
     return LoadedRun(folder, recipe, source, target, model.to(device).eval(), about)
 
@@ -188,5 +199,9 @@ def copy_run(folder: Path, to: Path, dataset: str) -> None:
     for path in (*folder.glob("source.*"), *folder.glob("target.*")):
         with writing(to / path.name) as temporary:
             shutil.copyfile(path, temporary)
-    with writing(to / "model.safetensors") as temporary:  # last: if it exists, so do the others
-        shutil.copyfile(folder / "model.safetensors", temporary)
+    weights = weights_path(folder)
+    if weights.name != WEIGHTS:
+        shutil.copytree(weights.parent, to / SHIPPED, dirs_exist_ok=True)
+        return
+    with writing(to / WEIGHTS) as temporary:  # last: if it exists, so do the others
+        shutil.copyfile(weights, temporary)

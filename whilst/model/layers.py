@@ -1,5 +1,6 @@
 """The layers of the translator: attention and feed-forward parts, each with its residual connection and norm."""
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -15,16 +16,28 @@ RANGE = 1 << 16  # of 16-bit random numbers
 
 
 class Dropout(nn.Dropout):
-    """Dropout from pre-drawn 16-bit random numbers: drop where the number is among the lowest p * 2^16.
+    """Dropout from 16-bit random numbers: drop where the number is among the lowest p * 2^16.
 
-    A compiled nn.Dropout computes 128 random bits for each value, which costs more than the operations around it.
+    nn.Dropout computes more random bits for each value. Compiled layers on a GPU are given numbers drawn before:
+    their nn.Dropout would cost more than the operations around it. On a CPU the numbers are drawn here.
     """
 
     def forward(self, states: Tensor, random: Tensor | None = None) -> Tensor:
-        if random is None:
-            return super().forward(states)
         dropped = round(self.p * RANGE)
-        return torch.where(random >= dropped - RANGE // 2, states * (RANGE / (RANGE - dropped)), 0.0)
+        if random is not None:
+            return torch.where(random >= dropped - RANGE // 2, states * (RANGE / (RANGE - dropped)), 0.0)
+        drawn_here = states.device.type == "cpu" and not torch.compiler.is_compiling()
+        if not (drawn_here and self.training and 0 < dropped < RANGE):
+            return super().forward(states)
+        kept = draw_random(states.shape, states.device) >= dropped - RANGE // 2
+        return states * (RANGE / (RANGE - dropped)) * kept
+
+
+def draw_random(shape: Sequence[int], device: torch.device) -> Tensor:
+    """Random 16-bit numbers, drawn four to a word."""
+    count = math.prod(shape)
+    words = torch.empty(-(-count // 4), dtype=torch.int64, device=device).random_(-(1 << 63), None)
+    return words.view(torch.int16)[:count].view(*shape)
 
 
 class FeedForward(nn.Sequential):

@@ -15,10 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
-from torch.nn.attention.flex_attention import BlockMask
 
 from whilst.core.console import notes
-from whilst.core.errors import UserError
 from whilst.model.attention import Mask, init_projections, split_heads
 
 ExpectedAttention = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]  # signature of `expected_attention`
@@ -229,9 +227,8 @@ class MonotonicHeads(nn.Module):
         how: MonotonicPass | HeadPositions | None,
     ) -> Tensor:
         """With `HeadPositions` one step of live translation (one query a row), else the expectation."""
-        if isinstance(mask, BlockMask):
-            # The grid of a packed row would be all of its target tokens by all of its source tokens.
-            raise UserError('train.layout: model.cross = "monotone" needs padded batches; write "auto"')
+        # Never packed: the grid of such a row would be all of its target tokens by all of its source tokens.
+        assert isinstance(mask, Tensor)
         keys, values = keys_values
         attend, stop = self.energies(states, keys)
         if isinstance(how, HeadPositions):

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from whilst.core.config import override, read_recipe
 from whilst.core.errors import UserError
-from whilst.core.files import checked_manifest, read_json
+from whilst.core.files import checked_manifest, read_json, sha256
 from whilst.core.policy_spec import (
     AGENT_TRANSLATION,
     LATENCIES,
@@ -20,6 +20,9 @@ WEIGHTS = "model.safetensors"
 SEARCH = "search"  # sub-folder of the fine-tuned translator
 BUNDLE = "bundle.json"  # manifest of a bundle (engine/export.py)
 BUNDLE_FORMAT = 1
+SHIPPED = "engine"  # sub-folder of a bundle: its export in int8
+ENGINE_MANIFEST = "engine.json"  # of an export
+ENGINE_FORMAT = 3
 BASE_OBJECTIVE = "began_with"  # key in recipe.json
 AGENT = "agent"  # sub-folder of the agent
 
@@ -38,11 +41,19 @@ def base_objective(recipe: Recipe, folder: Path | None = None) -> str:
 
 
 def weights_path(folder: Path) -> Path:
-    """The file with the best weights of a run."""
-    weights = folder / WEIGHTS
+    """The file with the best weights of a run; the manifest of its engine if a bundle has these weights alone."""
+    weights, engine = folder / WEIGHTS, folder / SHIPPED / ENGINE_MANIFEST
+    if not weights.is_file() and engine.is_file():
+        return engine
     if not weights.is_file():
         raise UserError(f"{folder}: no {WEIGHTS} yet; let `whilst train` reach its first validation")
     return weights
+
+
+def weights_checksum(folder: Path) -> str:
+    """Of the weights of a run, or of those that the engine of a bundle without weights was made from."""
+    path = weights_path(folder)
+    return str(read_json(path)["weights"]) if path.name == ENGINE_MANIFEST else sha256(path)
 
 
 def override_after_training(recipe: Recipe, overrides: list[str], folder: Path, *fixed: str) -> Recipe:
@@ -69,9 +80,16 @@ def agent_policies_of(folder: Path) -> list[PolicySpec]:
 def model_folder(run: Path, policy: PolicySpec) -> Path:
     """The folder whose model a policy is for: agents and oracles belong to the fine-tuned one, if there is one."""
     tuned = run / SEARCH
+    if policy.kind == "lag":
+        return agent_folder(run)
     if policy.name == AGENT_TRANSLATION.name and has_agent(run):
         return run  # it needs no fine-tuned model
     return tuned if policy.kind in ("agent", "oracle") and (tuned / WEIGHTS).is_file() else run
+
+
+def agent_folder(run: Path) -> Path:
+    """The folder whose agent low, medium and high are of; the run itself if it has none."""
+    return next((folder for folder in (model_folder(run, PolicySpec("agent")), run) if has_agent(folder)), run)
 
 
 def choose_policy(run: Path, latency: str) -> tuple[Path, PolicySpec, str]:
@@ -81,7 +99,7 @@ def choose_policy(run: Path, latency: str) -> tuple[Path, PolicySpec, str]:
         return model_folder(run, policy), policy, ""
     if read_recipe(run).model.cross == "monotone":
         return run, PolicySpec("mma"), "the heads of this run decide: it has one latency, mma"
-    folder = next((folder for folder in (model_folder(run, PolicySpec("agent")), run) if has_agent(folder)), run)
+    folder = agent_folder(run)
     return folder, *for_latency(latency, agent_policies_of(folder))
 
 
@@ -99,4 +117,4 @@ def length_ratio_of(folder: Path, recipe: Recipe) -> tuple[int, int]:
 
 def check_bundle(folder: Path) -> None:
     """Compare a bundle's files with the checksums in its manifest."""
-    checked_manifest(folder / BUNDLE, BUNDLE_FORMAT, {"pace"}, "get or make the bundle again")
+    checked_manifest(folder / BUNDLE, [BUNDLE_FORMAT], {"pace"}, "get or make the bundle again")

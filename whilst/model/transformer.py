@@ -4,8 +4,7 @@ Training and scoring run whole sentences with masks (`encode`, `decode`). Simult
 time with caches (`read`, `lookahead`, `write`) and recomputes nothing.
 """
 
-from collections.abc import Collection, Sequence
-from functools import partial
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
@@ -17,16 +16,20 @@ from whilst.data.batches import Batch
 from whilst.data.vocabulary import EOS, PAD
 from whilst.model.attention import Mask, causal_mask, cross_mask, encoder_mask
 from whilst.model.cache import Cache, KeysValues, LayerCache, lazy_zeros, row_numbers, select_rows
-from whilst.model.layers import DecoderLayer, EncoderLayer, Sublayer
+from whilst.model.layers import DecoderLayer, Dropout, EncoderLayer, Sublayer
 from whilst.model.monotonic_attention import HeadPositions, MonotonicPass
 
 OUTPUT_MULTIPLE = 64  # the output layer is padded to a multiple of so many units
 
 
+def angular_rates(width: int) -> Tensor:
+    """(width / 2) of the sinusoids: wavelengths from 2 pi to 10,000 * 2 pi."""
+    return torch.exp(torch.arange(width // 2) * (-torch.log(torch.tensor(10_000.0)) / max(1, width // 2 - 1)))
+
+
 def sinusoids(positions: int, width: int) -> Tensor:
-    """(positions, width): half sines, half cosines, wavelengths from 2 pi to 10,000 * 2 pi."""
-    rates = torch.exp(torch.arange(width // 2) * (-torch.log(torch.tensor(10_000.0)) / max(1, width // 2 - 1)))
-    angles = torch.arange(positions)[:, None] * rates
+    """(positions, width): half sines, half cosines."""
+    angles = torch.arange(positions)[:, None] * angular_rates(width)
     return torch.cat([angles.sin(), angles.cos()], dim=1)
 
 
@@ -44,7 +47,7 @@ class Translator(nn.Module):
         final = settings.norm == "pre"  # post-norm layers end normalised
         self.encoder_norm = nn.LayerNorm(settings.width) if final else nn.Identity()
         self.decoder_norm = nn.LayerNorm(settings.width) if final else nn.Identity()
-        self.dropout = nn.Dropout(settings.dropout)
+        self.dropout = Dropout(settings.dropout)
         self.predrawn_dropout = False  # see layers.Dropout
         self.bf16_in_eval = False  # states between layers under autocast; in training they always are
         self.packed_output: nn.Module | None = None  # the same output layer, faster (server/packed.py)
@@ -53,6 +56,10 @@ class Translator(nn.Module):
     @property
     def bidirectional(self) -> bool:
         return self.settings.encoder == "bidirectional"
+
+    @property
+    def device(self) -> torch.device:
+        return self.target_embedding.weight.device
 
     def parameter_count(self) -> int:
         return sum(parameter.numel() for parameter in self.parameters())
@@ -66,12 +73,12 @@ class Translator(nn.Module):
         wanted = self.training or self.bf16_in_eval
         return states.bfloat16() if wanted and torch.is_autocast_enabled("cuda") else states
 
-    def enable_fast_paths(self, shortcuts: Collection[str]) -> None:
-        """Those of train.shortcuts that concern the model."""
-        self.predrawn_dropout, self.bf16_in_eval = "dropout" in shortcuts, "states" in shortcuts
+    def enable_fast_paths(self) -> None:
+        """For compiled layers on a GPU: the same results but for rounding and the random numbers of dropout."""
+        self.predrawn_dropout = self.bf16_in_eval = True
         for module in self.modules():
             if isinstance(module, Sublayer):  # monotone heads need normalised input
-                module.fold_norm = "norms" in shortcuts and self.settings.cross != "monotone"
+                module.fold_norm = self.settings.cross != "monotone"
 
     def draw_dropout(self, layer: nn.Module, states: Tensor) -> Tensor | None:
         """(rows, tokens, values) random 16-bit numbers for all dropout in a layer, drawn four to a word."""
@@ -133,7 +140,9 @@ class Translator(nn.Module):
         return packed
 
     def many_logits(self, decoded: Tensor) -> Tensor:
-        """The same for many states at once, through the padded output layer: GPUs prefer aligned rows."""
+        """The same for many states at once. GPUs prefer aligned rows: they use the padded output layer."""
+        if decoded.device.type == "cpu":
+            return self.logits(decoded)
         return (decoded @ self.padded_output().T)[..., : self.target_embedding.num_embeddings]
 
     def padded_output(self) -> Tensor:
@@ -150,7 +159,6 @@ class Translator(nn.Module):
 
         `lazy`: allocate memory as it is used (on CPUs only). `lookaheads`: states at once, see `lookaheads`.
         """
-        lazy = lazy and self.target_embedding.weight.device.type == "cpu"
         if max(source_capacity, target_capacity) > MAX_POSITIONS:
             raise UserError(
                 f"a source of {source_capacity} units with a translation of up to {target_capacity}"
@@ -158,33 +166,31 @@ class Translator(nn.Module):
             )
         weight = self.target_embedding.weight
         heads, monotone = self.settings.heads, self.settings.cross == "monotone"
+        size, layers = self.settings.width // heads, self.settings.decoder_layers
+        lazy = lazy and weight.device.type == "cpu"
 
-        def empty(layers: int, capacity: int, keys: int = 1) -> KeysValues:
-            size = self.settings.width // heads
-            shapes = [(layers, rows, heads, capacity, width) for width in (keys * size, size)]
-            # Zeros: a masked NaN would still make the attention's weighted sum NaN.
-            make = partial(lazy_zeros, dtype=weight.dtype) if lazy else weight.new_zeros
-            return make(shapes[0]), make(shapes[1])
+        # Zeros: a masked NaN would still make the attention's weighted sum NaN.
+        def zeros(shape: tuple[int, ...], capacity: int, width: int) -> Tensor:
+            if not lazy:
+                return weight.new_zeros(*shape, heads, capacity, width)
+            # What a row has used is one piece of memory, which is faster to copy and takes fewer pages.
+            return lazy_zeros((*shape, capacity, heads, width), weight.dtype).transpose(-3, -2)
 
-        def separate(layers: int, capacity: int, keys: int = 1) -> list[KeysValues]:
-            made = [empty(1, capacity, keys) for _ in range(layers)]
-            return [(both[0][0], both[1][0]) for both in made]
+        def empty(shape: tuple[int, ...], capacity: int, key_size: int = size) -> KeysValues:
+            return zeros(shape, capacity, key_size), zeros(shape, capacity, size)
 
         counts = torch.zeros(rows, dtype=torch.long, device=weight.device)
         return Cache(
             # One more column than the source needs: see `read`.
-            separate(self.settings.encoder_layers, source_capacity + 1),
-            separate(self.settings.decoder_layers, source_capacity + 1, 2 if monotone else 1),
+            [empty((rows,), source_capacity + 1) for _ in range(self.settings.encoder_layers)],
+            [empty((rows,), source_capacity + 1, size * (1 + monotone)) for _ in range(layers)],
             # And one for each lookahead beyond the target: finished rows are computed with the others.
-            empty(self.settings.decoder_layers, target_capacity + lookaheads),
+            empty((layers, rows), target_capacity + lookaheads),
             weight.new_zeros(rows, source_capacity + 1, self.settings.width),
             weight.new_zeros(rows, self.settings.width),
             counts,
             counts.clone(),
-            [
-                HeadPositions.initial(rows, heads, weight.device)
-                for _ in range(self.settings.decoder_layers * monotone)
-            ],
+            [HeadPositions.initial(rows, heads, weight.device) for _ in range(layers * monotone)],
         )
 
     def read(self, cache: Cache, tokens: Tensor, counts: Tensor) -> None:

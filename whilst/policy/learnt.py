@@ -8,14 +8,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from whilst.core.errors import UserError
 from whilst.core.policy_spec import PolicySpec, log_odds
 from whilst.model.agent import Agent, Observation
 from whilst.model.cache import row_numbers
 from whilst.model.transformer import Translator
 from whilst.policy.base import Decider, Futures, Policy, StatelessPolicy, View
-
-NO_HEADS = 'policy mma: this model has no monotone heads; train one with model.cross = "monotone"'
 
 
 @dataclass(frozen=True)
@@ -26,8 +23,7 @@ class Monotonic(StatelessPolicy):
     needs_lookahead = True  # whether a head stops depends on the decoder state of the next token
 
     def write(self, view: View) -> Tensor:
-        if view.stopped is None:
-            raise UserError(NO_HEADS)
+        assert view.stopped is not None
         return view.stopped
 
 
@@ -83,7 +79,7 @@ class AgentDecider(Decider):
             action=F.pad(wrote[:, None], (0, count - 1)),
             source_state=now.encoded[rows, position],
             target_state=now.decoded[:, None].expand(-1, count, -1),
-            ahead=futures.lookahead,
+            lookahead=futures.lookahead,
         )
 
     def write(self, view: View) -> Tensor:

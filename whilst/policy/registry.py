@@ -12,13 +12,15 @@ from whilst.core.files import require_file
 from whilst.core.policy_spec import KINDS, PolicyKind, PolicySpec
 from whilst.data.vocabulary import Language
 from whilst.model.agent import Agent
+from whilst.model.lags import at_lag
 from whilst.model.transformer import Translator
 from whilst.policy.base import Policy
 from whilst.policy.fixed import Diagonal, Full, Oracle, WaitK
-from whilst.policy.learnt import NO_HEADS, AgentPolicy, Monotonic
+from whilst.policy.learnt import AgentPolicy, Monotonic
 from whilst.policy.patient import Patient
 from whilst.policy.words import ByWords, WordPolicy
 
+NO_HEADS = 'policy mma: this model has no monotone heads; train one with model.cross = "monotone"'
 NO_AGENT = 'policy {}: {} has no agent; train one with stages = [… "agent"]'
 
 
@@ -64,6 +66,7 @@ FACTORIES: dict[str, Factory] = {
     "diagonal": lambda spec, context: Diagonal(spec.count, context.length_ratio()),
     "mma": make_monotonic,
     "agent": make_agent,
+    "lag": lambda spec, context: make_agent(at_lag(Path(context.run), spec)[0], context),
     "oracle": lambda spec, context: Oracle(spec, context.reference_reads(spec)),
     "local-agreement": refuse,
     "align-att": refuse,
@@ -80,27 +83,23 @@ def register(kind: str, factory: Factory, about: PolicyKind | None = None) -> No
 def register_files(paths: Iterable[Path]) -> None:
     """Run Python files that register policies; each once, however often it is named."""
     for path in paths:
-        _register_file(path)
-
-
-def _register_file(path: Path) -> None:
-    require_file(path)
-    name = f"policies of {path.resolve()}"
-    if name in sys.modules:
-        return
-    found, known = SourceFileLoader(name, str(path)), set(KINDS)
-    module = module_from_spec(ModuleSpec(name, found, origin=str(path)))
-    sys.modules[name] = module  # where dataclasses look
-    try:
-        with explaining(f"--policy-file {path}"):
-            found.exec_module(module)
-        if KINDS.keys() == known:
-            raise UserError(f"--policy-file {path}: registers no policy; call whilst.register_policy in it")
-    except UserError:
-        del sys.modules[name]
-        for kind in KINDS.keys() - known:
-            del KINDS[kind], FACTORIES[kind]
-        raise
+        require_file(path)
+        name = f"policies of {path.resolve()}"
+        if name in sys.modules:
+            continue
+        loader, known = SourceFileLoader(name, str(path)), set(KINDS)
+        module = module_from_spec(ModuleSpec(name, loader, origin=str(path)))
+        sys.modules[name] = module  # where dataclasses look
+        try:
+            with explaining(f"--policy-file {path}"):
+                loader.exec_module(module)
+            if KINDS.keys() == known:
+                raise UserError(f"--policy-file {path}: registers no policy; call whilst.register_policy in it")
+        except UserError:
+            del sys.modules[name]
+            for kind in KINDS.keys() - known:
+                del KINDS[kind], FACTORIES[kind]
+            raise
 
 
 def make_policy(spec: PolicySpec, context: Context) -> Policy:

@@ -15,7 +15,6 @@ import matplotlib as mpl
 import torch
 from matplotlib import colormaps
 from matplotlib.figure import Figure
-from rich.table import Table
 from torch import Tensor
 
 from whilst.core.console import console, notes, progress_bar
@@ -28,6 +27,7 @@ from whilst.data.batches import pad_batch, padded_chunks
 from whilst.data.dataset import Dataset, Split
 from whilst.evaluation.figure import MARKERS, STYLE, save
 from whilst.evaluation.identity import System, pair_name
+from whilst.evaluation.tables import Grid
 from whilst.model.attention import dense_mask
 from whilst.model.checkpoint import load_run
 from whilst.model.run_folder import base_objective
@@ -96,7 +96,7 @@ def analyse(
     past: int | None = None,
 ) -> Analysis:
     """One decoder pass for each share of the source; the model must be in eval mode."""
-    device = model.target_embedding.weight.device
+    device = model.device
     lengths = split.target.lengths - 1  # without the end mark
     chosen_length = usual_length(lengths.tolist()) if length is None else length
     inside = int((lengths == chosen_length).sum())
@@ -154,7 +154,7 @@ def analyse_run(
     base = base_objective(trained.recipe, trained.path)
     system, pair = str(System.of(trained.recipe, PolicySpec("full"), base)), pair_name(trained.recipe.data)
     about = {"system": system, "pair": pair, "split": name, **asdict(found), "model_sha256": trained.checksum}
-    about |= provenance(device_name(trained.model.target_embedding.weight.device))
+    about |= provenance(device_name(trained.device))
     write_json(out / "analysis.json", about)
     draw(found, f"{pair}, {name}", out / "analysis")
     print_analysis(found, f"{system}, {pair}, {name}: {found.sentences:,} sentences")
@@ -186,8 +186,7 @@ def draw(found: Analysis, where: str, stem: Path) -> None:
 def print_analysis(found: Analysis, title: str) -> None:
     """Print about five shares of the source."""
     shown = range(len(found.shares) - 1, -1, -math.ceil(len(found.shares) / 5))[::-1]
-    table = Table("target", *(f"{found.shares[number]:.0%}" for number in shown))
-    table.title = f"probability of the reference token after a share of the source\n{title}"
-    for name, row in (found.quarters | {"all": found.mean}).items():
-        table.add_row(name, *(f"{row[number]:.3f}" for number in shown))
-    console.print(table)
+    by_part = found.quarters | {"all": found.mean}
+    rows = [[name, *(f"{row[number]:.3f}" for number in shown)] for name, row in by_part.items()]
+    console.print(f"probability of the reference token after a share of the source\n{title}\n")
+    console.print(Grid(["target", *(f"{found.shares[number]:.0%}" for number in shown)], rows).to_terminal())

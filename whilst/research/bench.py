@@ -1,6 +1,6 @@
 """Speed measurements (`whilst bench`): training, decoding, the engine on a CPU; that of the server: bench_serve.py.
 
-They print and write figures; tests only check that they run. Models have random weights, which work as long as
+They print and write figures; tests only check that they run. Models have random weights: they take as long as
 trained ones.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -22,18 +22,17 @@ from whilst.core.errors import UserError
 from whilst.core.policy_spec import PolicySpec
 from whilst.core.provenance import provenance
 from whilst.core.settings import Limits, Recipe
-from whilst.data.batches import prefetch
+from whilst.data.batches import pad_batch, prefetch
 from whilst.data.dataset import Dataset, Split, TokenSequences
 from whilst.data.segment import WordSegmenter
 from whilst.data.vocabulary import EOS, SPECIALS, Language
 from whilst.decoding.batched import Decoding
 from whilst.decoding.output import Output
 from whilst.decoding.policies import policy_for
-from whilst.decoding.reference import recomputed_states, translate_recomputed
 from whilst.engine.runtime import PRECISIONS, Engine, EngineSession
 from whilst.evaluation.evaluate import loader, with_precision
 from whilst.model.run_folder import model_folder
-from whilst.model.transformer import Translator
+from whilst.model.transformer import Translator, decode_batch
 from whilst.policy.fixed import WaitK
 from whilst.research.figures import Figures, report
 from whilst.training.estimate import clock, seconds_of, task_of
@@ -46,7 +45,6 @@ CPU = torch.device("cpu")
 TOKEN = 5  # any one
 
 Stage = Literal["translate", "search", "agent"]
-T = TypeVar("T")
 
 
 def peak_memory(device: torch.device) -> float:
@@ -56,16 +54,10 @@ def peak_memory(device: torch.device) -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 
 
-def random_model(recipe: Path | None, overrides: list[str], device: torch.device) -> tuple[Recipe, Translator]:
-    """A model of a recipe or else the paper's, with random weights."""
-    if recipe is None:
-        loaded, units = override(Recipe(), overrides), PAPER_UNITS
-    else:
-        loaded = load_recipe(recipe, overrides)
-        dataset = Dataset.open(Path(loaded.data.dataset))
-        units = len(dataset.source), len(dataset.target)
+def random_model(recipe: Recipe, device: torch.device) -> Translator:
+    """With random weights, and as many units as the paper's."""
     torch.manual_seed(1)
-    return loaded, Translator(replace(loaded.model, encoder="causal"), *units).to(device).eval()
+    return Translator(replace(recipe.model, encoder="causal"), *PAPER_UNITS).to(device).eval()
 
 
 # Training.
@@ -135,16 +127,17 @@ def train_bench(
 Work = tuple[Decoding, list[list[int]]]  # how to decode, and the sources
 
 
-def random_work(recipe: Path | None, sentences: int, length: int, overrides: list[str], name: str) -> Work:
+def random_work(sentences: int, length: int, overrides: list[str], name: str) -> Work:
     """Random sources for random weights, under wait-3."""
-    chosen, model = random_model(recipe, overrides, pick_device(name))
+    recipe = override(Recipe(), overrides)
+    model = random_model(recipe, pick_device(name))
     # Never write the end mark: every output is as long as its source.
     with torch.no_grad():
         model.target_embedding.weight[EOS] = 0
     random = np.random.default_rng(1)
     units = model.source_embedding.num_embeddings
     sources = [[*random.integers(4, units, length - 1).tolist(), EOS] for _ in range(sentences)]
-    return Decoding(model, WaitK(3), Limits(1.0, 0), min(sentences, chosen.evaluate.batch)), sources
+    return Decoding(model, WaitK(3), Limits(1.0, 0), min(sentences, recipe.evaluate.batch)), sources
 
 
 def work_of_run(run: Path, policy: PolicySpec, sentences: int | None, overrides: list[str], name: str) -> Work:
@@ -155,7 +148,7 @@ def work_of_run(run: Path, policy: PolicySpec, sentences: int | None, overrides:
     chosen = policy_for(trained, policy, settings, split)
     if policy.about.needs_reference:
         raise UserError(f"policy {policy}: an oracle needs the reference; time agent-L, wait-K or full")
-    every = [split.source[number].tolist() for number in range(len(split.source))]
+    every = split.source.to_lists()
     many = list(itertools.islice(itertools.cycle(every), sentences or len(every)))
     return Decoding(trained.model, chosen, settings.limits, settings.batch), many
 
@@ -174,20 +167,18 @@ def two_passes(way: str, translate: Callable[[], Sequence[Output]], device: torc
     }
 
 
-def decode_bench(work: Work, with_recomputed: bool, out: Path | None) -> None:
-    """Decode all together, some one by one, and one without caches."""
+def decode_bench(work: Work, out: Path | None) -> None:
+    """Decode all together, and some one by one."""
     together, sources = work
-    model, policy, limits = together.model, together.policy, together.limits
+    model = together.model
     weight, alone = model.target_embedding.weight, replace(together, batch=1)
     ways: dict[str, Callable[[], Sequence[Output]]] = {
         f"in batches of {together.batch}": lambda: together.translate(sources),
         "one by one": lambda: alone.translate(sources[:ALONE]),
     }
-    if with_recomputed:
-        ways["one by one, recomputed"] = lambda: [translate_recomputed(model, sources[0], policy, limits)]
     rows = [two_passes(way, translate, weight.device) for way, translate in ways.items()]
     about = {
-        "policy": str(policy.spec),
+        "policy": str(together.policy.spec),
         "parameters": model.parameter_count(),
         "precision": str(weight.dtype).removeprefix("torch."),
         "sentences": len(sources),
@@ -207,7 +198,9 @@ def recomputed_steps(model: Translator, _: int) -> Steps:
     """Without caches, as the authors' code: every READ and every WRITE starts from the first token."""
 
     def states(position: int) -> torch.Tensor:
-        return recomputed_states(model, [TOKEN] * (position + 1), [TOKEN] * position, range(1, position + 2))[1]
+        side = TokenSequences.from_lists([[TOKEN] * (position + 1)])
+        batch = pad_batch(Split(side, side), np.arange(1))
+        return decode_batch(model, batch, batch.target_at.position + 1)[:, -1]
 
     return states, lambda position: model.logits(states(position))
 
@@ -256,25 +249,19 @@ def measure(ways: dict[str, Way], length: int, repeats: int) -> list[Figures]:
     return rows
 
 
-def engine_bench(
-    recipe: Path | None, lengths: list[int], repeats: int, threads: int, overrides: list[str], out: Path | None
-) -> None:
+def engine_bench(lengths: list[int], repeats: int, threads: int, overrides: list[str], out: Path | None) -> None:
     import onnxruntime as runtime
 
     from whilst.engine.export import make_engine
 
-    _, model = random_model(recipe, overrides, CPU)
+    model = random_model(override(Recipe(), overrides), CPU)
     ways: dict[str, Way] = {
         "recomputed": partial(recomputed_steps, model),
         "PyTorch, cached": partial(cached_steps, model),
     }
     for precision in PRECISIONS:
-        ways[f"ONNX {precision}"] = partial(exported_steps, make_engine(model, None, precision, threads))
+        ways[f"ONNX {precision}"] = partial(exported_steps, make_engine(model, None, precision))
     about = {"parameters": model.parameter_count(), "sentences": repeats, "onnxruntime": runtime.__version__}
-    before = torch.get_num_threads()
     torch.set_num_threads(threads)
-    try:
-        rows = [row for length in lengths for row in measure(ways, length, repeats)]
-        report("CPU engine, ms a token", about, rows, provenance(device_name(CPU)), out)
-    finally:
-        torch.set_num_threads(before)
+    rows = [row for length in lengths for row in measure(ways, length, repeats)]
+    report("CPU engine, ms a token", about, rows, provenance(device_name(CPU)), out)

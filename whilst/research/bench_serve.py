@@ -27,10 +27,10 @@ import torch
 from whilst.core.console import console, notes
 from whilst.core.distributed import device_name
 from whilst.core.errors import UserError
+from whilst.core.files import find_model
 from whilst.core.provenance import provenance
 from whilst.data import toy
 from whilst.data.vocabulary import UNK, Language
-from whilst.live.loading import resolve
 from whilst.live.terminal import TALK
 from whilst.research.figures import Figures, report
 
@@ -61,7 +61,7 @@ def talk(language: Language) -> list[str]:
     """The demo's words with punctuation attached or apart, or the toy language's: what has fewest unknown units."""
 
     def unknown(words: Sequence[str]) -> float:
-        ids, _ = language.encode(words)
+        ids = language.encode(words)
         return ids.count(UNK) / len(ids)
 
     attached = TALK.read_text(encoding="utf-8")
@@ -198,7 +198,7 @@ def serve_bench(
     model: str, streams: int | None, load: Load, limit: float, most: int, options: Sequence[str], out: Path | None
 ) -> None:
     """Measure `streams`, or search for the largest number whose p99 delay stays below `limit` (ms)."""
-    words = talk(Language.load(resolve(model), "source"))
+    words = talk(Language.load(find_model(model), "source"))
     results: list[Figures] = []
     with serving(model, max(most, streams or 0), options) as host:
         idle = measure(host, Load(2, seconds=1), words)["megabytes"]  # also warms up
@@ -260,7 +260,7 @@ async def talk_to(host: str, load: Load, words: Sequence[str], watchers: int) ->
 
 def watch_bench(model: str, watchers: Sequence[int], load: Load, options: Sequence[str], out: Path | None) -> None:
     """Delays from when a source word was due until the speaker, and each watcher, has what was written then."""
-    words = talk(Language.load(resolve(model), "source"))
+    words = talk(Language.load(find_model(model), "source"))
     rows: list[Figures] = []
     with serving(model, 4, options) as host:
         measure(host, Load(2, seconds=1), words)  # warms up

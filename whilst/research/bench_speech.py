@@ -26,7 +26,7 @@ from whilst.data.sentences import normalise
 from whilst.evaluation.metrics import yet_another_average_lagging
 from whilst.live.input import Hypothesis
 from whilst.live.loading import ModelOptions, open_model
-from whilst.live.output import Output, note
+from whilst.live.output import Output
 from whilst.live.session import SentenceEnd, Word
 from whilst.live.terminal import TALK, LiveTranslation, Translation
 from whilst.research.figures import Figures, report
@@ -267,7 +267,7 @@ def speech_bench(wanted: ModelOptions, intervals: Sequence[float], agreement: in
     """Figures for each interval and voice. "late": committed words that the recogniser changed later."""
     talks = [speak(path.read_text(encoding="utf-8"), voice, speed) for voice, (path, speed) in VOICES.items()]
     voices = {"espeak": talks, "human": [reading()]}
-    model, rows = open_model(wanted, note), list[Figures]()
+    model, rows = open_model(wanted), list[Figures]()
     for interval, (voice, speeches) in itertools.product(intervals, voices.items()):
         start = open_recogniser(interval=interval)
         results = [caption(speech, start(), agreement, model.session()) for speech in speeches]

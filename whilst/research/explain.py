@@ -43,13 +43,13 @@ def explain(trained: LoadedRun, source: str, target: str | None, first: int) -> 
     """Explain a sentence with the search interval that begins with `first` reads."""
     trained.require_causal_encoder()
     model, data = trained.model, trained.recipe.data
-    ids = [*trained.source.encode(cleaner(data, data.source)(source).split())[0], EOS]
+    ids = [*trained.source.encode(cleaner(data, data.source)(source).split()), EOS]
     if ids == [EOS]:
         raise UserError("explain: the source sentence is empty")
     if target is None:
         wanted = translate_batch(model, [ids], Full(), Limits())[0].sentence  # after the whole source
     else:
-        wanted = [*trained.target.encode(cleaner(data, data.target)(target).split())[0], EOS]
+        wanted = [*trained.target.encode(cleaner(data, data.target)(target).split()), EOS]
         if wanted == [EOS]:
             raise UserError("explain: the target sentence is empty; leave it out for the translation of the model")
     settings = bounded_agreement(trained.recipe.search) if trained.recipe.agent.bounded else trained.recipe.search
@@ -61,7 +61,7 @@ def explain(trained: LoadedRun, source: str, target: str | None, first: int) -> 
         policy = trained.agents[firsts.index(first) % len(trained.agents)]  # a translation-based agent has only one
         agent = forced_reads(model, [ids], [wanted], policy_for(trained, policy, Evaluate()))[0]
     split = Split(TokenSequences.from_lists([ids]), TokenSequences.from_lists([wanted]))
-    batch = pad_batch(split, np.arange(1)).to(model.target_embedding.weight.device)
+    batch = pad_batch(split, np.arange(1)).to(model.device)
     interval = Interval(first, settings.size, settings.slope)
     return Explanation(
         [trained.source.units[unit] for unit in ids],

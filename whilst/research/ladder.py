@@ -13,7 +13,6 @@ from statistics import fmean, stdev
 from typing import Literal
 
 import matplotlib as mpl
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from whilst.core.settings import Rung
@@ -123,7 +122,6 @@ def draw(found: Sequence[Measured], grid: Sequence[float], title: str, stem: Pat
     """One line for each AL, over the rungs."""
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(9.0, 4.8), layout="constrained")
-        FigureCanvasAgg(figure)
         axes = figure.add_subplot()
         axes.set_title(title)
         axes.set_ylabel("BLEU (tokenised, lower-cased)")

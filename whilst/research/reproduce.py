@@ -11,22 +11,21 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path, PurePath
-from typing import IO
 
-from whilst.core.config import load_recipe, load_sweep, to_table
+from whilst.core.config import build, load_recipe, load_sweep, to_table
 from whilst.core.console import console, notes
 from whilst.core.errors import StoppedError, UserError
 from whilst.core.files import read_json, write_json
+from whilst.core.policy_spec import distinct
 from whilst.core.settings import Recipe
 from whilst.core.signals import STOP_SIGNALS, handle_signals
 from whilst.data.dataset import MANIFEST
 from whilst.data.prepare import prepare
 from whilst.data.text import read_lines
 from whilst.evaluation.identity import pair_name
-from whilst.evaluation.record import pack, read_records, record_path, records_in, trace_of
+from whilst.evaluation.record import pack, read_records, record_path, trace_path
 from whilst.evaluation.report import report
 from whilst.evaluation.tables import Grid
 from whilst.research.paper import write_paper
@@ -50,8 +49,13 @@ class Run:
     folder: Path  # of the plan's log files
 
     @property
+    def group(self) -> str:
+        """The name of its recipe."""
+        return self.name.partition("/")[0]
+
+    @property
     def command(self) -> list[str]:
-        """That trains and evaluates it."""
+        """Arguments of `whilst` that train and evaluate it."""
         point = self.name.partition("/")[2]
         sets = [part for override in self.overrides for part in ("--set", override)]
         return ["train", self.recipe.file, *(["--only", point] if point else []), "--no-text", *sets]
@@ -62,34 +66,28 @@ class Run:
 
     @property
     def marker(self) -> Path:
-        """The file that says with which settings it was finished, and how long it took."""
+        """The file that says with which settings it was finished."""
         return self.folder / f"{self.name}.json"
 
     @property
     def is_finished(self) -> bool:
-        return self.marker.is_file() and read_json(self.marker)["recipe"] == to_table(self.recipe)
+        return self.marker.is_file() and build(Recipe, read_json(self.marker)["recipe"]) == self.recipe
 
-    def train(self, device: str, started: list["subprocess.Popen[bytes]"]) -> bool:
-        """Whether it was finished; the process is added to those that were `started`."""
-        began = time.monotonic()
-        self.log.parent.mkdir(parents=True, exist_ok=True)
-        with self.log.open("ab") as log:
-            started.append(process := self.start(device, log))
-            if process.wait():
-                return False
-        for stage in stages(self.recipe):  # only resuming needs it, and the runs of a plan have 0.7 GB of it each
-            (Path(stage.run) / "last.safetensors").unlink(missing_ok=True)
-        write_json(self.marker, {"recipe": to_table(self.recipe), "seconds": round(time.monotonic() - began, 1)})
-        return True
-
-    def start(self, device: str, log: IO[bytes]) -> "subprocess.Popen[bytes]":
+    def start(self, device: str) -> "subprocess.Popen[bytes]":
         """In a session of its own, so that Ctrl-C reaches it once, from here: a second one would not save."""
         command = [sys.executable, "-m", "whilst", *self.command, "--device", device]
-        return subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        with self.log.open("ab") as log:
+            return subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
+
+    def finish(self) -> None:
+        for stage in stages(self.recipe):  # only resuming needs it, and the runs of a plan have 0.7 GB of it each
+            (Path(stage.run) / "last.safetensors").unlink(missing_ok=True)
+        write_json(self.marker, {"recipe": to_table(self.recipe)})
 
 
 def find_plan(pair: str) -> Path:
-    """By the name of a folder of recipes, such as iwslt15.en-vi, or by its languages if one folder has a plan."""
+    """The plan of a folder of recipes, such as iwslt15.en-vi, or of two languages if only one folder has a plan."""
     given = Path(pair) if (Path(pair) / PLAN).is_file() else RECIPES / pair
     found = [given / PLAN] if (given / PLAN).is_file() else sorted(RECIPES.glob(f"*.{pair}/{PLAN}"))
     if len(found) != 1:
@@ -113,17 +111,16 @@ def load_plan(plan: Path, overrides: Sequence[str]) -> list[Run]:
 
 
 def choose(runs: Sequence[Run], only: Sequence[str]) -> list[tuple[Run, list[Run]]]:
-    """Of the runs those that are wanted and those that they need, each with the ones it needs itself."""
-    by_recipe = {id(run.recipe): run for run in runs}
+    """The wanted runs and all that they need, in the plan's order, each with those that it needs directly."""
+    by_recipe = {run.recipe: run for run in runs}
     needed = needs([run.recipe for run in runs])
-    graph = {run: [by_recipe[id(one)] for one in found] for run, found in zip(runs, needed, strict=True)}
+    graph = {run: [by_recipe[one] for one in found] for run, found in zip(runs, needed, strict=True)}
     chosen: set[Run] = set()
-    waiting = []
-    for pattern in only or ["*"]:
-        found = [run for run in runs if pattern in ("*", run.name.partition("/")[0]) or _matches(run, pattern)]
+    waiting = list(runs) if not only else []
+    for pattern in only:
+        found = [run for run in runs if pattern == run.group or PurePath(run.name).match(pattern)]
         if not found:
-            names = ", ".join(dict.fromkeys(run.name.partition("/")[0] for run in runs))
-            raise UserError(f"--only {pattern}: the plan has {names}")
+            raise UserError(f"--only {pattern}: the plan has {', '.join(dict.fromkeys(run.group for run in runs))}")
         waiting += found
     while waiting:
         chosen.add(run := waiting.pop())
@@ -131,36 +128,35 @@ def choose(runs: Sequence[Run], only: Sequence[str]) -> list[tuple[Run, list[Run
     return [(run, graph[run]) for run in runs if run in chosen]
 
 
-def _matches(run: Run, pattern: str) -> bool:
-    return PurePath(run.name).match(pattern)
-
-
 def execute(chosen: Sequence[tuple[Run, Sequence[Run]]], jobs: int, device: str) -> list[Run]:
-    """Run what is not finished, `jobs` at once, each after those that it needs; returns what is left."""
+    """Run what is not finished, `jobs` at once, each after those that it needs; returns those not finished."""
     waiting = {run: needed for run, needed in chosen if not run.is_finished}
-    if not jobs:
-        return list(waiting)
     total, failed = len(waiting), list[Run]()
-    processes: list[subprocess.Popen[bytes]] = []
-    running: dict[Future[bool], Run] = {}
-    with ThreadPoolExecutor(jobs) as pool, handle_signals(STOP_SIGNALS, stop):
+    running: dict[Run, subprocess.Popen[bytes]] = {}
+    with handle_signals(STOP_SIGNALS, stop):
         try:
             while True:
                 ready = [run for run, needed in waiting.items() if all(other.is_finished for other in needed)]
                 for run in ready[: jobs - len(running)]:
                     del waiting[run]
-                    running[pool.submit(run.train, device, processes)] = run
+                    running[run] = run.start(device)
                 if not running:
                     return [*failed, *waiting]
-                for future in wait(running, return_when=FIRST_COMPLETED).done:
-                    run = running.pop(future)
-                    failed += [run] * (not future.result())
-                    state = "finished" if future.result() else f"failed, see {run.log}"
+                while all(process.poll() is None for process in running.values()):
+                    time.sleep(0.2)
+                for run in [run for run, process in running.items() if process.poll() is not None]:
+                    if running.pop(run).returncode:
+                        failed.append(run)
+                        state = f"failed, see {run.log}"
+                    else:
+                        run.finish()
+                        state = "finished"
                     notes.print(f"{total - len(waiting) - len(running)} of {total}: {run.name} {state}")
         except StoppedError:
-            for process in processes:
-                if process.poll() is None:
-                    process.send_signal(signal.SIGINT)  # it saves what it has
+            for process in running.values():
+                process.send_signal(signal.SIGINT)  # it saves what it has
+            for process in running.values():
+                process.wait()
             raise
 
 
@@ -172,10 +168,9 @@ def collect(runs: Sequence[Run], results: Path) -> set[Path]:
     """Copy the evaluations of finished runs into the archives of their pairs; returns the pairs' folders."""
     folders = set()
     for run in runs:
-        folder = results / pair_name(run.recipe.data)
-        for path in records_in(Path(run.recipe.run) / "evaluations"):
-            trace = trace_of(path)
-            assert trace is not None
+        folder, settings = results / pair_name(run.recipe.data), run.recipe.evaluate
+        for policy in distinct(settings.policies, settings.threshold):
+            trace = trace_path(Path(run.recipe.run) / "evaluations", policy, settings)
             (folder / run.name).mkdir(parents=True, exist_ok=True)
             for file in (trace, record_path(trace)):
                 shutil.copyfile(file, folder / run.name / file.name)
@@ -199,13 +194,10 @@ def estimate(recipe: Recipe, results: Path) -> float:
 
 def print_plan(runs: Sequence[Run], results: Path) -> None:
     """What is left to do, with estimated times."""
-    rows, total = [], 0.0
-    for run in runs:
-        minutes = 0.0 if run.is_finished else estimate(run.recipe, results) / 60
-        total += minutes
-        time_left = "finished" if run.is_finished else f"{minutes:.1f}"
-        rows.append([run.name, " ".join(run.recipe.stages), time_left])
-    rows.append(["together, one after the other", "", f"{total:.0f}"])
+    minutes = {run: estimate(run.recipe, results) / 60 for run in runs if not run.is_finished}
+    left = {run: f"{minutes[run]:.1f}" if run in minutes else "finished" for run in runs}
+    rows = [[run.name, " ".join(run.recipe.stages), left[run]] for run in runs]
+    rows.append(["together, one after the other", "", f"{sum(minutes.values()):.0f}"])
     console.print(Grid(("run", "stages", "minutes"), rows, texts=2).to_terminal())
 
 

@@ -102,7 +102,7 @@ class Aligned:
 
 def encode(line: str, clean: Callable[[str], str], language: Language) -> list[list[int]]:
     """The units of each word, cleaned by itself: parts of a word still belong to it, and it may have no units."""
-    return [language.encode(clean(word).split())[0] for word in line.split()]
+    return [language.encode(clean(word).split()) for word in line.split()]
 
 
 def needs(source: list[list[int]], target: list[list[int]], aligned: Mapping[int, int]) -> list[tuple[int, int]]:

@@ -65,11 +65,10 @@ class Labels:
 @torch.no_grad()
 def find_labels(model: Translator, settings: Search, split: Split, tokens: int) -> Labels:
     """Search a split, longest sentences last; the model must be in eval mode."""
-    device = model.target_embedding.weight.device
-    labels = Labels.empty(split, len(settings.intervals), device)
+    labels = Labels.empty(split, len(settings.intervals), model.device)
     order = split.target.lengths.argsort(kind="stable")
     for chosen in progress_bar(padded_chunks(split, order, tokens), "searching", "batches"):
-        batch = pad_batch(split, chosen).to(device)
+        batch = pad_batch(split, chosen).to(model.device)
         table = fill_table(model, batch, covering_interval(settings), settings)  # intervals share decoder passes
         labels.store(batch, table.search_all(settings))
     return labels
@@ -144,12 +143,11 @@ def bounded_agreement(search: Search) -> Search:
 
 def find_agreement_labels(model: Translator, split: Split, tokens: int) -> Labels:
     """The labels of a split whose targets are the model's own translations; the model must be in eval mode."""
-    device = model.target_embedding.weight.device
-    labels = Labels.empty(split, 1, device)
+    labels = Labels.empty(split, 1, model.device)
     order = split.source.lengths.argsort(kind="stable")  # the source length is the number of passes
     # In the precision of translating, or near ties would differ.
-    with torch.autocast(device.type, enabled=False):
+    with torch.autocast(model.device.type, enabled=False):
         for chosen in progress_bar(padded_chunks(split, order, tokens), "comparing prefixes", "batches"):
-            batch = pad_batch(split, chosen).to(device)
+            batch = pad_batch(split, chosen).to(model.device)
             labels.store(batch, agreement_reads(model, batch)[None])
     return labels

@@ -5,7 +5,6 @@ one delays neither the speaker nor other watchers. With one process the channels
 in the parent (`run_hub`), and a worker has a copy of each channel that is watched there.
 """
 
-import abc
 import asyncio
 import contextlib
 import json
@@ -14,7 +13,7 @@ import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
 
 from whilst.server.protocol import Message, SessionError, parse_object, shorten
@@ -45,13 +44,14 @@ class Channel:
         self.name, self.key = name, ""
         self.watchers = 0
         self.expires = 0.0  # when it is dropped without a session and watchers
-        self.publication: Publication | None = None
-        self._restart(uuid.uuid4().hex)
+        self.publication: LocalPublication | None = None
+        self.restart(uuid.uuid4().hex)
         self.ready: Message | None = None  # to watchers; None: not known yet
         self._closed = False
         self._changed = asyncio.Event()
 
-    def _restart(self, channel: str) -> None:
+    def restart(self, channel: str) -> None:
+        """Without words, under another id."""
         self.id = channel
         self.words: list[Message] = []
         self.dropped = 0  # words before these
@@ -71,11 +71,6 @@ class Channel:
         self.ready = {"type": "ready", "name": self.name, "channel": self.id, "live": live, "model": model}
         self._notify()
 
-    def restart(self, key: str) -> None:
-        """For another speaker."""
-        self.key = key
-        self._restart(uuid.uuid4().hex)
-
     def add(self, words: list[Message]) -> None:
         self.words += words
         if len(self.words) > HISTORY + CHUNK:
@@ -92,7 +87,7 @@ class Channel:
         """A message of the channel that this is a copy of."""
         if message["type"] == "ready":
             if message["channel"] != self.id:
-                self._restart(message["channel"])
+                self.restart(message["channel"])
             self.set_ready(message["live"], message["model"])
         elif message["type"] == "commit":
             if not self.words:
@@ -135,49 +130,17 @@ class Channel:
         return self._frames[first]
 
 
-class Publication(abc.ABC):
+class LocalPublication:
     """A session on a channel."""
 
-    sentence: int  # the number in the channel of the session's first sentence
-
-    @abc.abstractmethod
-    def commit(self, message: Message) -> None:
-        """Of the session (protocol.py)."""
-
-    @abc.abstractmethod
-    def close(self) -> None: ...
-
-
-class Audience(abc.ABC):
-    """The channels, wherever they are."""
-
-    @abc.abstractmethod
-    async def publish(self, name: str, key: str, sentence: int | None, model: Message) -> Publication:
-        """A new session under this name. The key allows to take the name over from a session that has it.
-
-        `sentence` is the number of the session's first sentence if some of it was published before: its words up
-        to what is there are left out. None: the next one.
-        """
-
-    @abc.abstractmethod
-    def join(self, name: str) -> Channel:
-        """For one more watcher. A channel without a session waits for one."""
-
-    @abc.abstractmethod
-    def leave(self, channel: Channel) -> None: ...
-
-    @abc.abstractmethod
-    def close(self) -> None:
-        """End the watchers."""
-
-
-class LocalPublication(Publication):
-    def __init__(self, channel: Channel, sentence: int, ended: "partial[None]") -> None:
-        self._channel, self.sentence, self._ended = channel, sentence, ended
+    def __init__(self, channel: Channel, sentence: int, close: Callable[[], None]) -> None:
+        self._channel, self._close = channel, close
+        self.sentence = sentence  # the number in the channel of the session's first sentence
         # By sentence: words that are there, and are not written again.
         self._there = Counter(word["sentence"] for word in channel.words[-HISTORY:])
 
     def commit(self, message: Message) -> None:
+        """Of the session (protocol.py)."""
         if self._channel.publication is not self:  # taken over
             return
         new = []
@@ -192,14 +155,17 @@ class LocalPublication(Publication):
 
     def close(self) -> None:
         if self._channel.publication is self:
-            self._ended()
+            self._close()
 
 
-class LocalAudience(Audience):
+class LocalAudience:
+    """The channels of this process."""
+
     def __init__(self) -> None:
         self._channels: dict[str, Channel] = {}
 
     def join(self, name: str) -> Channel:
+        """For one more watcher. A channel without a session waits for one."""
         channel = self._find(name)
         channel.watchers += 1
         return channel
@@ -223,17 +189,22 @@ class LocalAudience(Audience):
         if not used and self._channels.get(channel.name) is channel:
             del self._channels[channel.name]
 
-    async def publish(self, name: str, key: str, sentence: int | None, model: Message) -> Publication:
+    async def publish(self, name: str, key: str, sentence: int | None, model: Message) -> LocalPublication:
+        """A new session under this name. The key allows to take the name over from a session that has it.
+
+        `sentence` is the number of the session's first sentence if some of it was published before: its words up
+        to what is there are left out. None: the next one.
+        """
         channel = self._find(check_name(name))
         if not key or key != channel.key:
             if channel.publication is not None:
                 raise SessionError("taken", f"another session has the name {name}; choose another")
-            channel.restart(key)
+            channel.key = key
+            channel.restart(uuid.uuid4().hex)
         first = channel.next_sentence if sentence is None else sentence
-        publication = LocalPublication(channel, first, partial(self._end, channel, model))
-        channel.publication = publication
+        channel.publication = LocalPublication(channel, first, partial(self._end, channel, model))
         channel.set_ready(True, model)
-        return publication
+        return channel.publication
 
     def _end(self, channel: Channel, model: Message) -> None:
         channel.publication = None
@@ -242,6 +213,7 @@ class LocalAudience(Audience):
         asyncio.get_running_loop().call_later(KEPT + 1, self._drop, channel)
 
     def close(self) -> None:
+        """End the watchers."""
         for channel in self._channels.values():
             channel.close()
 
@@ -254,7 +226,7 @@ def line(message: Message) -> bytes:
     return json.dumps(message).encode() + b"\n"
 
 
-class RemotePublication(Publication):
+class RemotePublication:
     def __init__(self, writer: asyncio.StreamWriter, sentence: int) -> None:
         self._writer, self.sentence = writer, sentence
 
@@ -266,12 +238,14 @@ class RemotePublication(Publication):
         self._writer.close()
 
 
-class RemoteAudience(Audience):
+class RemoteAudience:
+    """The channels of the hub, and a copy of each that is watched here."""
+
     def __init__(self, hub: str) -> None:
         self._hub = hub
         self._copies: dict[str, tuple[Channel, asyncio.Task[None]]] = {}
 
-    async def publish(self, name: str, key: str, sentence: int | None, model: Message) -> Publication:
+    async def publish(self, name: str, key: str, sentence: int | None, model: Message) -> RemotePublication:
         reader, writer = await asyncio.open_unix_connection(self._hub)
         writer.write(line({"name": check_name(name), "key": key, "sentence": sentence, "model": model}))
         answer = parse_object(await reader.readline())
@@ -308,6 +282,10 @@ class RemoteAudience(Audience):
             channel.close()
 
 
+Publication = LocalPublication | RemotePublication
+Audience = LocalAudience | RemoteAudience
+
+
 async def _serve_worker(
     audience: LocalAudience, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ) -> None:
@@ -316,40 +294,33 @@ async def _serve_worker(
         request = json.loads(await reader.readline())
         try:
             if "watch" in request:
-                await _send_copy(audience, request["watch"], reader, writer)
-            else:
-                await _receive_words(await audience.publish(**request), reader, writer)
+                await _send_copy(audience.join(request["watch"]), audience, reader, writer)
+                return
+            publication = await audience.publish(**request)
         except SessionError as error:
             writer.write(line(error.to_message()))
-
-
-async def _receive_words(
-    publication: Publication, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-) -> None:
-    with contextlib.closing(publication):
-        writer.write(line({"sentence": publication.sentence}))
-        while message := await reader.readline():
-            publication.commit(json.loads(message))
+            return
+        with contextlib.closing(publication):
+            writer.write(line({"sentence": publication.sentence}))
+            while message := await reader.readline():
+                publication.commit(json.loads(message))
 
 
 async def _send_copy(
-    audience: LocalAudience, name: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    channel: Channel, audience: LocalAudience, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ) -> None:
-    async def send(channel: Channel) -> None:
+    async def send() -> None:
         async for _, text in channel.frames():
             writer.write(text.encode() + b"\n")
             await writer.drain()
 
-    channel = audience.join(name)
-    sending = asyncio.create_task(send(channel))
-    closing = asyncio.create_task(reader.read())
+    sending = asyncio.create_task(send())
     try:
-        await asyncio.wait({sending, closing}, return_when=asyncio.FIRST_COMPLETED)
+        await reader.read()
     finally:
         audience.leave(channel)
         sending.cancel()
-        closing.cancel()
-        await asyncio.gather(sending, closing, return_exceptions=True)
+        await asyncio.gather(sending, return_exceptions=True)
 
 
 @contextlib.contextmanager

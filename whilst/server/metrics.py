@@ -35,11 +35,11 @@ class Metrics:
         gauge = partial(Gauge, labelnames=["process"], multiprocess_mode="livesum", registry=self._registry)
         process = str(os.getpid())
         self._open = gauge("whilst_open_sessions", "Open sessions.").labels(process)
-        self._watchers = gauge("whilst_open_watchers", "Watchers of published sessions.").labels(process)
+        self.watchers = gauge("whilst_open_watchers", "Watchers of published sessions.").labels(process)
         self._memory = gauge("whilst_resident_bytes", "Memory of the process.").labels(process)
         self._sessions = counter("whilst_sessions_total", "Sessions opened.", ["kind"])
         self._words = counter("whilst_source_words_total", "Source words translated.")
-        self._audio = counter("whilst_audio_seconds_total", "Seconds of audio recognised.")
+        self.audio_seconds = counter("whilst_audio_seconds_total", "Seconds of audio recognised.")
         self._errors = counter("whilst_errors_total", "Errors sent to clients.", ["code"])
         self._steps = counter("whilst_steps_total", "Calls of the model.", ["step"])
         self._rows = counter("whilst_step_rows_total", "Sessions in these calls; by calls: batch size.", ["step"])
@@ -56,14 +56,8 @@ class Metrics:
     def count_session_end(self) -> None:
         self._open.dec()
 
-    def count_watchers(self, count: int) -> None:
-        self._watchers.set(count)
-
     def count_error(self, code: str) -> None:
         self._errors.labels(code).inc()
-
-    def count_audio(self, seconds: float) -> None:
-        self._audio.inc(seconds)
 
     def count_step(self, step: str, rows: int, seconds: float) -> None:
         """One call of the model for `rows` sessions."""

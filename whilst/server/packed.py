@@ -59,9 +59,9 @@ class PackedLSTM(nn.Module):
 
     def forward(self, inputs: Tensor, state: State) -> State:
         hidden, cell = state
-        enter, keep, new, leave = (self.inputs(inputs) + self.hidden(hidden)).chunk(4, -1)
-        cell = keep.sigmoid() * cell + enter.sigmoid() * new.tanh()
-        return leave.sigmoid() * cell.tanh(), cell
+        enter, forget, new, output = (self.inputs(inputs) + self.hidden(hidden)).chunk(4, -1)
+        cell = forget.sigmoid() * cell + enter.sigmoid() * new.tanh()
+        return output.sigmoid() * cell.tanh(), cell
 
 
 PRECISIONS: dict[str, Layer] = {"fp32": Packed32, "fp16": Packed16}

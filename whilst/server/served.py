@@ -2,26 +2,25 @@
 
 import abc
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.util import find_spec
 
-from whilst.core.console import notes
 from whilst.core.errors import UserError
 from whilst.live.loading import Model, ModelOptions, open_model
 from whilst.live.session import Backend, Request
 
 # Engines, and the precisions of their weights with the default first.
-ENGINES = {"batch": ("fp32", "fp16"), "single": ("fp32", "fp16"), "onnx": ("int8", "fp32")}
+ENGINES = {"torch": ("fp32", "fp16"), "onnx": ("int8", "fp32")}
 
 
 def default_engine() -> str:
-    return "batch" if find_spec("torch") else "onnx"
+    return "torch" if find_spec("torch") else "onnx"
 
 
 @dataclass(frozen=True)
 class EngineOptions:
-    # batch: PyTorch, all sessions in one batch; single: PyTorch, one by one; onnx: the CPU engine, one by one
+    # torch: PyTorch, all sessions in one batch; onnx: the CPU engine, one by one
     engine: str = field(default_factory=default_engine)
     precision: str = ""  # empty: the engine's default
     device: str = "cpu"
@@ -88,26 +87,18 @@ class Served:
 
 def serve_model(model: str, overrides: Sequence[str], how: EngineOptions) -> Served:
     """By its name. All policies share the model that low, medium and high are for."""
-    engine = "onnx" if how.engine == "onnx" else "torch"
-    precision = how.weights if engine == "onnx" else "int8"
-    opened = open_model(
-        ModelOptions(model, "medium", engine, precision, tuple(overrides), how.device, threads=how.threads),
-        notes.print,
-    )
-    pool: Callable[[int], Pool] = lambda _: SinglePool(opened.backend)  # noqa: E731
-    if engine == "torch":
-        from whilst.live.torch_backend import Offline, TorchModel
-        from whilst.server.torch_pool import OfflinePool, batch_pool, pack_weights
+    options = ModelOptions(model, "medium", how.engine, "int8", tuple(overrides), how.device, how.threads)
+    if how.engine == "onnx":
+        exported = open_model(replace(options, precision=how.weights))
+        return Served(exported, lambda _: SinglePool(exported.backend), how.weights)
+    from whilst.live.torch_backend import Offline, TorchModel
+    from whilst.server.torch_pool import OfflinePool, batch_pool, pack_weights
 
-        if isinstance(opened, Offline):
-            if how.weights != "fp32":
-                raise UserError(
-                    f"--precision {how.precision}: {model} needs whole sentences, and fp32; leave it out"
-                )
-            return Served(opened, lambda _: OfflinePool(opened) if how.engine == "batch" else pool(0), "fp32")
-        assert isinstance(opened, TorchModel)
-        precision, output = pack_weights(opened.trained, how)
-        if how.engine == "batch":
-            opened.trained.model.packed_output = output
-            pool = partial(batch_pool, opened)
-    return Served(opened, pool, precision)
+    opened = open_model(options)
+    if isinstance(opened, Offline):
+        if how.weights != "fp32":
+            raise UserError(f"--precision {how.precision}: {model} needs whole sentences, and fp32; leave it out")
+        return Served(opened, lambda _: OfflinePool(opened), "fp32")
+    assert isinstance(opened, TorchModel)
+    precision, opened.trained.model.packed_output = pack_weights(opened.trained, how)
+    return Served(opened, partial(batch_pool, opened), precision)

@@ -152,12 +152,9 @@ class ClientSession:
         elif self._speech:  # else it was sent before the error that ended it arrived
             self._speech.add(message.pcm)
 
-    def _hear(self, message: Message | SessionError) -> None:
+    def _hear(self, message: Message) -> None:
         """From the recogniser."""
         self._progress.set()
-        if isinstance(message, SessionError):
-            self.manager.metrics.count_error(message.code)
-            message = message.to_message()
         self.outbox.put_nowait(message)
 
     def add(self, message: Words | Finish) -> None:
@@ -208,8 +205,6 @@ class ClientSession:
 class SessionManager:
     """The sessions of a process and their watchers, a worker for each model, and the limits."""
 
-    speech: SpeechService
-
     def __init__(
         self,
         served: Sequence[Served],
@@ -221,7 +216,7 @@ class SessionManager:
     ) -> None:
         self.served = {one.name: one for one in served}
         self.limits, self.access, self.metrics, self.audience = limits, access, metrics, audience
-        self.recogniser = recogniser
+        self.speech = SpeechService(limits, metrics, recogniser)
         self.workers: dict[str, Worker] = {}
         self.sessions: set[ClientSession] = set()
         self.watchers = 0
@@ -233,7 +228,6 @@ class SessionManager:
         for name, served in self.served.items():
             self.workers[name] = Worker(served.pool(most), most, loop.call_soon_threadsafe, self.metrics)
             self.workers[name].start()
-        self.speech = SpeechService(self.limits, self.metrics, self.recogniser)
 
     def find_model(self, name: str) -> Served:
         """The first one has no need of its name."""
@@ -275,13 +269,13 @@ class SessionManager:
             raise SessionError("too_many_sessions", f"{self.watchers} people watch already; try again later")
         channel = self.audience.join(check_name(name))
         self.watchers += 1
-        self.metrics.count_watchers(self.watchers)
+        self.metrics.watchers.inc()
         return channel
 
     def leave(self, channel: Channel) -> None:
         self.audience.leave(channel)
         self.watchers -= 1
-        self.metrics.count_watchers(self.watchers)
+        self.metrics.watchers.dec()
 
     async def drain(self) -> None:
         """Open no more sessions, end those that are open once their words are translated, then their watchers."""

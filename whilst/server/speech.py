@@ -5,8 +5,7 @@ import logging
 import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from importlib.util import find_spec
 from typing import TypeVar
 
@@ -17,7 +16,7 @@ from whilst.speech.recogniser import LANGUAGES, Recogniser, SpeechReader, open_r
 
 BEAT = 5.0  # seconds until the client hears that the recogniser is still at work
 REPORT = RATE // 2 * WIDTH  # bytes of audio without a change of its words until they are acknowledged
-Reply = Callable[[Message | SessionError], None]
+Reply = Callable[[Message], None]
 Result = TypeVar("Result")
 log = logging.getLogger("whilst.serve")
 
@@ -41,18 +40,14 @@ def speech_missing(command: str, limits: Limits, language: str) -> str:
     return ""
 
 
-@dataclass
 class SpeechService:
     """The recogniser of a process, which all speakers share, and its limits."""
 
-    limits: Limits
-    metrics: Metrics
-    command: str = ""  # a program instead of moonshine-voice
-
-    def __post_init__(self) -> None:
-        self._threads = ThreadPoolExecutor(max(1, self.limits.speakers), "whilst-speech")
-        self._start: Callable[[], Recogniser] | None = None
-        self._streams: dict[SpeechStream, asyncio.Task[None]] = {}
+    def __init__(self, limits: Limits, metrics: Metrics, command: str = "") -> None:
+        """`command`: a program instead of moonshine-voice."""
+        self.limits, self.metrics, self.command = limits, metrics, command
+        self._threads = ThreadPoolExecutor(max(1, limits.speakers), "whilst-speech")
+        self.streams: dict[SpeechStream, asyncio.Task[None]] = {}
 
     def missing(self, language: str) -> str:
         return speech_missing(self.command, self.limits, language)
@@ -60,31 +55,28 @@ class SpeechService:
     def open(self, language: str, said: str, reply: Reply) -> "SpeechStream":
         if missing := self.missing(language):
             raise SessionError("speech", missing, fatal=False)
-        if len(self._streams) >= self.limits.speakers:
+        if len(self.streams) >= self.limits.speakers:
             most = self.limits.speakers
             message = f"the server recognises no more speakers at a time than {most}; try again later"
             raise SessionError("too_many_speakers", message, fatal=False)
         stream = SpeechStream(self, said, reply)
-        self._streams[stream] = asyncio.create_task(stream.run())
+        self.streams[stream] = asyncio.create_task(stream.run())
         return stream
-
-    def release(self, stream: "SpeechStream") -> None:
-        del self._streams[stream]
 
     async def call(self, function: Callable[[], Result]) -> Result:
         """In a thread."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, function)
 
-    async def start(self) -> Recogniser:
-        if self._start is None:
-            self._start = open_recogniser(self.command)
-        return await self.call(self._start)
+    @cached_property
+    def start(self) -> Callable[[], Recogniser]:
+        """Begins a stream; waits for the model."""
+        return open_recogniser(self.command)
 
     async def stop(self) -> None:
-        for stream in list(self._streams):
+        for stream in list(self.streams):
             stream.close()
-        if self._streams:
-            await asyncio.wait(list(self._streams.values()), timeout=self.limits.send)
+        if self.streams:
+            await asyncio.wait(list(self.streams.values()), timeout=self.limits.send)
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 
@@ -119,25 +111,27 @@ class SpeechStream:
             self._recogniser.abort()
 
     async def run(self) -> None:
-        last: Message | SessionError | None = None
+        last: Message | None = None
         try:
-            self._recogniser = await self._service.start()
+            self._recogniser = await self._service.call(self._service.start)
             try:
-                last = await self._recognise(SpeechReader(self._recogniser, said=self._said))
+                last = await self._recognise(self._recogniser)
             finally:
                 await self._service.call(self._recogniser.close)
         except Exception as error:
             if not self.over:
                 log.error("the recogniser failed: %s", error, exc_info=error)
+                self._service.metrics.count_error("speech")
                 message = "the recogniser of this server failed; speak again"
-                last = SessionError("speech", message, fatal=False)
+                last = SessionError("speech", message, fatal=False).to_message()
         self.close()
-        self._service.release(self)
+        del self._service.streams[self]
         if last is not None:
             self._reply(last)
 
-    async def _recognise(self, reader: SpeechReader) -> Message | None:
+    async def _recognise(self, recogniser: Recogniser) -> Message | None:
         """The answer to the end of the audio; None if it is not wanted any more."""
+        reader = SpeechReader(recogniser, said=self._said)
         last = heard_message(reader, [], 0)
         self._reply(last)
         while True:
@@ -153,10 +147,10 @@ class SpeechStream:
                     break
                 self._reply(last | {"words": []})
             else:
-                reader.abort()
+                recogniser.abort()
             words = await call
             self._read += len(pcm)
-            self._service.metrics.count_audio(len(pcm) / SECOND)
+            self._service.metrics.audio_seconds.inc(len(pcm) / SECOND)
             message = heard_message(reader, words, self._read, end)
             progress = (message["audio"] - last["audio"]) * WIDTH >= REPORT
             if end:

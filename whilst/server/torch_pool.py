@@ -5,7 +5,7 @@ memory depends on silent sessions or on how long a session has been.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +23,14 @@ from whilst.model.transformer import Translator
 from whilst.policy import Decider, Policy
 from whilst.server.packed import PRECISIONS, can_pack, pack
 from whilst.server.served import EngineOptions, Pool
+
+PART = 32  # slots that attend together: their keys and values fit into the L2 cache of a core
+
+
+def parted(slots: Sequence[int], counts: Mapping[int, int]) -> list[list[int]]:
+    """By rising count: what is attended to is copied up to the longest of a part."""
+    rising = sorted(slots, key=counts.__getitem__)
+    return [rising[start : start + PART] for start in range(0, len(rising), PART)]
 
 
 class BatchPool(Pool):
@@ -51,6 +59,8 @@ class BatchPool(Pool):
         slots, operation = [slot for slot, _ in requests], requests[0][1].operation
         if operation is Operation.DECIDE:
             return self._decide(dict(requests))
+        if operation is Operation.READ:
+            return self._do_read(dict(requests))
         if operation is Operation.WRITE:
             self._look_ahead(slots)
         rows = self._tensor(slots)
@@ -59,9 +69,6 @@ class BatchPool(Pool):
             case Operation.BEGIN:
                 subset.restart()
                 self._begin(slots)
-            case Operation.READ:
-                subset.read(self._tensor([request.unit for _, request in requests]))
-                self._read.update(slots)
             case Operation.WRITE:
                 subset.lookahead = self._lookahead[rows]
                 subset.ban([request.banned for _, request in requests])
@@ -70,6 +77,17 @@ class BatchPool(Pool):
         self.state.update(subset)
         self._ahead.difference_update(slots)
         return [0] * len(slots) if units is None else units.tolist()
+
+    def _do_read(self, requests: dict[int, Request]) -> list[int]:
+        parts = parted(list(requests), self._read)
+        subsets = [self._subset(part, self._tensor(part)) for part in parts]
+        for part, subset in zip(parts, subsets, strict=True):
+            subset.read(self._tensor([requests[slot].unit for slot in part]))
+        for subset in subsets:  # once all have succeeded
+            self.state.update(subset)
+        self._read.update(requests.keys())
+        self._ahead.difference_update(requests)
+        return [0] * len(requests)
 
     def _tensor(self, numbers: Sequence[int]) -> Tensor:
         return torch.tensor(numbers, device=self._rows.device)
@@ -90,13 +108,12 @@ class BatchPool(Pool):
         self._deciders = {key: decider for key, decider in self._deciders.items() if key in used}
 
     def _look_ahead(self, slots: list[int]) -> None:
-        slots = [slot for slot in slots if slot not in self._ahead]
-        if slots:
-            rows = self._tensor(slots)
-            subset = self._subset(slots, rows)
+        for part in parted([slot for slot in slots if slot not in self._ahead], self._read):
+            rows = self._tensor(part)
+            subset = self._subset(part, rows)
             self._lookahead[rows] = subset.look_ahead()
             self.state.update(subset)  # where monotone heads stopped
-            self._ahead.update(slots)
+            self._ahead.update(part)
 
     def _decide(self, requests: dict[int, Request]) -> list[int]:
         self._look_ahead([slot for slot in requests if self._policy[slot].needs_lookahead])

@@ -18,8 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from whilst.core.errors import UserError
-from whilst.live.output import note
+from whilst.core.errors import UserError, note
 
 RATE = 16_000  # samples a second
 WIDTH = 2  # bytes of a sample

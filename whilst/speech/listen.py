@@ -11,10 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from whilst.core.errors import UserError
+from whilst.core.errors import UserError, note
 from whilst.live.input import read_chunks
 from whilst.live.loading import ModelOptions
-from whilst.live.output import note
 from whilst.live.session import Event, SentenceEnd, Session, Word
 from whilst.live.terminal import DEMO, TALK, LiveOptions, LiveTranslation, open_outputs, open_session, stopwatch
 from whilst.speech.audio import RATE, SECOND, PcmBlocks, at_speaking_pace, open_file, open_microphone

@@ -15,9 +15,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-from whilst.core.errors import UserError
+from whilst.core.errors import UserError, note
 from whilst.live.input import DEFAULT_AGREEMENT, UTTERANCE_END, Commitment, Hypothesis, Reader, hypotheses_of
-from whilst.live.output import note
 from whilst.speech.audio import RATE, SECOND, WIDTH
 
 LANGUAGES = "en", "eng"  # of moonshine-voice
@@ -316,10 +315,6 @@ class SpeechReader(Reader):
         From there another reader can go on, given these words.
         """
         return self._recogniser.settled, " ".join(self._commitment.final)
-
-    def abort(self) -> None:
-        """Called from another thread: end a call that waits for the recogniser."""
-        self._recogniser.abort()
 
     def read(self, chunk: bytes) -> Iterator[str]:
         for hypothesis in self._recogniser.feed(chunk):

@@ -4,7 +4,7 @@ A captured graph must not use autocast's cache of weights, which would keep them
 """
 
 import dataclasses
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -21,16 +21,15 @@ from whilst.model.transformer import Translator
 from whilst.search.binary_search import Interval, covering_interval, search_interval
 from whilst.search.labels import PackedSearch, packed_sizes
 from whilst.search.packed_search import ScoreQueries, count_queries, fill_table_packed, row_size
-from whilst.training.sampling import of_tokens, search_sentences
+from whilst.training.sampling import per_token, search_sentences
 
 Observer = Callable[[Translator, Batch, Tensor], PathStates]  # model, batch, reads
 
 
-def compile_translator(model: Translator, shortcuts: Collection[str]) -> None:
+def compile_translator(model: Translator) -> None:
     """Compile each layer by itself: all encoder layers share one program, all decoder layers another."""
-    model.enable_fast_paths(shortcuts)
-    if "tiles" in shortcuts:
-        use_small_tiles(model.target_embedding.weight.device)
+    model.enable_fast_paths()
+    use_small_tiles(model.device)
     # Each stage has its own shapes. Beyond the limit FlexAttention would run uncompiled and exhaust the memory.
     torch._dynamo.config.recompile_limit = 128
     for layer in (*model.encoder, *model.decoder):
@@ -57,7 +56,7 @@ class CapturedSearch:
                 table = fill_table_packed(model, inputs, interval, settings, size, self.score)
                 return search_interval(table.predict, inputs, settings, first)
 
-        inputs = (*batch.tensors(), of_tokens(firsts, batch))
+        inputs = (*batch.tensors(), per_token(firsts, batch))
         if size not in self.graphs:
             self.graphs[size] = CapturedGraph(work, inputs, next(iter(self.graphs.values()), None))
         return self.graphs[size](inputs)

@@ -1,5 +1,6 @@
 """A model's translations of the training text: for pupils of a teacher, and for the translation-based agent."""
 
+import copy
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import torch
 
 from whilst.core.console import notes
 from whilst.core.distributed import Processes
-from whilst.core.files import read_json, write_json
+from whilst.core.files import locked, read_json, write_json
 from whilst.core.settings import Evaluate
 from whilst.data.dataset import Dataset, Split, TokenSequences
 from whilst.decoding.batched import translate
@@ -26,23 +27,26 @@ def cached_translations(
     stored = folder / FOLDER
     manifest = stored / "made.json"
     origin = {"by": trained.checksum, "of": dataset.checksum, "splits": list(names)}
-    device = trained.model.target_embedding.weight.device
-    processes = Processes.join(device)
-    if processes.first and (not manifest.is_file() or read_json(manifest) != origin):
-        manifest.unlink(missing_ok=True)
-        stored.mkdir(parents=True, exist_ok=True)
-        for name in names:
-            translate_side(trained.model, dataset.split(name).source, settings, name).save(stored, f"{name}.target")
-        write_json(manifest, origin)  # last: without it the other files are ignored
-        notes.print(f"{stored}: {', '.join(names)} translated by {trained.path}")
-    processes.broadcast(True, device)  # the other processes wait for the files
+    processes = Processes.join(trained.device)
+    if processes.first:
+        with locked(stored, wait=True):  # pupils may begin at the same time
+            if not manifest.is_file() or read_json(manifest) != origin:
+                manifest.unlink(missing_ok=True)
+                for name in names:
+                    texts = translate_side(trained.model, dataset.split(name).source, settings, name)
+                    texts.save(stored, f"{name}.target")
+                write_json(manifest, origin)  # last: without it the other files are ignored
+                notes.print(f"{stored}: {', '.join(names)} translated by {trained.path}")
+    processes.broadcast(True, trained.device)  # the other processes wait for the files
     return {name: TokenSequences.open(stored, f"{name}.target") for name in names}
 
 
 def translate_side(model: Translator, sources: TokenSequences, settings: Evaluate, name: str) -> TokenSequences:
-    lines = [sources[number].tolist() for number in range(len(sources))]
-    with torch.autocast(model.target_embedding.weight.device.type, enabled=False):
-        outputs = translate(model, lines, Full(), settings.limits, settings.batch, f"translating {name}")
+    lines, what = sources.to_lists(), f"translating {name}"
+    if settings.precision == "half" and model.device.type == "cuda":
+        model = copy.deepcopy(model).half()  # the caller may need its own in single
+    with torch.autocast(model.device.type, enabled=False):
+        outputs = translate(model, lines, Full(), settings.limits, settings.batch, what)
     return TokenSequences.from_lists([output.sentence for output in outputs])
 
 

@@ -128,7 +128,7 @@ def decoding(recipe: Recipe, dataset: Dataset, device: torch.device, split: str,
     translator = Translator(model, len(dataset.source), len(dataset.target)).to(device).eval()
     policy = Monotonic() if model.cross == "monotone" else WaitK(3) if model.encoder == "causal" else Full()
     limits = Limits(len(part.target.tokens) / len(part.source.tokens), 1)
-    sources = [part.source[i].tolist() for i in range(len(part.source))][: recipe.evaluate.batch]
+    sources = part.source.to_lists()[: recipe.evaluate.batch]
     seconds, _ = seconds_of(lambda: translate(translator, sources, policy, limits, len(sources)), device)
     return seconds * max(1.0, len(dataset.split(split).source) / len(sources))
 

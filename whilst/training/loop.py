@@ -4,6 +4,7 @@ All random numbers of an update follow from (seed, update, micro-batch). So a re
 as one that was never interrupted, and several processes do what one would.
 """
 
+import contextlib
 import json
 import math
 import signal
@@ -20,16 +21,16 @@ from torch import Tensor, nn
 
 from whilst.core.console import notes, progress_bar
 from whilst.core.cuda_graphs import CapturedGraph
-from whilst.core.distributed import Processes, device_name
+from whilst.core.distributed import Processes, computes_bf16, device_name
 from whilst.core.errors import StoppedError, UserError
-from whilst.core.files import sha256, write_json, write_lines
+from whilst.core.files import write_json, write_lines
 from whilst.core.provenance import versions
 from whilst.core.settings import Recipe
 from whilst.core.signals import STOP_SIGNALS, handle_signals
 from whilst.data.batches import Batch, Batches, Ints, prefetch
 from whilst.data.dataset import Dataset
 from whilst.model.checkpoint import load_state, save_state, save_tensors
-from whilst.model.run_folder import WEIGHTS
+from whilst.model.run_folder import WEIGHTS, weights_checksum
 from whilst.training import optim
 from whilst.training.loggers import Logger, open_logger
 from whilst.training.tasks import Task, Validation
@@ -176,7 +177,8 @@ class Loop:
         return graph
 
     def autocast(self) -> AbstractContextManager[object]:
-        return torch.autocast("cuda", torch.bfloat16) if self.device.type == "cuda" else nullcontext()
+        wanted = (self.device.type == "cuda" or self.task.bf16_on_cpu) and computes_bf16(self.device)
+        return torch.autocast(self.device.type, torch.bfloat16) if wanted else nullcontext()
 
     def updates(self) -> Iterator[tuple[MicroBatches, int, Position]]:
         """For each update: this process's micro-batches, the target tokens of all processes, the next position."""
@@ -251,6 +253,8 @@ class Loop:
 
 
 class RunState:
+    """How far training has come: weights, optimiser, best validation, history. It is saved, and resumed from."""
+
     def __init__(self, recipe: Recipe, model: nn.Module, dataset: Dataset) -> None:
         self.recipe, self.settings, self.folder = recipe, recipe.train, Path(recipe.run)
         self.model, self.dataset = model, dataset
@@ -258,8 +262,10 @@ class RunState:
         self.optimiser = optim.preset_of(self.settings)
         self.adam = optim.adam(model, self.optimiser)
         # Checksum of the weights that the run began with: a stage does not resume when they have changed.
-        start = Path(recipe.start) / WEIGHTS
-        self.start = sha256(start) if recipe.start and start.is_file() else None
+        self.start = None
+        if recipe.start:
+            with contextlib.suppress(UserError):  # it may have been deleted since
+                self.start = weights_checksum(Path(recipe.start))
         self.step = 0  # updates done
         self.position: Position = (0, 0)  # of the next micro-batch
         self.best: Validation | None = None

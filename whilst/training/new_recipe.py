@@ -30,58 +30,6 @@ FEWEST = 200  # pairs of a text
 PASSES = 40  # over the training text
 TRIES = 3  # to find a number of updates for which there is time
 AGENT_PAIRS = 5000  # of which the reads are searched for on a CPU
-TEMPLATE = """\
-# Written by `whilst new`; docs/configuration.md has all settings.
-run = {run} # folder of the model
-stages = ["translate", "agent", "evaluate"]
-
-[data]
-dataset = {dataset} # folder that `whilst prepare` writes
-source = {source}
-target = {target}
-{files}
-unescape = {unescape} # whether &apos; is a '
-units = "{units}" # {why}
-size = {size}
-
-[model]
-width = {width}
-encoder_layers = {layers}
-decoder_layers = {layers}
-feed_forward = {feed_forward}
-
-[objective]
-longest = 15 # low latencies more often
-whole = 0.1
-
-[train]
-seed = 1
-steps = {steps} # {passes} passes over the text
-batch_tokens = {batch} # less if the memory does not suffice
-lr = {lr}
-warmup = {warmup}
-validate_every = {validate_every}
-
-[search]
-intervals = {intervals} # a latency each
-target = "belief"
-tolerance = 0.03
-
-[agent]
-hidden = {width}
-inputs = "lookahead"
-pairs = {agent_pairs} # to learn from; 0: all
-
-[agent.train]
-steps = {agent_steps}
-batch_tokens = {batch}
-lr = {lr}
-warmup = {agent_warmup}
-validate_every = {agent_steps}
-
-[evaluate]
-policies = {policies}
-"""
 
 
 @dataclass(frozen=True)
@@ -116,7 +64,7 @@ def new(
         raise UserError(f"{out}: exists; remove it, or write another file with --out")
     files, languages = find_files(folder, source, target)
     with tempfile.TemporaryDirectory() as place:
-        text, dataset = look(files, languages, out.stem, Path(place))
+        text, dataset = examine(files, languages, out.stem, Path(place))
         recipe_text, times = choose(text, dataset, hours * 3600, device, Path(place) / "recipe.toml")
         write_text(out, recipe_text)
         print_choice(load_recipe(out, []), text, dataset, times, device)
@@ -143,7 +91,7 @@ def find_files(folder: Path, source: Path | None, target: Path | None) -> tuple[
     else:
         train = find_training_text(folder)
     endings = [ending(file)[1] for file in train]
-    languages = tuple(endings) if len({*endings}) == 2 else ("src", "tgt")
+    languages = (endings[0], endings[1]) if len({*endings}) == 2 else ("src", "tgt")
 
     def beside(file: Path, names: Sequence[str]) -> Path | None:
         own = ending(file)[1]
@@ -154,7 +102,7 @@ def find_files(folder: Path, source: Path | None, target: Path | None) -> tuple[
     for split in SPLITS[1:]:
         others = [beside(file, NAMES[split]) for file in train]
         files[split] = tuple(one for one in others if one) if all(others) and len({*others}) == len(train) else ()
-    return files, (languages[0], languages[1])
+    return files, languages
 
 
 def find_training_text(folder: Path) -> tuple[Path, ...]:
@@ -185,7 +133,7 @@ def find_training_text(folder: Path) -> tuple[Path, ...]:
 # The text.
 
 
-def look(files: Files, languages: tuple[str, str], name: str, place: Path) -> tuple[Text, Dataset]:
+def examine(files: Files, languages: tuple[str, str], name: str, place: Path) -> tuple[Text, Dataset]:
     """Read the text, and prepare a sample of it in the folder `place`."""
     lines = read_pairs(files["train"])
     count = len(lines[0])
@@ -256,7 +204,7 @@ def measured(
 
 
 def fill(text: Text, dataset: Dataset, size: Size, part: float, device: torch.device) -> str:
-    """The template for this text and model, with this part of the updates."""
+    """A recipe for this text and model, with this part of the updates."""
     largest = 4096
     if device.type == "cuda":  # the largest model needs 4.5 GiB for 16,384 tokens
         largest = 16_384 if torch.cuda.get_device_properties(device).total_memory > 7 << 30 else 4096
@@ -265,37 +213,66 @@ def fill(text: Text, dataset: Dataset, size: Size, part: float, device: torch.de
     agent_steps = max(25, steps // 5)
     mean = dataset.split("train").source.lengths.mean()
     intervals = [[first, first + 4] for first in range(1, 10 if mean > 16 else 6, 2)]
-    reads = [first for first, _ in intervals]
     data = text.data
-    files = [f"{split} = {json.dumps(getattr(data, split))}" for split in SPLITS if getattr(data, split)]
+    files = "\n".join(f"{split} = {json.dumps(getattr(data, split))}" for split in SPLITS if getattr(data, split))
     if data.held_out:
-        files.append(f"held_out = {data.held_out} # pairs for validation and for the test that are not trained on")
-    name = Path(data.dataset).name
-    return TEMPLATE.format(
-        run=json.dumps(f"runs/{name}"),
-        dataset=json.dumps(data.dataset),
-        source=json.dumps(data.source),
-        target=json.dumps(data.target),
-        files="\n".join(files),
-        unescape=json.dumps(data.unescape),
-        units=data.units,
-        why="the text is tokenised" if data.units == "bpe" else "the text is not tokenised",
-        size=data.size,
-        width=size.width,
-        layers=size.layers,
-        feed_forward=size.feed_forward,
-        steps=steps,
-        passes=max(1, round(steps * batch / text.units)),
-        batch=batch,
-        lr=size.lr,
-        warmup=min(1000, steps // 6),
-        validate_every=-(-steps // 3),
-        intervals=json.dumps(intervals),
-        agent_steps=agent_steps,
-        agent_pairs=AGENT_PAIRS if device.type == "cpu" and text.pairs > AGENT_PAIRS else 0,
-        agent_warmup=min(100, agent_steps // 5),
-        policies=json.dumps([f"{kind}-{first}" for kind in ("wait", "agent") for first in reads] + ["full"]),
-    )
+        files += f"\nheld_out = {data.held_out} # pairs for validation and for the test that are not trained on"
+    run = f"runs/{Path(data.dataset).name}"
+    why = "tokenised" if data.units == "bpe" else "not tokenised"
+    policies = [f"{kind}-{first}" for kind in ("wait", "agent") for first, _ in intervals] + ["full"]
+    agent_pairs = AGENT_PAIRS if device.type == "cpu" and text.pairs > AGENT_PAIRS else 0
+    return f"""\
+# Written by `whilst new`; docs/configuration.md has all settings.
+run = {json.dumps(run)} # folder of the model
+stages = ["translate", "agent", "evaluate"]
+
+[data]
+dataset = {json.dumps(data.dataset)} # folder that `whilst prepare` writes
+source = {json.dumps(data.source)}
+target = {json.dumps(data.target)}
+{files}
+unescape = {json.dumps(data.unescape)} # whether &apos; is a '
+units = "{data.units}" # the text is {why}
+size = {data.size}
+
+[model]
+width = {size.width}
+encoder_layers = {size.layers}
+decoder_layers = {size.layers}
+feed_forward = {size.feed_forward}
+
+[objective]
+longest = 15 # low latencies more often
+whole = 0.1
+
+[train]
+seed = 1
+steps = {steps} # {max(1, round(steps * batch / text.units))} passes over the text
+batch_tokens = {batch} # less if the memory does not suffice
+lr = {size.lr}
+warmup = {min(1000, steps // 6)}
+validate_every = {-(-steps // 3)}
+
+[search]
+intervals = {json.dumps(intervals)} # a latency each
+target = "belief"
+tolerance = 0.03
+
+[agent]
+hidden = {size.width}
+inputs = "lookahead"
+pairs = {agent_pairs} # to learn from; 0: all
+
+[agent.train]
+steps = {agent_steps}
+batch_tokens = {batch}
+lr = {size.lr}
+warmup = {min(100, agent_steps // 5)}
+validate_every = {agent_steps}
+
+[evaluate]
+policies = {json.dumps(policies)}
+"""
 
 
 def print_choice(recipe: Recipe, text: Text, dataset: Dataset, times: Times, device: torch.device) -> None:

@@ -51,8 +51,7 @@ def adam(model: nn.Module, preset: Preset) -> torch.optim.AdamW:
         {"params": [p for p in parameters if p.dim() >= 2], "weight_decay": preset.weight_decay},
         {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0},
     ]
-    fused = parameters[0].device.type == "cuda"
-    return torch.optim.AdamW(groups, lr=preset.lr, betas=(0.9, 0.98), eps=1e-8, fused=fused)
+    return torch.optim.AdamW(groups, lr=preset.lr, betas=(0.9, 0.98), eps=1e-8, fused=True)
 
 
 def add_gradients(model: nn.Module, loss: Tensor) -> None:

@@ -37,7 +37,7 @@ def multi_path(objective: Objective, batch: Batch, random: torch.Generator) -> T
     def draw() -> Tensor:
         if objective.draw == "batch":
             return torch.rand((), generator=random).to(lengths.device)
-        return of_tokens(torch.rand(batch.sentences + 1, generator=random), batch)
+        return per_token(torch.rand(batch.sentences + 1, generator=random), batch)
 
     k = draw_k(most.max() if objective.draw == "batch" else most, draw())
     if objective.whole:
@@ -59,7 +59,7 @@ def draw_intervals(intervals: int, batch: Batch, random: torch.Generator) -> Ten
     return torch.randint(intervals, (batch.sentences + 1,), generator=random)
 
 
-def of_tokens(values: Tensor, batch: Batch) -> Tensor:
+def per_token(values: Tensor, batch: Batch) -> Tensor:
     """(rows, target) for each token the value of its sentence; `values` (sentences + 1) are on the host.
 
     The copy does not block: the host can prepare the next work while the GPU is still busy.
@@ -69,7 +69,7 @@ def of_tokens(values: Tensor, batch: Batch) -> Tensor:
 
 def search_sentences(model: Translator, batch: Batch, settings: Search, firsts: Tensor) -> Tensor:
     """(rows, target) reads found by search in intervals that begin at `firsts` (sentences + 1)."""
-    return search(model, batch, settings, of_tokens(firsts, batch))
+    return search(model, batch, settings, per_token(firsts, batch))
 
 
 Searcher = Callable[[Translator, Batch, Search, Tensor], Tensor]  # with the signature of `search_sentences`
@@ -92,4 +92,4 @@ def draw_reads(
         return found
     is_multi_path = torch.rand(batch.sentences + 1, generator=random) < settings.multi_path
     paths = multi_path(Objective(draw="sentence"), batch, random)
-    return torch.where(of_tokens(is_multi_path, batch), paths, found)
+    return torch.where(per_token(is_multi_path, batch), paths, found)

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from whilst.core.config import read_recipe, to_table, values_with
 from whilst.core.errors import UserError
-from whilst.core.files import sha256, sha256_lines
+from whilst.core.files import sha256_lines
 from whilst.core.settings import Recipe, Role, Search
 from whilst.data.batches import Batch, Layout, batches_by_length
 from whilst.data.dataset import Dataset, Split
@@ -25,9 +25,9 @@ from whilst.decoding.batched import translate
 from whilst.evaluation.metrics import paper_bleu
 from whilst.model import agent as agents
 from whilst.model.agent import Action, Agent, PathStates, observe
-from whilst.model.checkpoint import load_tensors, load_translator, load_weights, save_tensors
+from whilst.model.checkpoint import load_tensors, load_translator, load_weights, read_weights, save_tensors
 from whilst.model.monotonic_attention import MonotonicPass, use_triton_kernels, weights_from_soft_attention
-from whilst.model.run_folder import WEIGHTS
+from whilst.model.run_folder import weights_checksum, weights_path
 from whilst.model.transformer import Translator, decode_batch
 from whilst.policy.fixed import Full, WaitK
 from whilst.policy.learnt import Monotonic
@@ -74,6 +74,7 @@ class Task(abc.ABC):
     module: nn.Module  # what is trained
     dataset: Dataset
     gpu_layout: Layout  # the fastest layout on a GPU
+    bf16_on_cpu = False  # whether CPUs that have instructions for bfloat16 train faster with it
     device: torch.device
 
     @abc.abstractmethod
@@ -110,6 +111,7 @@ class TranslatorTask(Task):
 
     def __post_init__(self) -> None:
         self.gpu_layout = "boxed" if self.recipe.model.cross == "monotone" else "packed"
+        self.bf16_on_cpu = self.recipe.model.cross == "reads"
         self.cross_entropy, self.r_drop, self.divergence = losses.cross_entropy, losses.r_drop, losses.divergence
         self.searcher: Searcher = search_sentences
         self.latency_scale = torch.ones((), device=self.device)  # of the weight of latency, rises with the steps
@@ -118,7 +120,7 @@ class TranslatorTask(Task):
         if self.gpu_layout == "boxed":
             use_triton_kernels(self.module)
             return  # every shape would be compiled separately
-        compile_translator(self.module, self.recipe.train.shortcuts)
+        compile_translator(self.module)
         self.cross_entropy = torch.compile(losses.cross_entropy, dynamic=False)
         self.r_drop = torch.compile(losses.r_drop, dynamic=False)
         self.divergence = torch.compile(losses.divergence, dynamic=False)
@@ -173,7 +175,7 @@ def validate(model: Translator, recipe: Recipe, dataset: Dataset) -> Validation:
     whose loss may be lower.
     """
     model.eval()
-    device = model.target_embedding.weight.device
+    device = model.device
     split = dataset.split("valid")
     random = torch.Generator().manual_seed(0)
     total, tokens = torch.zeros((), device=device, dtype=torch.float64), 0
@@ -190,9 +192,9 @@ def validate(model: Translator, recipe: Recipe, dataset: Dataset) -> Validation:
     if recipe.train.validate_bleu:
         k = recipe.train.validate_k if recipe.model.encoder == "causal" else 0
         policy = Monotonic() if recipe.model.cross == "monotone" else WaitK(k) if k else Full()
-        sources = [split.source[i].tolist() for i in range(len(split.source))]
-        limits = recipe.evaluate.limits
-        outputs = translate(model, sources, policy, limits, recipe.evaluate.batch, "validating")
+        settings = recipe.evaluate
+        sources = split.source.to_lists()
+        outputs = translate(model, sources, policy, settings.limits, settings.batch, "validating")
         words = [" ".join(dataset.target.decode(output.units)) for output in outputs]
         bleu, _ = paper_bleu(words, dataset.text("valid")[1])
     return Validation(total.item() / tokens, bleu)
@@ -217,12 +219,10 @@ class AgentTask(Task):
 
     def compile(self) -> None:
         """Compile the translator. cuDNN's LSTM is fast without."""
-        shortcuts = self.recipe.train.shortcuts
         self.compiled = copy.deepcopy(self.translator)
-        compile_translator(self.compiled, shortcuts)
+        compile_translator(self.compiled)
         self.score = torch.compile(score_queries, dynamic=False)
-        if "observations" in shortcuts:
-            self.observer = CapturedObserver(self.observe, self.compiled, self.recipe.train.batch_tokens)
+        self.observer = CapturedObserver(self.observe, self.compiled, self.recipe.train.batch_tokens)
 
     def begin(self) -> None:
         assert self.labels
@@ -293,7 +293,7 @@ class AgentTask(Task):
         finder = self.finder
         return {
             "version": LABEL_CACHE_VERSION,
-            "weights": sha256(Path(self.recipe.agent.labeller or self.recipe.start) / WEIGHTS),
+            "weights": weights_checksum(Path(self.recipe.agent.labeller or self.recipe.start)),
             "texts": [hashlib.sha256(side.tokens.tobytes()).hexdigest() for side in (split.source, split.target)],
             "how": values_with(finder, Role.READS) if finder else {"translation": "token"},
         }
@@ -356,12 +356,11 @@ def make_task(recipe: Recipe, dataset: Dataset, device: torch.device) -> Task:
         dataset = with_teacher(dataset, Path(recipe.teacher), recipe.evaluate, device)
     model = Translator(recipe.model, len(dataset.source), len(dataset.target)).to(device)
     if recipe.start:
-        weights = Path(recipe.start) / WEIGHTS
-        if not weights.is_file():
-            raise UserError(f"{recipe.start}: has no {WEIGHTS} to start from; train that run first")
-        dataset.require_units("start", weights.parent)
-        require_sizes(recipe, read_recipe(weights.parent))
-        tensors = load_tensors(weights, device)[0]
+        start = Path(recipe.start)
+        weights = weights_path(start)
+        dataset.require_units("start", start)
+        require_sizes(recipe, read_recipe(start))
+        tensors = read_weights(start, model, device)[0]
         if recipe.model.cross == "monotone":
             tensors = weights_from_soft_attention(model, tensors)
         load_weights(weights, model, tensors)

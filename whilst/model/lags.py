@@ -1,0 +1,135 @@
+"""How far behind the source an agent is under its policies: the table that `whilst calibrate` makes.
+
+It is lags.json beside the agent's weights, or in an export. `at_lag` finds the policy for a wanted lag in it.
+"""
+
+import functools
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from whilst.core.config import from_row
+from whilst.core.errors import UserError
+from whilst.core.files import read_json, sha256, write_json
+from whilst.core.policy_spec import AtLag, PolicySpec
+from whilst.model.run_folder import AGENT, ENGINE_MANIFEST, SHIPPED, WEIGHTS, has_agent, weights_checksum
+
+LAGS = "lags.json"
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Lag:
+    """Figures of a policy on the development set."""
+
+    policy: str  # such as agent-3.threshold-0.6, or the oracle of an interval
+    lag: float  # AL in words with the length of the translation, as `whilst live` shows it
+    al: float  # these four as in evaluations
+    al_word: float
+    laal: float
+    sacrebleu: float
+
+    @property
+    def spec(self) -> PolicySpec:
+        return PolicySpec.parse(self.policy)
+
+    @property
+    def threshold(self) -> float:
+        """Of an agent's policy."""
+        return self.spec.threshold or 0.0
+
+
+def neighbours(rows: Sequence[Lag]) -> list[tuple[Lag, Lag]]:
+    """Rows of the same interval that follow each other by threshold."""
+    ordered = sorted(rows, key=lambda row: (row.spec.name, row.threshold))
+    return [pair for pair in itertools.pairwise(ordered) if pair[0].spec.name == pair[1].spec.name]
+
+
+@dataclass(frozen=True)
+class LagTable:
+    source_sha256: str  # of the development text that was translated
+    sentences: int  # in it
+    rows: tuple[Lag, ...]
+
+    @property
+    def agents(self) -> list[Lag]:
+        return [row for row in self.rows if row.spec.kind == "agent"]
+
+    def find(self, wanted: PolicySpec) -> tuple[PolicySpec, str]:
+        """The policy with this lag that translates best, and a note for the user.
+
+        Thresholds and BLEU are on straight lines between neighbours.
+        """
+        lag, rows = float(wanted.argument), self.agents
+        found: list[tuple[float, float, PolicySpec]] = []  # BLEU, lag, policy
+        for low, high in neighbours(rows):
+            share = (lag - low.lag) / (high.lag - low.lag) if high.lag != low.lag else -1.0
+            if 0 <= share <= 1:
+                threshold = low.threshold + share * (high.threshold - low.threshold)
+                bleu = low.sacrebleu + share * (high.sacrebleu - low.sacrebleu)
+                found.append((bleu, lag, replace(low.spec, threshold=round(threshold, 3))))
+        first, last = min(row.lag for row in rows), max(row.lag for row in rows)
+        if not first <= lag <= last:
+            known = f"from {math.ceil(10 * first) / 10} to {math.floor(10 * last) / 10} words"
+            raise UserError(f"policy {wanted}: the lags of this agent are {known}")
+        if not found:  # it is between two intervals that do not overlap
+            nearest = min(rows, key=lambda row: abs(row.lag - lag))
+            found.append((nearest.sacrebleu, nearest.lag, nearest.spec))
+        _, had, policy = max(found, key=lambda choice: choice[0])
+        return policy, f"{wanted} is {policy}: {had:.1f} words behind on the development set"
+
+    def write(self, folder: Path) -> Path:
+        """Into a run's folder, or that of an export."""
+        path = path_in(folder)
+        write_json(path, {"format": FORMAT, "weights": checksums(folder), **asdict(self)})
+        return path
+
+
+def path_in(folder: Path) -> Path:
+    return folder / AGENT / LAGS if has_agent(folder) else folder / LAGS
+
+
+def checksums(folder: Path) -> dict[str, str]:
+    """Of the weights that decide; of an export none, as its manifest has those of all files."""
+    agent, engine = folder / AGENT / WEIGHTS, folder / SHIPPED / ENGINE_MANIFEST
+    found = {WEIGHTS: weights_checksum(folder)} if (folder / WEIGHTS).is_file() or engine.is_file() else {}
+    return found | ({f"{AGENT}/{WEIGHTS}": sha256(agent)} if agent.is_file() else {})
+
+
+def read_lags(folder: Path) -> LagTable:
+    """The table of a run or export; a UserError if there is none, or one of other weights."""
+    path, again = path_in(folder), "run `whilst calibrate` again"
+    damaged = UserError(f"{path}: is damaged or of another version of whilst; {again}")
+    if not path.is_file():
+        how = "measure them by `whilst calibrate`" if has_agent(folder) else "calibrate a run with an agent"
+        raise UserError(f"{folder}: its lags are not known; {how}")
+    table = read_json(path)
+    if not isinstance(table, dict) or table.pop("format", None) != FORMAT:
+        raise damaged
+    if table.pop("weights", None) != checksums(folder):
+        raise UserError(f"{path}: was measured with other weights, which have changed since; {again}")
+    try:
+        rows = [from_row(Lag, row, f"{path}: rows") for row in table["rows"]]
+    except (KeyError, TypeError, AttributeError):
+        raise damaged from None
+    made = from_row(LagTable, table | {"rows": rows}, str(path))
+    if not made.agents:
+        raise damaged
+    return made
+
+
+def lag_finder(folder: Path) -> AtLag:
+    """Finds the agent's policy for one such as lag-3, with a note for the user; other policies stay as they are."""
+    table = functools.cache(functools.partial(read_lags, folder))  # only if it is wanted
+
+    def find(policy: PolicySpec) -> tuple[PolicySpec, str]:
+        return table().find(policy) if policy.kind == "lag" else (policy, "")
+
+    return find
+
+
+def at_lag(folder: Path, policy: PolicySpec) -> tuple[PolicySpec, str]:
+    """The same for one policy."""
+    return lag_finder(folder)(policy)
