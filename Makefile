@@ -1,18 +1,18 @@
 # Needs Python 3.11 or later and make; everything else goes into .venv. The targets:
 #
-#   make demo    a short talk, translated into Vietnamese whilst it is spoken (CPU, a minute; no PyTorch)
+#   make demo    translate a short talk into Vietnamese while it is spoken (CPU, a minute; no PyTorch)
 #   make toy     toy corpus, translator, search, agent, quality/latency curve, sentences word by word (CPU, 5 minutes)
 #   make test    ruff, mypy and the tests, without the slow ones (5 minutes)
-#   make test-all  every test; also scores every kept trace again (CI runs this)
+#   make test-all  ruff, mypy and every test, which also scores every kept trace again (CI runs this)
 #   make docs    the documentation as a site, in build/site
 #   make clean   remove .venv and every cache; data/ and runs/ stay
 #
 # Variables, as in `make demo PYTHON=python3.12`:
 #
 #   PYTHON   the interpreter that .venv is made with
-#   TORCH    what pip is asked for. The plain requirement gives whatever build pip's own settings lead to: on most
-#            Linux machines that is the CUDA build with gigabytes of packages beside it. For the CPU build there, give
-#            the path or address of its wheel, or point pip to the CPU builds (PIP_FIND_LINKS, PIP_INDEX_URL).
+#   TORCH    the requirement for PyTorch. pip's settings decide which build is installed: on most Linux machines
+#            the CUDA build, with gigabytes of further packages. For the CPU build, give the path or URL of its
+#            wheel, or set PIP_FIND_LINKS or PIP_INDEX_URL to the address of the CPU builds.
 
 PYTHON ?= python3
 TORCH ?= torch==2.13.0
@@ -20,14 +20,14 @@ TORCH ?= torch==2.13.0
 VENV := .venv
 PINS := requirements/base.txt requirements/train.txt requirements/serve.txt requirements/dev.txt
 SIMULEVAL_PINS := $(wildcard requirements/simuleval.txt)
-# A virtual environment cannot be moved, so the folder counts as well as the pins.
+# A virtual environment cannot be moved, so the hash depends on its folder too.
 HASH := $(shell (cat $(PINS) requirements/speech.txt requirements/hf.txt pyproject.toml; echo "$(CURDIR) $(TORCH)") | cksum | cut -d' ' -f1)
 LIGHT := $(VENV)/.light-$(HASH)
 READY := $(VENV)/.ready-$(HASH)
 SPEECH := $(VENV)/.speech-$(HASH)
 HF := $(VENV)/.hf-$(HASH)
 DOCS := $(VENV)/docs
-# Compiling all of torch takes longer than compiling what is imported, when it is.
+# --no-compile: compiling all modules of torch takes longer than compiling only those that are imported.
 PIP := $(VENV)/bin/python -m pip install -qq --no-compile --disable-pip-version-check
 
 PYTEST := OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -n 2
@@ -44,7 +44,8 @@ demo: $(LIGHT)
 toy: $(READY)
 	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" recipes/toy/run.sh
 
-# SimulEval is only compared with, and pins an old tqdm: it has a folder of its own, which tests that want it name.
+# SimulEval is used only for comparison and pins an old tqdm, so it is installed into a folder of its own, which the
+# tests that need it add to the Python path.
 test: check
 	$(PYTEST) -m "not slow"
 
@@ -64,7 +65,8 @@ clean:
 	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find whilst tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# The light install is made from nothing, the rest goes on top. Stamps come last, so an interrupted step is repeated.
+# The light install starts with an empty environment; later steps add to it. Stamps are written last, so that an
+# interrupted step is repeated.
 $(LIGHT): | python
 	@echo "whilst: making $(VENV) with $$($(PYTHON) --version)"
 	@rm -rf $(VENV)
@@ -79,7 +81,7 @@ $(READY): $(LIGHT)
 	@touch $@
 	@echo "whilst: ready; later runs use $(VENV) as it is"
 
-# The recogniser exists for some machines only.
+# The speech recogniser is available for some platforms only.
 $(SPEECH): $(READY)
 	@$(PIP) -r requirements/speech.txt || echo "whilst: no speech recogniser for this machine: its tests are skipped"
 	@touch $@
@@ -94,7 +96,7 @@ $(VENV)/simuleval/.ready: $(SIMULEVAL_PINS) $(READY)
 	@$(PIP) --no-deps --target $(VENV)/simuleval -r $(SIMULEVAL_PINS)
 	@touch $@
 
-# mweralign is built for some machines only.
+# mweralign is available for some platforms only.
 $(VENV)/talks/.ready: requirements/talks.txt $(READY)
 	@rm -rf $(VENV)/talks
 	@mkdir $(VENV)/talks

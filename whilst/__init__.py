@@ -1,7 +1,7 @@
 """whilst: simultaneous machine translation, from parallel text to a live translator.
 
-The names of `__all__` are the public API. Importing them loads no PyTorch: that is left to the functions that need
-it. Mistakes raise `UserError` with a message for the user, also where the package of an extra is missing.
+The names in `__all__` are the public API. Importing them does not load PyTorch; the functions that need PyTorch
+load it. A mistake of the user, such as a missing optional package, raises `UserError`.
 """
 
 import importlib
@@ -27,11 +27,11 @@ __version__ = "0.1.0"
 __all__ = ["PolicyKind", "PolicySpec", "UserError", "evaluate", "open_model", "register_policy", "score"]
 __all__ += ["Event", "Model", "Sentence", "SentenceEnd", "Session", "Word", "WordPolicy"]  # see _LAZY
 
-# Threads that wait must sleep, not spin: with more of them than cores an update of the toy model took 2.8 s
-# spinning and 0.3 s sleeping (alone on two cores, 0.10 s either way). It has to be set before torch is loaded.
+# Waiting OpenMP threads sleep instead of spinning. With more threads than cores, an update of the toy model took
+# 2.8 s with spinning and 0.3 s with sleeping (alone on two cores, 0.10 s either way). Must precede `import torch`.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
-# Imported when they are first used, since they need numpy.
+# Public name -> module. These are imported on first use, since they need numpy.
 _LAZY = dict.fromkeys(("Event", "SentenceEnd", "Session", "Word"), "whilst.live.session")
 _LAZY["WordPolicy"] = "whilst.policy.words"
 _LAZY |= {"Model": "whilst.live.loading", "Sentence": "whilst.evaluation.trace"}
@@ -56,10 +56,10 @@ def open_model(
     device: str = "auto",
     settings: Sequence[str] = (),
 ) -> "Model":
-    """Open a model of the package, a run folder, a bundle or an export.
+    """Open a model that comes with whilst, a run folder, a bundle or an export.
 
-    `engine`: "onnx" is the CPU engine, with weights of this `precision`; "torch" runs any model and policy, on this
-    `device`; "auto" is onnx if possible. `settings`: changes such as "evaluate.threshold=0.6".
+    `engine`: "onnx" is the CPU engine, which uses `precision`; "torch" runs any model and policy on `device`;
+    "auto" is "onnx" if possible. `settings`: overrides such as "evaluate.threshold=0.6".
 
         model = whilst.open_model("en-vi")
     """
@@ -79,10 +79,10 @@ def evaluate(
     device: str = "auto",
     settings: Sequence[str] = (),
 ) -> "list[Record]":
-    """Translate the test set of a run or export under each policy, measure quality and latency (extra `train`).
+    """Translate a run's or export's test set with each policy and measure quality and latency (extra `train`).
 
-    `policies`: those of the run's recipe by default. Traces and records are written to `out`, by default
-    RUN/evaluations; with `text`, traces have source and reference. `precision`: of an export, int8 by default.
+    `policies` defaults to those of the run's recipe. Traces and records are written to `out`, by default
+    RUN/evaluations; with `text`, traces contain source and reference. `precision` is for exports, by default int8.
 
         for record in whilst.evaluate("runs/toy", policies=["wait-1", "wait-3"]):
             print(record.policy, record.scores.al, record.scores.bleu)
@@ -95,15 +95,15 @@ def evaluate(
     if is_export(run):
         return evaluate_exported(run, policies, precision or "int8", folder, text, list(settings), device)
     if precision is not None:
-        raise UserError(f"--precision {precision}: {run} is no exported run; `whilst export` makes one")
+        raise UserError(f"--precision {precision}: {run} is not an export; `whilst export` makes one")
     return evaluate_run(run, policies, folder, text, list(settings), device)
 
 
 @naming_extras()
 def score(trace: "str | Path | Sequence[Sentence]", references: Sequence[str] | None = None) -> "Scores":
-    """Measure latency, and with references quality (extra `train`), of a trace file or of translated sentences.
+    """Measure the latency of a trace file or of translated sentences.
 
-    `references`: by default those in the trace, if it has any.
+    With references, measure quality too (extra `train`). By default they are those in the trace, if it has any.
 
         scores = whilst.score("runs/toy/evaluations/test.wait-3.jsonl.xz")
     """
@@ -115,10 +115,10 @@ def score(trace: "str | Path | Sequence[Sentence]", references: Sequence[str] | 
 
 @naming_extras()
 def register_policy(kind: str, factory: "Factory", about: PolicyKind | None = None) -> None:
-    """Add a kind of policy, which `open_model` and `evaluate` then know by its name. It runs on PyTorch.
+    """Add a kind of policy, whose names `open_model` and `evaluate` then accept. It runs on PyTorch only.
 
     `factory` makes a `WordPolicy` or a `whilst.policy.Policy` from a `PolicySpec` and a `Context` (see
-    whilst/policy); `about`: how it is named.
+    whilst/policy). `about` says how names of this kind are written and what its policies can do.
 
         whilst.register_policy("comma", lambda spec, context: AfterComma(spec.count), whilst.PolicyKind("count"))
     """

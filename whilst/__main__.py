@@ -1,4 +1,4 @@
-"""`python -m whilst`."""
+"""Entry point of `python -m whilst`."""
 
 from whilst.cli.main import main
 

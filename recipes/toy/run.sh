@@ -1,6 +1,6 @@
 #!/bin/sh
 # The whole method on an invented language: text, translator, search, agent, quality/latency curve (CPU, four minutes).
-# Run it in the repository's root with the virtual environment active, or by `make toy`. It resumes where it was stopped.
+# Run this in the root of the repository with the virtual environment active, or by `make toy`. It resumes where it stopped.
 set -eux
 whilst prepare recipes/toy/bs-simt.toml
 whilst train recipes/toy/bs-simt.toml --device cpu

@@ -310,7 +310,7 @@ MISTAKES: dict[str, tuple[Mistake, str]] = {
     ),
     "bits of what is no export": (
         lambda work, _: ("evaluate", work.run, "--precision", "int8"),
-        "run is no exported run; `whilst export` makes one",
+        "run is not an export; `whilst export` makes one",
     ),
     "no trace": (lambda _, empty: ("score", empty / "a.jsonl.xz"), "a.jsonl.xz: no such file"),
     "a record for a trace": (

@@ -117,10 +117,10 @@ def test_a_recipe_inherits_the_sweep_of_its_base_and_may_replace_its_lists(tmp_p
         ('"objective.k" = 3', "write it as"),
         ('"objective.k" = []', "write it as"),
         ("objective.k = [1, 2]", "write it as"),
-        ('"objective.k" = [1, 2]\n"train.seed" = [1]', "one length"),
-        ('"objective.k" = [1, 1]', "1 cannot be one"),
-        ('"data.train" = [["a b"], ["c"]]', "a b cannot be one"),
-        ("", "one length"),
+        ('"objective.k" = [1, 2]\n"train.seed" = [1]', "the same length"),
+        ('"objective.k" = [1, 1]', "1 is invalid or repeated"),
+        ('"data.train" = [["a b"], ["c"]]', "a b is invalid or repeated"),
+        ("", "the same length"),
         ('"objective.q" = [1, 2]', "unknown setting 'objective.q'"),
         ('"objective.k" = ["one", "two"]', "objective.k: must be a whole number"),
     ],
@@ -131,7 +131,7 @@ def test_a_sweep_with_a_mistake(tmp_path: Path, sweep: str, message: str) -> Non
 
 
 def test_a_swept_setting_cannot_be_given_too(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"--set objective\.k: .* choose one with --only"):
+    with pytest.raises(UserError, match=r"--set objective\.k: .* choose a value with --only"):
         load_sweep(write(tmp_path, WAIT), ["objective.k=2"])
 
 

@@ -87,7 +87,7 @@ def test_a_vocabulary_as_fairseq_writes_it(data: Data, tmp_path: Path) -> None:
 )
 def test_codes_that_are_none(data: Data, tmp_path: Path, content: str, line: int) -> None:
     (tmp_path / "codes").write_text(content)
-    with pytest.raises(UserError, match=rf"codes:{line}: '.*' is no merge; give codes of subword-nmt"):
+    with pytest.raises(UserError, match=rf"codes:{line}: '.*' is not a merge; give codes of subword-nmt"):
         prepared(data, segmentation=("codes",))
     with pytest.raises(UserError, match=r"gone: no such file"):
         prepared(data, segmentation=("gone",))
@@ -138,7 +138,7 @@ def test_models_that_cannot_be_used(data: Data, tmp_path: Path) -> None:
     write_pieces(tmp_path / "suffix.model", TEXT, treat_whitespace_as_suffix=True)
     write_pieces(tmp_path / "plain.model", TEXT, add_dummy_prefix=False)
     for name, message in (
-        ("text", "no model of SentencePiece"),
+        ("text", "not a SentencePiece model"),
         ("bytes", "has pieces for bytes"),
         ("suffix", "does not mark where a word begins"),
         ("plain", "does not mark where a word begins"),

@@ -222,9 +222,7 @@ def test_which_models_translate_anew() -> None:
 
 
 def test_mistakes_are_errors_of_one_line(monotone: Translator, model: Translator) -> None:
-    with pytest.raises(
-        UserError, match="policy agent-1: a model that translates whole sentences knows full, wait-K"
-    ):
+    with pytest.raises(UserError, match="policy agent-1: a full-sentence model only supports full, wait-K"):
         rule("agent-1")
     with pytest.raises(UserError, match="use the policy mma"):
         OwnModel(monotone)

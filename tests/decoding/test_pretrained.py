@@ -101,7 +101,7 @@ def test_the_settings_of_a_checkpoint(kind: str, opened: Pretrained, folder: Pat
         languages = open_pretrained(f"hf:{folder}", [], CPU).recipe.data
         assert (languages.source, languages.target) == ("en", "de")
     else:
-        with pytest.raises(UserError, match=r"knows \d+ languages; choose, as in --source en --target de"):
+        with pytest.raises(UserError, match=r"knows \d+ languages; choose two, as in --source en --target de"):
             open_pretrained(f"hf:{folder}", [], CPU)
         with pytest.raises(UserError, match=r"--target tlh: unknown to .*, which knows "):
             open_pretrained(f"hf:{folder}", ["data.source=en", "data.target=tlh"], CPU)
@@ -151,7 +151,7 @@ def test_mistakes_are_errors_of_one_line(tmp_path: Path, monkeypatch: pytest.Mon
     with pytest.raises(UserError, match="neither a folder with a model nor"):
         open_pretrained(f"hf:{tmp_path}", [], CPU)
     transformers.T5Config(d_model=8, num_layers=1).save_pretrained(tmp_path)
-    with pytest.raises(UserError, match=r"is a t5 model; Marian \(opus-mt\), M2M100 and NLLB models are known"):
+    with pytest.raises(UserError, match=r"is a t5 model; supported are Marian \(opus-mt\), M2M100 and NLLB models"):
         open_pretrained(f"hf:{tmp_path}", [], CPU)
 
 
@@ -170,4 +170,4 @@ def test_translate_prints_words(folder: Path, tmp_path: Path) -> None:
     assert "Der" in done.out
     done = whilst("translate", f"hf:{folder}", text, "--policy", "agent-1", *languages)
     assert (done.code, done.err.count("\n")) == (2, 1)
-    assert "policy agent-1: a model that translates whole sentences knows full, wait-K" in done.err
+    assert "policy agent-1: a full-sentence model only supports full, wait-K" in done.err

@@ -142,5 +142,5 @@ def test_without_engine_one_is_made(run: Path, tmp_path: Path, monkeypatch: pyte
 
 def test_other_folders_stay_as_they_are(run: Path, tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("mine")
-    with pytest.raises(UserError, match="no earlier bundle"):
+    with pytest.raises(UserError, match="not an earlier bundle"):
         bundle(run, tmp_path)

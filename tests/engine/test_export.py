@@ -94,7 +94,7 @@ def test_what_cannot_be_exported_is_one_line(
 
 def test_a_folder_with_other_things_stays_as_it_is(run: Path, tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("mine")
-    with pytest.raises(UserError, match="no earlier export"):
+    with pytest.raises(UserError, match="not an earlier export"):
         export(run, tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 

@@ -316,7 +316,7 @@ def test_half_precision_is_for_gpus(toy_data: Data, toy_dataset: Dataset, tiny: 
     half = "evaluate.precision=half"
     with pytest.raises(UserError, match=r'evaluate\.precision: "half" is for GPUs'):
         evaluate_run(tmp_path, ["wait-3"], None, True, [half], "cpu")
-    with pytest.raises(UserError, match="oracle-1: searched for in single precision"):
+    with pytest.raises(UserError, match="oracle-1: the search needs single precision"):
         policy_for(
             load_run(tmp_path, CPU), parse("oracle-1"), Evaluate(precision="half"), toy_dataset.split("test")
         )

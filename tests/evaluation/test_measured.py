@@ -76,8 +76,8 @@ def test_what_is_measured_is_not_measured_again(
     train(recipe, CPU)
     assert decoded == []
     said = capsys.readouterr().err.splitlines()
-    assert [line for line in said if line.endswith(": measured already")] == [
-        f"{policy}: measured already" for policy in POLICIES
+    assert [line for line in said if line.endswith(": evaluated already")] == [
+        f"{policy}: evaluated already" for policy in POLICIES
     ]
     assert (run / "report/report.md").read_text(encoding="utf-8") == report
     assert read_stage_times(run)["evaluate"] == took, "nothing was measured: its time stays"

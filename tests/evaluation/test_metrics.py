@@ -227,7 +227,7 @@ def test_scores_survive_the_way_through_a_table() -> None:
 
 
 def test_what_cannot_be_scored_is_refused() -> None:
-    with pytest.raises(UserError, match="not one sentence"):
+    with pytest.raises(UserError, match="no sentence has an output"):
         score([NOTHING], None)
     with pytest.raises(UserError, match="2 sentences do not match 3 references"):
         score([A, B], REFERENCES)

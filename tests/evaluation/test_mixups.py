@@ -44,7 +44,7 @@ def ask(recipe: Recipe, policy: str, out: Path | None, *sets: str) -> Any:
 def test_an_agent_keeps_the_latencies_that_it_has_learnt(whole: Recipe, tmp_path: Path) -> None:
     """The second of two intervals alone would be taken for the first."""
     for setting in ("intervals=[[2,6]]", "intervals=[[1,5],[2,6],[9,13]]", "intervals=[[1,3],[2,4]]", "slope=one"):
-        with pytest.raises(UserError, match=r"--set search.…: the agent of .* has learnt by other settings"):
+        with pytest.raises(UserError, match=r"--set search.…: the agent of .* was trained with other settings"):
             ask(whole, "agent-2", tmp_path / "out", f"search.{setting}")
     found = ask(whole, "oracle-9", tmp_path / "out", "search.intervals=[[9,13]]")
     assert found.settings["search"]["intervals"] == [[9, 13]], "an oracle has learnt nothing"
@@ -96,7 +96,7 @@ def test_a_run_does_not_go_on_with_another_text(toy_data: Data, tmp_path: Path) 
     whole = bytearray(path.read_bytes())
     whole[-4:-2], whole[-8:-6] = whole[-8:-6], whole[-4:-2]
     path.write_bytes(whole)
-    with pytest.raises(UserError, match=r"the text in .*set was prepared anew since this run began"):
+    with pytest.raises(UserError, match=r"the text in .*set has changed since this run began"):
         train(dataclasses.replace(recipe, train=dataclasses.replace(recipe.train, steps=12)), CPU)
 
 

@@ -84,7 +84,7 @@ def test_a_pair_that_the_paper_lacks_has_no_reference(tmp_path: Path) -> None:
 
 def test_only_what_compares_is_put_together(tmp_path: Path) -> None:
     mixed = [*RECORDS, make("multi-path", "wait-1", 1.0, 60.0, pair="toy.a-b")]
-    with pytest.raises(UserError, match=r"different texts do not compare: iwslt15.en-vi, toy.a-b; choose"):
+    with pytest.raises(UserError, match=r"different texts cannot be compared: iwslt15.en-vi, toy.a-b; use --pair"):
         select(mixed, None)
     assert len(select(mixed, "toy.a-b")) == 1
     with pytest.raises(UserError, match=r"no evaluation of x test; there are evaluations of iwslt15.en-vi test$"):

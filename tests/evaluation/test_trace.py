@@ -107,7 +107,7 @@ def test_missing_keys_doubled_indices_and_broken_files_are_named(tmp_path: Path)
     del row["reads"]
     for text, message in [
         (json.dumps(row), ":1: missing or unknown reads"),
-        (good + good, ":2: index 0 stands in line 1 already"),
+        (good + good, ":2: index 0 is already in line 1"),
         ("{\n", ":1: not valid JSON"),
         ("3\n", ":1: must be a JSON object"),
         ("", "is empty"),

@@ -38,7 +38,7 @@ def test_a_model_of_the_package_is_scored_on_a_text(text: tuple[Path, Path], tmp
     [
         ((), "name one model to evaluate"),
         (("en-vi", "--model", "en-vi"), "name one model to evaluate"),
-        (("en-vi", "--reference", "talk.vi"), "give --source FILE too"),
+        (("en-vi", "--reference", "talk.vi"), "give --source FILE"),
         (("nothing", "--source", "talk.en", "--reference", "talk.vi"), "no such folder, and no model of that name"),
         (("en-vi", "--source", "talk.en", "--reference", "talk.vi"), "talk.en: no such file"),
     ],

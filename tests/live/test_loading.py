@@ -233,7 +233,7 @@ def test_names(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     make_copy(run, tmp_path / "a-b")
     assert find_model("a-b") == tmp_path / "a-b"
     for name in ("b-a", "", "../a-b/x"):
-        with pytest.raises(UserError, match="those of the package are a-b"):
+        with pytest.raises(UserError, match="whilst comes with a-b"):
             find_model(name)
 
 

@@ -98,7 +98,7 @@ def test_latencies_of_offline_models(whole: Path) -> None:
     assert model.latencies == {
         f"{name}": f"local-agreement-{n}" for name, n in zip(("low", "medium", "high"), (2, 3, 4), strict=True)
     }
-    with pytest.raises(UserError, match="policy agent-1: a model that translates whole sentences knows full"):
+    with pytest.raises(UserError, match="policy agent-1: a full-sentence model only supports full"):
         model.policy_of("agent-1")
     with pytest.raises(UserError, match="needs the whole source"):
         open_model(ModelOptions(str(whole), engine="onnx"))
@@ -142,7 +142,7 @@ def test_sessions_of_a_server_are_translated_in_one_batch(whole: Path, lines: li
         session = served.model.session(name)
         alone = [*session.feed(lines[slot]), *session.finish()]
         assert events[slot] == [event.text for event in alone if isinstance(event, Word)]
-    with pytest.raises(UserError, match=r"--precision fp16: .* needs whole sentences, and fp32"):
+    with pytest.raises(UserError, match=r"--precision fp16: .* is an offline model and needs fp32"):
         serve_model(str(whole), [], EngineOptions("torch", "fp16"))
 
 

@@ -92,7 +92,7 @@ def test_a_table_of_other_weights_is_refused(run: Path, weights: str) -> None:
 
 
 def test_a_run_without_a_table(run: Path) -> None:
-    with pytest.raises(UserError, match="its lags are not known; measure them by `whilst calibrate`"):
+    with pytest.raises(UserError, match="its lags are not known; measure them with `whilst calibrate`"):
         at_lag(run, PolicySpec("lag", "3"))
     assert at_lag(run, PolicySpec("wait", "3")) == (PolicySpec("wait", "3"), "")
 

@@ -151,7 +151,7 @@ def test_links_of_a_file(tmp_path: Path) -> None:
     assert Aligned.read(source, target, path, False, False).needs == [{1: 1, 2: 3}, {1: 1}]
     for wrong in ("1-", "0-1", "1x2", "1-2-3", "a", "1,-2", "1-,2"):
         path = write(tmp_path, "bad", f"1-1\n{wrong}\n")
-        with pytest.raises(UserError, match=r"bad:2: .* is no link; write 9-8"):
+        with pytest.raises(UserError, match=r"bad:2: .* is not a link; write 9-8"):
             Aligned.read(source, target, path, False, False)
 
 

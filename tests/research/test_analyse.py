@@ -82,7 +82,7 @@ def test_the_past_may_follow_wait_k(model: Translator, random_split: Callable[..
 
 
 def test_a_length_that_no_target_has(model: Translator, split: Split) -> None:
-    with pytest.raises(UserError, match="--length 99: no sentence has so many target units"):
+    with pytest.raises(UserError, match="--length 99: no sentence has this number of target units"):
         analyse(model, split, SHARES, 99, tokens=400)
 
 

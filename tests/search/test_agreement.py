@@ -149,7 +149,7 @@ def test_an_agent_learns_bounded_labels_in_one_interval(recipe: Recipe, tmp_path
     assert (str(record.system), record.policy) == ("translation-based", "agent-translation")
     assert record.settings["search"]["intervals"] == [[2, 6]]
     assert Result((record,)).change == "within [2,6]"
-    with pytest.raises(UserError, match="has learnt by other settings"):
+    with pytest.raises(UserError, match="was trained with other settings"):
         evaluate_run(Path(made.run), [], tmp_path / "out", True, ["search.intervals=[[1, 5]]"], "cpu")
     trained = load_run(Path(made.run), CPU)
     shown = explain(trained, "a b c d e f", None, 2)

@@ -135,7 +135,7 @@ def test_more_speakers_than_the_limit(server: LocalServer) -> None:
 
 
 def test_misuse(server: LocalServer) -> None:
-    for message, about in (("", "audio without"), ('{"type":"listen"}', "wait for the end")):
+    for message, about in (("", "audio without"), ('{"type":"listen"}', 'wait for "end": true')):
         with server.connect() as client:
             client.start()
             if message:

@@ -97,9 +97,9 @@ def test_recipes_are_sorted_by_what_they_start_from() -> None:
     assert in_order(twice) == twice  # which trains nothing
     with pytest.raises(UserError, match="two recipes train b"):
         in_order([base, Recipe(run="b", stages=("translate", "search"))])
-    with pytest.raises(UserError, match="start, teacher: x and y each need another one"):
+    with pytest.raises(UserError, match="start, teacher: x and y each need the run of another"):
         in_order([Recipe(run="x", start="y"), Recipe(run="y", start="x")])
-    with pytest.raises(UserError, match=r"start: b has model\.width = 64, and the recipe of a others: set these"):
+    with pytest.raises(UserError, match=r"start: b has model\.width = 64; set the same in the recipe of a"):
         in_order([tuned, dataclasses.replace(base, model=Model(width=64))])
 
 

@@ -162,7 +162,7 @@ def test_a_run_cleans_text_as_its_dataset_was_cleaned(toy_data: Data, tmp_path: 
 
 def test_another_run_than_the_dataset_is_like_is_refused(domain: Data, toy_data: Data, tmp_path: Path) -> None:
     recipe = dataclasses.replace(short_recipe(toy_data, tmp_path / "run"), start=domain.like)
-    message = r"start: .*base has model\.width = 32, model\.heads = 2, and the recipe of .*run others: set these"
+    message = r"start: .*base has model\.width = 32, model\.heads = 2; set the same in the recipe of .*run"
     with pytest.raises(UserError, match=message):
         train(dataclasses.replace(recipe, model=Model(48, 4, 1, 1, 64)), CPU)
     own = dataclasses.replace(domain, dataset=str(tmp_path / "own"), like="", units="bpe", size=20)

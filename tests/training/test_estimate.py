@@ -57,7 +57,7 @@ def test_over_an_hour_there_is_a_warning_before_training(
     first, second, *rest = capsys.readouterr().err.splitlines()
     assert first.startswith(f"{recipe.run}: about ")
     assert " h on CPU (" in first
-    assert second.startswith("warning: over an hour; choose a smaller")
+    assert second.startswith("warning: this takes over an hour; choose a smaller")
     for name in ("steps", "batch_tokens", "model.width", "model.encoder_layers", "--device cuda"):
         assert name in second
     assert " steps" in rest[0]

@@ -37,7 +37,7 @@ def only(recipe: Recipe, *names: Any, **settings: Any) -> Recipe:
 def test_an_agent_alone_does_not_replace_a_translator(whole: Recipe) -> None:
     run = Path(whole.run)
     before = sha256(run / "model.safetensors")
-    with pytest.raises(UserError, match=f"^run: {run} was trained itself.*--set run={run}/search"):
+    with pytest.raises(UserError, match=f"^run: {run} has a trained model.*--set run={run}/search"):
         train(only(whole, "agent", start=f"{run}/search"), CPU)
     assert sha256(run / "model.safetensors") == before
     again = elsewhere(only(whole, "agent", start=f"{run}/search"), "agent alone")

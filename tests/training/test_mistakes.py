@@ -74,7 +74,7 @@ def test_a_finished_run_that_lost_a_file_is_refused(whole: Recipe, name: str) ->
     run = Path(recipe.run)
     (run / name).unlink()
     before = {path.name: sha256(path) for path in run.glob("*.safetensors")}
-    with pytest.raises(UserError, match=f"^{run}: was trained to its end, but {name} is gone; put it back"):
+    with pytest.raises(UserError, match=f"^{run}: its training has finished, but {name} is missing; put it back"):
         train(recipe, CPU)
     assert {path.name: sha256(path) for path in run.glob("*.safetensors")} == before
 
@@ -84,7 +84,7 @@ def test_a_folder_with_other_files_is_refused(whole: Recipe) -> None:
     (folder := Path(recipe.run)).mkdir()
     (folder / "to my aunt.txt").write_text("Dear aunt,")
     for restart in (False, True):
-        with pytest.raises(UserError, match=rf"^run: {folder} is no run folder \(it has to my aunt\.txt\)"):
+        with pytest.raises(UserError, match=rf"^run: {folder} is not a run folder \(it has to my aunt\.txt\)"):
             train(recipe, CPU, restart)
     assert [path.name for path in folder.iterdir()] == ["to my aunt.txt"]
 
@@ -179,7 +179,7 @@ def test_bidirectional_encoders_are_refused_where_prefixes_matter(offline: Recip
         explain(trained, "kan musak", None, 1)
     asked = dataclasses.replace(offline, evaluate=Evaluate(policies=("full", "wait-3", "diagonal-3")))
     asked = dataclasses.replace(asked, stages=("translate", "evaluate"))
-    with pytest.raises(UserError, match=r"^policy diagonal-3: a model that translates whole sentences knows full"):
+    with pytest.raises(UserError, match=r"^policy diagonal-3: a full-sentence model only supports full"):
         check_evaluation(asked, Dataset.open(Path(offline.data.dataset)), CPU)
     for name, line in (("s", "kan musak\n"), ("r", "kan musak\n"), ("a", "1-1 2-2\n")):
         (tmp_path / name).write_text(line)
@@ -197,7 +197,7 @@ def test_impossible_policies_are_refused_before_training(whole: Recipe) -> None:
 def test_runs_of_other_languages_do_not_compare(whole: Recipe, reversed_data: Data, tmp_path: Path) -> None:
     other = dataclasses.replace(short_recipe(reversed_data, tmp_path / "turned"), stages=("translate",))
     train(other, CPU)
-    with pytest.raises(UserError, match=r"^these runs do not compare: .* translates src to tgt, .* tgt to src$"):
+    with pytest.raises(UserError, match=r"^these runs cannot be compared: .* src to tgt, .* tgt to src$"):
         jobs_of([Path(whole.run), Path(other.run)], ["wait-1"], [], "cpu")
 
 

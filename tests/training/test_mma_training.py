@@ -57,7 +57,7 @@ def test_monotonic_heads_can_start_from_soft_attention(recipe: Recipe, toy_data:
 def test_a_start_of_another_size_is_refused(recipe: Recipe, toy_data: Data, toy_dataset: Dataset) -> None:
     other = short_recipe(toy_data, Path(recipe.run))
     before = train(elsewhere(replace(other, model=replace(other.model, width=16)), "before"), CPU)
-    with pytest.raises(UserError, match=r"has model\.width = 16, and the recipe of"):
+    with pytest.raises(UserError, match=r"has model\.width = 16; set the same in the recipe of"):
         make_task(replace(recipe, start=str(before)), toy_dataset, CPU)
 
 

@@ -93,7 +93,7 @@ def test_several_recipes_and_a_teacher(toy_data: Data, toy_folder: Path, tmp_pat
     assert [done.stderr.count(said) for said in ("recipe 2 of 2", "translated by", "nothing left")] == [1, 1, 0]
     again = torchrun(teacher, pupil)
     assert again.returncode == 0, again.stderr
-    assert [again.stderr.count(said) for said in ("measured already", "nothing left to do")] == [2, 2]
+    assert [again.stderr.count(said) for said in ("evaluated already", "nothing left to do")] == [2, 2]
 
 
 def test_torchrun_may_repeat_a_signal() -> None:

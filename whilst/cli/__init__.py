@@ -1,4 +1,4 @@
-"""The commands. Each one reads its options and calls one function.
+"""The commands of the program `whilst`. Each command reads its options and calls one function.
 
-Everything slow to import is imported inside the commands, so that `--help` takes a fraction of a second.
+Packages that are slow to import are imported inside the commands, so that `--help` takes a fraction of a second.
 """

@@ -28,9 +28,9 @@ from whilst.cli.options import (
 
 def translate(
     run: RunOrCheckpoint,
-    file: Annotated[Path | None, typer.Argument(help="Text, one sentence per line. Default, and -: stdin.")] = None,
+    file: Annotated[Path | None, typer.Argument(help="Text, one sentence per line. Default or -: stdin.")] = None,
     policy: Annotated[
-        str, typer.Option("--policy", help="As for `evaluate`, such as wait-K or agent-L.")
+        str, typer.Option("--policy", help="A policy as in `whilst evaluate`, such as wait-K or agent-L.")
     ] = "wait-3",
     lag: Lag = None,
     policy_file: PolicyFile = [],  # noqa: B006
@@ -80,13 +80,13 @@ def evaluate(
     ] = None,
     text: Annotated[bool, typer.Option("--text/--no-text", help="Keep source and reference in the traces.")] = True,
     model: Annotated[
-        str, typer.Option("--model", help="The same as RUN: any name that `whilst live` knows.", metavar="MODEL")
+        str, typer.Option("--model", help="Instead of RUN: a model as in `whilst live`.", metavar="MODEL")
     ] = "",
     source: Annotated[
         str,
         typer.Option(
             "--source",
-            help="Source language of an hf: model, such as en. With --reference: source text; -: stdin.",
+            help="Source language of an hf: model, such as en. With --reference: file of source text; -: stdin.",
         ),
     ] = "",
     target: Target = "",
@@ -94,11 +94,11 @@ def evaluate(
         Path | None,
         typer.Option(
             "--reference",
-            help="Evaluate on the text of --source and these references, as `whilst live` translates.",
+            help="File of references: evaluate on the text of --source, translated as by `whilst live`.",
         ),
     ] = None,
     precision: Annotated[
-        Literal["fp32", "int8"] | None, typer.Option("--precision", help="Of an export. Default: int8.")
+        Literal["fp32", "int8"] | None, typer.Option("--precision", help="Precision of an export. Default: int8.")
     ] = None,
     set_: Set = [],  # noqa: B006
     device: Device = "auto",
@@ -134,7 +134,7 @@ def evaluate(
     policies = [*policies, *map(lag_policy, lags)]
     if reference is not None:
         if not source:
-            raise UserError("--reference: needs the text that it translates; give --source FILE too")
+            raise UserError("--reference: needs the source text too; give --source FILE")
         options = ModelOptions(str(run), precision=precision or "int8", overrides=tuple(set_), device=device)
         evaluate_text(options, policies, Path(source), reference, out)
         return
@@ -156,21 +156,22 @@ def score(
         Path | None,
         typer.Option(
             "--segments",
-            help="The trace is of whole talks: their sentences, as the source text with one in each line, or with"
-            " times as a YAML or JSON list of wav, offset, duration.",
+            help="For a trace of whole talks, their sentences: source text with one sentence per line, or times,"
+            " as a YAML or JSON list of wav, offset, duration.",
             metavar="FILE",
         ),
     ] = None,
     align: Annotated[
         Literal["soft", "mwer"],
-        typer.Option("--align", help="How a talk is divided: SoftSegmenter or mwerSegmenter."),
+        typer.Option("--align", help="How to divide the output of a talk: SoftSegmenter or mwerSegmenter."),
     ] = "soft",
     out: Annotated[
-        Path | None, typer.Option("--out", help="Write the divided talk, as OmniSTEval's resegmented instances.")
+        Path | None,
+        typer.Option("--out", help="Also write the divided output, in the format of OmniSTEval's instances."),
     ] = None,
     comet: Annotated[
         str,
-        typer.Option("--comet", help="Also COMET, by the command comet-score with this model.", metavar="MODEL"),
+        typer.Option("--comet", help="Also compute COMET of this model, with comet-score.", metavar="MODEL"),
     ] = "",
 ) -> None:
     """Score a trace again, without the model.
@@ -201,16 +202,16 @@ def score(
         passages = print_timed(trace, segments, reference, align, out)
         if comet:
             sources = read_lines(source) if source else []
-            print_comet(comet, sources, [one.prediction for one in passages], [one.reference for one in passages])
+            print_comet(comet, sources, [p.prediction for p in passages], [p.reference for p in passages])
     else:
         rescored = rescore(trace, source, reference)
         print_scores(rescored)
         if comet:
-            found = rescored.sentences
+            sentences = rescored.sentences
             texts = (
-                [one.source for one in found],
-                [one.prediction for one in found],
-                [one.reference for one in found],
+                [sentence.source for sentence in sentences],
+                [sentence.prediction for sentence in sentences],
+                [sentence.reference for sentence in sentences],
             )
             print_comet(comet, *texts)
 
@@ -225,7 +226,7 @@ def convert(
 ) -> None:
     """Write a trace as the log of another toolkit.
 
-    Source words of text become milliseconds, 300 each, for simulstream.
+    For simulstream, whose delays are in milliseconds, a source word of text counts 300 ms.
 
     \b
     Examples:
@@ -243,7 +244,7 @@ def archive(
 ) -> None:
     """Move the evaluations under a folder into two files.
 
-    They are FOLDER/records.jsonl and FOLDER/traces.tar.xz. `whilst report`, `score` and `paper` read them there.
+    The files are FOLDER/records.jsonl and FOLDER/traces.tar.xz. `whilst report`, `score` and `paper` read them.
     Another call adds new evaluations.
 
     \b
@@ -260,12 +261,14 @@ def archive(
 def report(
     evaluations: Annotated[list[Path], typer.Argument(help="Records, or folders of records.", metavar="PATH")],
     out: Annotated[Path, typer.Option("--out", help="Folder for the report.", callback=as_folder)] = Path("report"),
-    pair: Annotated[str | None, typer.Option("--pair", help="Such as iwslt15.en-vi, if there are several.")] = None,
+    pair: Annotated[
+        str | None, typer.Option("--pair", help="Language pair, such as iwslt15.en-vi, if there are several.")
+    ] = None,
     split: Annotated[str, typer.Option("--split", help="Text that was evaluated: test or valid.")] = "test",
 ) -> None:
     """Draw the quality/latency curve of evaluations.
 
-    Also writes their table, and compares them with each other and with the paper at equal latency (report.md).
+    Also writes report.md: a table, and comparisons with each other and with the paper at equal latency.
 
     \b
     Examples:

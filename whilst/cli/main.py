@@ -1,4 +1,4 @@
-"""The program `whilst`: all commands, and how mistakes are reported."""
+"""The program `whilst`: it collects all commands and reports errors."""
 
 import io
 import re
@@ -38,8 +38,8 @@ COMMANDS = (
 )
 
 
-def show_version(wanted: bool) -> None:
-    if wanted:
+def show_version(value: bool) -> None:
+    if value:
         typer.echo(f"whilst {whilst.__version__}")
         raise typer.Exit
 
@@ -51,9 +51,9 @@ def root(
 ) -> None: ...
 
 
-USAGE_ERROR: Any = typer.BadParameter.__bases__[0]  # of typer's own, which it does not export
+USAGE_ERROR: Any = typer.BadParameter.__bases__[0]  # typer does not export this class
 
-# Plain help: that of rich takes longer to import than everything else.
+# Help without rich, which takes longer to import than everything else.
 app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False)
 app.callback(help=HELP)(root)
 for command in COMMANDS:
@@ -78,7 +78,7 @@ def main() -> None:
     """
     for stream in (sys.stdout, sys.stderr):
         speak_any_language(stream)
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # it is ignored under nohup
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # under nohup, SIGINT is ignored
         signal.signal(signal.SIGINT, interrupt_handler)
     try:
         with naming_extras():
@@ -93,7 +93,7 @@ def main() -> None:
         print("whilst: not enough memory; choose a smaller model or smaller batches", file=sys.stderr)
         code = 2
     except USAGE_ERROR as error:
-        message = error.format_message()  # the help, if there are no arguments
+        message = error.format_message()  # without arguments, the help text
         print(message if message.startswith("Usage:") else f"whilst: {message} (see --help)", file=sys.stderr)
         code = 2
     sys.exit(code)

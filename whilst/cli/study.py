@@ -52,11 +52,11 @@ def analyse(
         int | None, typer.Option("--length", help="Target length to show. Default: the most frequent.")
     ] = None,
     points: Annotated[
-        int, typer.Option("--points", help="Shares of the source to evaluate.", min=1, max=1000)
+        int, typer.Option("--points", help="Number of shares of the source to evaluate.", min=1, max=1000)
     ] = 20,
     past: Annotated[
         int | None,
-        typer.Option("--past", help="K: the tokens before follow wait-K. Default: the same share.", min=1),
+        typer.Option("--past", help="K of wait-K, which earlier tokens follow. Default: the same share.", min=1),
     ] = None,
     out: Annotated[
         Path | None,
@@ -64,7 +64,7 @@ def analyse(
     ] = None,
     device: Device = "auto",
 ) -> None:
-    """Draw token probabilities by the share of source read.
+    """Draw token probabilities over the share of the source that was read.
 
     \b
     Examples:
@@ -89,7 +89,7 @@ def sufficiency(
     reverse: Annotated[bool, typer.Option("--reverse", help="Links name the target word first.")] = False,
     sentences: Annotated[
         int | None,
-        typer.Option("--sentences", help="Only this many, chosen by the checksums of their sources.", min=1),
+        typer.Option("--sentences", help="Only this many sentences, chosen by checksum of their source.", min=1),
     ] = None,
     out: Annotated[
         Path, typer.Option("--out", help="Folder for the table and the figure.", callback=as_folder)
@@ -123,12 +123,14 @@ def paper(
     ] = None,
     only: Annotated[
         list[str],
-        typer.Option("--only", help="Of --run, these runs and what they need: mma, 'paper/*/1'. May be repeated."),
+        typer.Option(
+            "--only", help="With --run: only these runs and those they need: mma, 'paper/*/1'. May be repeated."
+        ),
     ] = [],  # noqa: B006
     jobs: Annotated[
         int,
         typer.Option(
-            "--jobs", help="Of --run: runs at once on one device. 0: only collect what is finished.", min=0
+            "--jobs", help="With --run: simultaneous runs on one device. 0: only collect finished runs.", min=0
         ),
     ] = 1,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the runs, with estimated times.")] = False,
@@ -137,9 +139,9 @@ def paper(
 ) -> None:
     """Write the paper's tables and figures beside ours.
 
-    The document is Markdown. It says how each number was made. With --run, every recipe that recipes/PAIR/plan.txt
-    names is trained and evaluated first, and the evaluations are archived in RESULTS. Stopped by Ctrl-C, the same
-    command goes on where it was; what is finished is not run again. Each run has a log in runs/PAIR.plan.
+    The document is Markdown and says how each number was made. With --run, every recipe that recipes/PAIR/plan.txt
+    names is trained and evaluated first, and the evaluations are archived in RESULTS. After Ctrl-C, the same
+    command continues; finished runs are not repeated. Each run has a log in runs/PAIR.plan.
 
     \b
     Examples:
@@ -159,6 +161,6 @@ def paper(
             raise UserError("--only, --dry-run, --set: belong to --run PAIR")
         notes.print(str(write_paper(results, out)))
     elif dry_run:
-        print_plan([one for one, _ in choose(load_plan(find_plan(run), set_), only)], results)
+        print_plan([chosen for chosen, _ in choose(load_plan(find_plan(run), set_), only)], results)
     else:
         notes.print(str(reproduce(run, results, out, set_, only, jobs, device)))

@@ -13,21 +13,23 @@ def new(
     source: Annotated[
         Path | None, typer.Option("--source", help="Source side of the training text.", metavar="FILE")
     ] = None,
-    target: Annotated[Path | None, typer.Option("--target", help="Target side of it.", metavar="FILE")] = None,
+    target: Annotated[
+        Path | None, typer.Option("--target", help="Target side of the training text.", metavar="FILE")
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out", help="The recipe; run and dataset get its name. Default: FOLDER.toml.", metavar="FILE"
+            "--out", help="Recipe to write; run and dataset get its name. Default: FOLDER.toml.", metavar="FILE"
         ),
     ] = None,
-    hours: Annotated[float, typer.Option("--hours", help="Train no longer than this.", min=0.01)] = 1.0,
+    hours: Annotated[float, typer.Option("--hours", help="Longest time that training may take.", min=0.01)] = 1.0,
     device: Device = "auto",
 ) -> None:
-    """Write a recipe for your own text that suits its size and this machine.
+    """Write a recipe that suits your own text and this machine.
 
     The folder has two aligned files such as train.de and train.en, or train.tsv with source and target; plain, .gz
-    or .xz. Files named valid (or dev) and test are used too; without them pairs are held out. A few updates of the
-    model are timed, so that you know how long the training will take.
+    or .xz. Files named valid (or dev) and test are used too; without them, training pairs are held out. A few
+    updates are timed to estimate how long the training will take.
 
     \b
     Examples:
@@ -44,12 +46,14 @@ def new(
 def prepare(
     recipe: Annotated[Path, typer.Argument(help="TOML file such as recipes/toy/bs-simt.toml.", metavar="RECIPE")],
     set_: Set = [],  # noqa: B006
-    like: Annotated[str, typer.Option("--like", help="In the units of this run: data.like.", metavar="RUN")] = "",
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace one made with other settings.")] = False,
+    like: Annotated[str, typer.Option("--like", help="Use the units of this run (data.like).", metavar="RUN")] = "",
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace a dataset that was made with other settings.")
+    ] = False,
 ) -> None:
     """Turn parallel text into a dataset folder.
 
-    The text is cleaned and divided into sub-word units, which are learnt from it or given.
+    The text is cleaned and divided into units, which are learnt from it or given by files.
 
     \b
     Examples:
@@ -70,20 +74,20 @@ def train(
     ],
     set_: Set = [],  # noqa: B006
     device: Device = "auto",
-    restart: Annotated[bool, typer.Option("--restart", help="Train from the beginning, not resume.")] = False,
+    restart: Annotated[bool, typer.Option("--restart", help="Train from the beginning, do not resume.")] = False,
     text: Annotated[bool, typer.Option("--text/--no-text", help="Keep source and reference in the traces.")] = True,
     only: Annotated[
         list[str],
-        typer.Option("--only", help="Of a sweep, train these runs only: 0.4, 3-7/1 or '3-7/*'. May be repeated."),
+        typer.Option("--only", help="Only these runs of a sweep, such as 0.4, 3-7/1 or '3-7/*'. May be repeated."),
     ] = [],  # noqa: B006
     policy_file: PolicyFile = [],  # noqa: B006
 ) -> None:
     """Train a recipe, or resume where training was stopped.
 
     The stages are the translator (RUN), its fine-tuning on searched reads (RUN/search), the agent that learns
-    those reads (RUN/search/agent), and the evaluation of all of them (RUN/evaluations, RUN/report). Several recipes
-    are trained one after the other, those that others start from first. What is trained already is not trained
-    again, and what was evaluated with the same weights and settings is not evaluated again.
+    these reads (RUN/search/agent), and the evaluation of all of them (RUN/evaluations, RUN/report). Several recipes
+    are trained one after the other, each after the recipes that it starts from. Finished stages are not trained
+    again, and policies that were evaluated with the same weights and settings are not evaluated again.
 
     \b
     Examples:
@@ -97,7 +101,7 @@ def train(
 
     register_policies(policy_file)
     loaded = [run for recipe in recipes for run in load_sweep(recipe, set_, only)]
-    from whilst.core.distributed import pick_device  # PyTorch, once the recipe is known to be right
+    from whilst.core.distributed import pick_device  # imports PyTorch, once the recipe is known to be valid
     from whilst.training.train import train_all
 
     train_all(loaded, pick_device(device), restart, text)
@@ -106,16 +110,16 @@ def train(
 def calibrate(
     run: Run,
     sentences: Annotated[
-        int, typer.Option("--sentences", help="Of the development set, evenly spread; 0: all.", min=0)
+        int, typer.Option("--sentences", help="Sentences of the development set to use; 0: all.", min=0)
     ] = 500,
     set_: Set = [],  # noqa: B006
     device: Device = "auto",
 ) -> None:
-    """Measure how far behind the source the agent is, on the development set.
+    """Measure the lag of the agent on the development set.
 
-    Afterwards `--lag 3` of `live`, `listen`, `translate` and `evaluate` finds the policy that is 3 words behind,
-    and so does the policy lag-3 anywhere. In every interval the agent is measured at several thresholds, and at
-    one that has the AL of the reads that search found. The table, lags.json, is put beside its weights.
+    Afterwards `--lag 3` of `live`, `listen`, `translate` and `evaluate`, and the policy lag-3 anywhere, choose a
+    policy that is 3 words behind the source. In every interval the agent is measured at several thresholds, and at
+    the one with the AL of the searched reads. The table is written to lags.json beside the agent's weights.
 
     \b
     Examples:
@@ -137,7 +141,7 @@ def export(
         Literal["fp32", "int8"] | None, typer.Option("--precision", help="fp32 or int8. Default: both.")
     ] = None,
 ) -> None:
-    """Export a run to ONNX, fast on a CPU without PyTorch.
+    """Export a run to ONNX, for fast translation on a CPU without PyTorch.
 
     \b
     Examples:
@@ -154,7 +158,7 @@ def export(
     export(run, out, [precision] if precision else PRECISIONS)
     notes.print(f"{out}: {folder_size(out)}")
     if (tuned := choose_policy(run, "medium")[0]) != run:
-        notes.print(f"without an agent; export {tuned}, which has one, for low, medium and high")
+        notes.print(f"exported without an agent; export {tuned}, which has one, for low, medium and high")
 
 
 def bundle(
@@ -166,14 +170,15 @@ def bundle(
         Literal["both", "weights", "engine"],
         typer.Option(
             "--parts",
-            help="weights: in half precision, for PyTorch; engine: in 8 bits, for CPUs, and for PyTorch by onnx.",
+            help="weights: in half precision, for PyTorch; engine: in 8 bits, for CPUs and, with the package onnx,"
+            " for PyTorch.",
         ),
     ] = "both",
 ) -> None:
     """Pack a run for distribution.
 
     The folder has weights in half precision, the agent, checksums, a model card and the exported CPU engine. The
-    models of the package have no other weights than those of the engine.
+    models of the package have only the weights of the engine.
 
     \b
     Examples:
@@ -190,19 +195,19 @@ def bundle(
 def card(
     model: Annotated[str, typer.Argument(help="A bundle, or the name of a model of the package.", metavar="MODEL")],
     licence: Annotated[
-        str, typer.Option("--licence", help="For what it may be used, in a few words. Default: as before.")
+        str, typer.Option("--licence", help="Permitted use, in a few words. Default: as it is in the card.")
     ] = "",
     out: Annotated[
         Path | None,
-        typer.Option("--out", help="Folder for the traces, if wanted.", callback=as_folder),
+        typer.Option("--out", help="Also write the traces to this folder.", callback=as_folder),
     ] = None,
     set_: Set = [],  # noqa: B006
 ) -> None:
     """Measure a bundle and write its model card.
 
-    It is scored on each test of its dataset (test, and those of data.apart) and on the sentences of `whilst bench
-    checks`, at low, medium and high latency. The figures and examples of mistakes go into README.md, where other
-    text stays, and into card.json, from which `whilst models` takes them.
+    The bundle is scored on each test set of its dataset (test, and those of data.apart) and on the sentences of
+    `whilst bench checks`, at low, medium and high latency. The figures and examples of mistakes are written to
+    README.md, whose other text stays, and to card.json, which `whilst models` reads.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""What every package needs and none owns: errors, files, the console, settings, devices and processes.
+"""Shared foundations: errors, files, the console, settings, devices and processes.
 
-Knows nothing of translation. Anyone may use any of it; `settings` and `config` describe a recipe.
+Independent of models and decoding. Other packages may use all of it; `settings` and `config` describe a recipe.
 """

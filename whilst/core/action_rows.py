@@ -1,4 +1,4 @@
-"""READs and WRITEs in two rows: below each source word, the target words written before the next READ."""
+"""Show READs and WRITEs as two rows: below each source word, the target words written before the next READ."""
 
 from collections.abc import Sequence
 
@@ -9,10 +9,13 @@ READ, WRITE = "READ  ", "WRITE "
 
 
 def action_rows(source: Sequence[str], target: Sequence[Sequence[str]], width: int) -> Text:
-    """`target` holds the words below each source word. Columns beyond the width continue in rows below."""
+    """The two rows as styled text. `target[i]` has the target words below source word i.
+
+    Columns that exceed `width` terminal cells continue in another pair of rows.
+    """
     text, start = Text(), 0
     room = width - len(WRITE)
-    columns = [part for word, below in zip(source, target, strict=True) for part in _columns(word, below, room - 2)]
+    columns = [part for pair in zip(source, target, strict=True) for part in _columns(*pair, room - 2)]
     sizes = [max(map(cell_len, column)) + 2 for column in columns]
     while start < len(columns):
         end, used = start + 1, sizes[start]
@@ -28,13 +31,13 @@ def action_rows(source: Sequence[str], target: Sequence[Sequence[str]], width: i
     return text
 
 
-def _columns(word: str, below: Sequence[str], room: int) -> list[tuple[str, str]]:
-    """One column, or several if the words below are too wide for one; the source word is in the first."""
+def _columns(source: str, target: Sequence[str], room: int) -> list[tuple[str, str]]:
+    """One column, or several if the target words are wider than `room`; the source word is in the first one."""
     lines = [""]
-    for target in below:
-        longer = f"{lines[-1]} {target}".strip()
+    for word in target:
+        longer = f"{lines[-1]} {word}".strip()
         if cell_len(longer) > room and lines[-1]:
-            lines.append(target)
+            lines.append(word)
         else:
             lines[-1] = longer
-    return [(word if number == 0 else "", line) for number, line in enumerate(lines)]
+    return [(source if number == 0 else "", line) for number, line in enumerate(lines)]

@@ -1,6 +1,6 @@
 """Build settings from TOML and from `--set a.b=c`, and check names, types and values against the dataclasses.
 
-Works for any frozen dataclass of plain fields; the fields themselves are in settings.py.
+Works for any frozen dataclass of plain fields; settings.py defines those of a recipe.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ from whilst.core.settings import RENAMED, RETIRED, Agent, Check, Recipe, Role, n
 
 T = TypeVar("T")
 FORMAT = 1  # of recipe.json in a run folder
-LARGEST = 1e15  # number in settings, records and traces: larger ones are mistakes, and overflow
+LARGEST = 1e15  # limit of numbers in settings, records and traces; larger ones are mistakes and could overflow
 
 
 def load_recipe(path: Path, overrides: list[str]) -> Recipe:
@@ -34,17 +34,18 @@ def load_recipe(path: Path, overrides: list[str]) -> Recipe:
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
     recipe = override(dataclasses.replace(recipe, file=path.as_posix()), overrides)
-    stated = flat(table).keys() | {item.partition("=")[0].strip() for item in overrides}
+    explicit = flat(table).keys() | {item.partition("=")[0].strip() for item in overrides}
     # The seeds of the later stages follow train.seed unless they are set.
-    recipe = override(recipe, [f"{name}={recipe.train.seed}" for name in names_with(Role.SEED) - stated])
+    recipe = override(recipe, [f"{name}={recipe.train.seed}" for name in names_with(Role.SEED) - explicit])
     recipe = _with_filled_paths(recipe, path)
     for name, role in (("data.like", Role.LIKE), ("start", Role.START)):
-        recipe = _with_settings_of(recipe, name, names_with(role) - stated)
+        recipe = _with_settings_of(recipe, name, names_with(role) - explicit)
     require_folder(Path(recipe.run), "run")
     return recipe
 
 
 def read_recipe(folder: Path) -> Recipe:
+    """Read the recipe that is stored in a run folder."""
     if not (folder / "recipe.json").is_file():
         raise UserError(f"{folder}: not a run folder (no recipe.json); `whilst train` makes one")
     record = read_json(folder / "recipe.json")
@@ -59,7 +60,7 @@ def read_recipe(folder: Path) -> Recipe:
 
 
 def _with_filled_paths(recipe: Recipe, path: Path) -> Recipe:
-    """Replace {section.key} in paths by the value of that setting, so that sweeps and pairs can share recipes."""
+    """Replace {section.key} in paths with that setting's value, so that sweeps and language pairs share recipes."""
     values = flat(to_table(recipe))
 
     def fill(match: re.Match[str]) -> str:
@@ -67,13 +68,13 @@ def _with_filled_paths(recipe: Recipe, path: Path) -> Recipe:
             raise UserError(f"{path}: {match[0]}: there is no setting {match[1]!r}")
         return _folder_name(values[match[1]])
 
-    places = {name: values[name] for name in names_with(Role.PLACE | Role.ORIGIN) if isinstance(values[name], str)}
-    filled = {name: re.sub(r"\{([\w.]+)\}", fill, text) for name, text in places.items() if "{" in text}
+    paths = {name: values[name] for name in names_with(Role.PLACE | Role.ORIGIN) if isinstance(values[name], str)}
+    filled = {name: re.sub(r"\{([\w.]+)\}", fill, text) for name, text in paths.items() if "{" in text}
     return override(recipe, [f"{name}={json.dumps(text)}" for name, text in filled.items()])
 
 
 def _with_settings_of(recipe: Recipe, origin: str, names: frozenset[str]) -> Recipe:
-    """With these settings of the run that the setting `origin` names, if there is one."""
+    """Take the settings `names` from the run whose path is the setting `origin`, if that run exists."""
     run = packaged(flat(to_table(recipe))[origin])
     if not run or not (Path(run) / "recipe.json").is_file():
         return recipe
@@ -82,17 +83,17 @@ def _with_settings_of(recipe: Recipe, origin: str, names: frozenset[str]) -> Rec
 
 
 def load_sweep(path: Path, overrides: list[str], only: Sequence[str] = ()) -> list[Recipe]:
-    """One recipe for each point of its `[sweep]`, trained in RUN/VALUE; without a sweep the recipe itself.
+    """Read a recipe file as one recipe for each point of its `[sweep]`; without a sweep, as one recipe.
 
-    The lists of a sweep have one length and are read side by side; the first one names the folders. Several sweeps
-    (`[[sweep]]`) are multiplied: RUN/VALUE/VALUE. A `[ladder]` has settings by name; the run RUN/NAME has them and
-    those of all names before. `only`: the folders that are wanted, if not all; their last parts are enough, and
-    "3-7/*" is a pattern.
+    The lists of a sweep have the same length; point i has value i of each list and the run folder RUN/VALUE, named
+    by the first list. Several sweeps (`[[sweep]]`) are multiplied: RUN/VALUE/VALUE. A `[ladder]` maps names to
+    settings; the run RUN/NAME has the settings of NAME and of all names before it. `only`: patterns of the folders
+    to return, matched from the right: "7" and "3-7/*".
     """
     recipe, table = load_recipe(path, overrides), _read_table(path)
     sweeps = table.get("sweep", [])
     levels = [_ladder_level(table["ladder"], path)] if "ladder" in table else []
-    levels += [_sweep_level(one, path, overrides) for one in (sweeps if isinstance(sweeps, list) else [sweeps])]
+    levels += [_sweep_level(sweep, path, overrides) for sweep in (sweeps if isinstance(sweeps, list) else [sweeps])]
     if not levels:
         return [recipe]
     points = {}
@@ -108,7 +109,7 @@ def load_sweep(path: Path, overrides: list[str], only: Sequence[str] = ()) -> li
 
 
 def _ladder_level(ladder: Any, path: Path) -> dict[str, tuple[str, ...]]:
-    """The overrides of each rung of a ladder: its own and those of the rungs before it."""
+    """Name -> overrides of each rung of a ladder: its own and those of the rungs before it."""
     if not isinstance(ladder, dict) or not all(isinstance(changes, dict) for changes in ladder.values()):
         raise UserError(f'{path}: [ladder]: write it as NAME = {{ "section.key" = VALUE }}')
     rungs, settings = {}, dict[str, Any]()
@@ -119,35 +120,35 @@ def _ladder_level(ladder: Any, path: Path) -> dict[str, tuple[str, ...]]:
 
 
 def _sweep_level(sweep: Any, path: Path, overrides: list[str]) -> dict[str, tuple[str, ...]]:
-    """The overrides of each value of one sweep, by the name of its folder."""
+    """Folder name -> overrides of each point of one sweep."""
     if not isinstance(sweep, dict) or not all(isinstance(values, list) and values for values in sweep.values()):
         raise UserError(f'{path}: [sweep]: write it as "section.key" = [VALUE, …]')
     if len({len(values) for values in sweep.values()}) != 1:
-        raise UserError(f"{path}: [sweep]: the lists must have one length")
+        raise UserError(f"{path}: [sweep]: the lists must have the same length")
     if given := sorted(sweep.keys() & {item.partition("=")[0].strip() for item in overrides}):
-        raise UserError(f"--set {given[0]}: {path} has several values of it in [sweep]; choose one with --only")
+        raise UserError(f"--set {given[0]}: {path} sets it in [sweep]; choose a value with --only")
     names = [_folder_name(value) for value in next(iter(sweep.values()))]
     for name in names:
         if names.count(name) > 1 or not re.fullmatch(r"[\w.-]*\w", name):
-            raise UserError(f"{path}: [sweep]: the first list names the folders, and {name} cannot be one")
-    # As `--set` takes them: TOML writes numbers, texts, truth values and lists as JSON does.
+            raise UserError(f"{path}: [sweep]: the first list names the folders, but {name} is invalid or repeated")
+    # In the syntax of `--set`: TOML writes numbers, strings, booleans and lists as JSON does.
     settings = [[f"{key}={json.dumps(value)}" for value in values] for key, values in sweep.items()]
     return dict(zip(names, zip(*settings, strict=True), strict=True))
 
 
 def _folder_name(value: Any) -> str:
-    """Of a setting's value: a list of search intervals is 3-7, or 1-5_3-7."""
+    """The folder name of a setting's value; for search intervals such as [[1, 5], [3, 7]] it is 1-5_3-7."""
     if isinstance(value, list | tuple):
         return "_".join("-".join(map(str, item)) if isinstance(item, list | tuple) else str(item) for item in value)
     return str(value)
 
 
-def _read_table(path: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
-    """A recipe file merged over its `base`. `above`: the files that are based on this one."""
-    if path.resolve() in above:
-        raise UserError(f"{above[-1]}: base: {path} is itself based on this recipe")
+def _read_table(path: Path, derived: tuple[Path, ...] = ()) -> dict[str, Any]:
+    """Read a recipe file, merged over its `base`. `derived`: the files based on this one, the direct one last."""
+    if path.resolve() in derived:
+        raise UserError(f"{derived[-1]}: base: {path} is itself based on this recipe")
     if not path.is_file():
-        raise UserError(f"{above[-1]}: base: {path}: no such recipe" if above else f"{path}: no such recipe")
+        raise UserError(f"{derived[-1]}: base: {path}: no such recipe" if derived else f"{path}: no such recipe")
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -159,21 +160,21 @@ def _read_table(path: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
     for name in base if isinstance(base, list) else [base]:
         if not isinstance(name, str):
             raise UserError(f"{path}: base: must be text in quotes or a list of texts, not {base!r}")
-        merged = _merged(merged, _read_table(path.parent / name, (*above, path.resolve())))
+        merged = _merged(merged, _read_table(path.parent / name, (*derived, path.resolve())))
     return _merged(merged, table)
 
 
-def _merged(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    """Merge by section; lists are replaced."""
-    both = dict(under)
-    for name, value in over.items():
-        below = under.get(name)
-        both[name] = _merged(below, value) if isinstance(below, dict) and isinstance(value, dict) else value
-    return both
+def _merged(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """Merge section by section; other values, lists too, are replaced."""
+    merged = dict(base)
+    for name, value in changes.items():
+        old = base.get(name)
+        merged[name] = _merged(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
+    return merged
 
 
 def override(recipe: T, overrides: list[str]) -> T:
-    """Apply `a.b=c`. The value is TOML; strings need no quotes."""
+    """Apply overrides such as `a.b=c`. The value is TOML; strings need no quotes."""
     table: dict[str, Any] = {}
     for item in overrides:
         key, equals, text = item.partition("=")
@@ -189,12 +190,12 @@ def override(recipe: T, overrides: list[str]) -> T:
 
 
 def build(kind: type[T], table: dict[str, Any], where: str = "") -> T:
-    """Build a dataclass from a table and check all names and types."""
+    """Build a dataclass from a table and check all names and types. `where`: prefix of names in messages."""
     return _change(kind(), table, where)
 
 
 def _change(settings: T, table: dict[str, Any], where: str) -> T:
-    """Apply a table; what it does not name keeps the section's own default."""
+    """Apply a table; settings that it does not name keep their values."""
     kind: Any = type(settings)
     hints, values = _hints(kind), {}
     for name, value in table.items():
@@ -205,22 +206,22 @@ def _change(settings: T, table: dict[str, Any], where: str) -> T:
                 raise UserError(f"{key}: {value!r} is no longer supported; commit c396658 has it")
             continue
         if (kind, name, value) == (Agent, "agreement", "lasting") and table.get("labels") != "translation":
-            continue  # the default of old files, without effect on searched labels
+            continue  # the default in old files; it does not affect searched labels
         if name not in hints:
-            [near] = difflib.get_close_matches(name, sorted(hints), n=1, cutoff=0.0)
-            raise UserError(f"unknown setting {key!r}; did you mean {where + near!r}?")
-        present = getattr(settings, name)
-        if not dataclasses.is_dataclass(present):
+            [closest] = difflib.get_close_matches(name, sorted(hints), n=1, cutoff=0.0)
+            raise UserError(f"unknown setting {key!r}; did you mean {where + closest!r}?")
+        current = getattr(settings, name)
+        if not dataclasses.is_dataclass(current):
             values[name] = _convert(hints[name], value, key)
         elif isinstance(value, dict):
-            values[name] = _change(present, value, f"{key}.")
+            values[name] = _change(current, value, f"{key}.")
         else:
             raise UserError(f"{key}: is a section, write [{key}]")
     return typing.cast(T, dataclasses.replace(typing.cast(Any, settings), **values))
 
 
 def from_row(kind: Callable[..., T], row: dict[str, Any], where: str) -> T:
-    """Build a dataclass from an object in JSON that has all of its fields, and check all names and types."""
+    """Build a dataclass from a JSON object that has exactly its fields, and check all names and types."""
     hints = _hints(kind)
     if wrong := sorted(row.keys() ^ hints.keys()):
         raise UserError(f"{where}: missing or unknown {', '.join(wrong)}")
@@ -233,8 +234,8 @@ def _hints(kind: object) -> dict[str, Any]:
 
 
 def _convert(hint: Any, value: Any, key: str) -> Any:
-    """The value as the type of the setting or field `key`, and checked."""
-    if isinstance(value, int | float) and not abs(value) < LARGEST:  # NaN compares with nothing
+    """Check a value and convert it to the type `hint`. `key` names the setting or field in messages."""
+    if isinstance(value, int | float) and not abs(value) < LARGEST:  # `not <` also refuses NaN
         raise UserError(f"{key}: must be a number below {LARGEST:.0e}, not {value}")
     if type(value) is hint:
         return value
@@ -259,34 +260,34 @@ def _convert(hint: Any, value: Any, key: str) -> Any:
         inner = typing.get_args(hint)[0]
         if not isinstance(value, list | tuple):
             raise UserError(f"{key}: must be a list, not {value!r}")
-        if {*map(type, value)} <= {inner}:  # traces have many
+        if {*map(type, value)} <= {inner}:  # fast path: traces have many lists
             return tuple(value)
         return tuple(_convert(inner, item, key) for item in value)
     if origin is dict:
         return _convert(dict, value, key)
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
-    raise UserError(f"{key}: must be {_NAMES.get(hint, 'a table')}, not {value!r}")
+    raise UserError(f"{key}: must be {_TYPE_NAMES.get(hint, 'a table')}, not {value!r}")
 
 
-_NAMES = {int: "a whole number", float: "a number", str: "text in quotes", bool: "true or false"}
+_TYPE_NAMES = {int: "a whole number", float: "a number", str: "text in quotes", bool: "true or false"}
 
 
 def to_table(settings: Any) -> dict[str, Any]:
-    """The settings as JSON would hold them, with lists for tuples; `build` reads it."""
+    """Convert settings to the table that `build` reads: values of JSON types, with lists for tuples."""
     table: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(settings)))
     return table
 
 
 def flat(table: dict[str, Any], where: str = "") -> dict[str, Any]:
-    """Nested sections as section.key."""
-    found: dict[str, Any] = {}
+    """Flatten nested sections: the keys become section.key."""
+    values: dict[str, Any] = {}
     for name, value in table.items():
-        found |= flat(value, f"{where}{name}.") if isinstance(value, dict) else {f"{where}{name}": value}
-    return found
+        values |= flat(value, f"{where}{name}.") if isinstance(value, dict) else {f"{where}{name}": value}
+    return values
 
 
 def values_with(settings: Any, role: Role) -> dict[str, Any]:
-    """Dotted name and plain value of the settings that have any of these roles, in their order."""
+    """Dotted name -> plain value of the settings that have any of these roles, in their order."""
     names = names_with(role, type(settings))
     return {name: value for name, value in flat(to_table(settings)).items() if name in names}

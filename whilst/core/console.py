@@ -15,14 +15,14 @@ notes = Console(stderr=True, highlight=False, soft_wrap=True, markup=False)
 
 
 class ProgressBar(Generic[T]):
-    """Counts, time left and `figures` on stderr: on a terminal a bar, otherwise a line now and then.
+    """Shows counts, time left and `figures` on stderr: as a bar on a terminal, otherwise as a line now and then.
 
-    Iterate over it, or use it as a context and call `update`.
+    Iterate over it, or use it as a context manager and call `update`. `figures` is text such as the current loss.
     """
 
     DELAY = 1.0  # seconds until the bar is shown
     REFRESH = 0.1  # seconds between updates
-    FIRST_LINE, NEXT_LINES = 10.0, 60.0  # seconds until the first line, and between the others
+    FIRST_LINE, NEXT_LINES = 10.0, 60.0  # seconds before the first line, and between lines
 
     def __init__(self, items: Iterable[T], what: str, unit: str, total: int | None = None, start: int = 0) -> None:
         if total is None and isinstance(items, Sized) and items:
@@ -78,7 +78,7 @@ class ProgressBar(Generic[T]):
         self._progress.refresh()
 
     def _line(self, seconds: float) -> str:
-        """Such as "training: 120/800 steps, training loss 4.123, 3,021 tokens/s, 12 min left"."""
+        """A line such as "training: 120/800 steps, training loss 4.123, 3,021 tokens/s, 12 min left"."""
         counts, left = f"{self.done:,}", ""
         if self.total:
             counts += f"/{self.total:,}"
@@ -87,7 +87,7 @@ class ProgressBar(Generic[T]):
 
 
 def duration(seconds: float) -> str:
-    """Rounded, in the largest unit of which it has at least two: 90 s, 2 min, 119 min, 2 h."""
+    """Round seconds to the largest unit that gives at least 2: 90 s, 2 min, 119 min, 2 h."""
     for size, unit in ((3600, "h"), (60, "min")):
         if seconds >= 2 * size:
             return f"{seconds / size:,.0f} {unit}"

@@ -1,7 +1,7 @@
-"""Work on tensors of fixed shapes as a CUDA graph: hundreds of kernels, one launch.
+"""Record work on tensors of fixed shapes as CUDA graphs, each of which launches hundreds of kernels at once.
 
-Otherwise the GPU waits for the host to launch kernels. Packed batches have one shape, so one graph serves them all;
-padded batches in buckets (data/batches.py) have few shapes, with a graph for each.
+Without graphs, the GPU waits for the host to launch kernels. Packed batches have one shape, so one graph serves all
+of them; boxed batches (data/batches.py) have a few shapes, with one graph for each.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ from torch import Tensor
 
 
 def warm_up(work: Callable[[], object]) -> None:
-    """Run it on a side stream, so that kernels are compiled and libraries have chosen their algorithms."""
+    """Run `work` twice on a side stream, so that kernels are compiled and libraries have chosen algorithms."""
     side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
@@ -26,7 +26,7 @@ def warm_up(work: Callable[[], object]) -> None:
 
 @contextlib.contextmanager
 def no_garbage_collection() -> Iterator[None]:
-    """Freeing a graph while another is being captured would end that capture."""
+    """Disable garbage collection: freeing a graph while another one is being captured would abort the capture."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -37,10 +37,10 @@ def no_garbage_collection() -> Iterator[None]:
 
 
 class CapturedGraph:
-    """Captures `work` on copies of `inputs`; a call copies new values into them and replays the graph.
+    """Captures `work` on copies of `inputs`; a call copies new values into these copies and replays the graph.
 
-    A call overwrites the result of the previous one, and of calls of other graphs that share its memory pool.
-    `share`: a graph whose pool to use, for the same work in several shapes.
+    A call overwrites the result of the previous call of this graph or of any graph that shares its memory pool.
+    `share`: a graph whose pool is used too, such as a graph of the same work in another shape.
     """
 
     def __init__(
@@ -69,9 +69,9 @@ def capture_stream() -> torch.cuda.Stream:
 
 
 def record_graph(work: Callable[[], None], share: torch.cuda.CUDAGraph | None) -> torch.cuda.CUDAGraph:
-    """`work` as a graph, for graphs that are captured often; `share`: one whose memory pool to use.
+    """Record `work` as a graph, fast enough to do it often. `share`: a graph whose memory pool is used too.
 
-    `torch.cuda.graph` empties the allocator's cache first, which takes longer than the capture.
+    `torch.cuda.graph` is slower: it empties the allocator's cache first, which takes longer than the capture.
     """
     graph, stream = torch.cuda.CUDAGraph(), capture_stream()
     stream.wait_stream(torch.cuda.current_stream())
@@ -92,34 +92,36 @@ def storage_address(tensor: Tensor) -> int:
     return tensor.untyped_storage().data_ptr()
 
 
-Get = Callable[[], list[Tensor]]
-Put = Callable[[list[Tensor]], None]
+GetState = Callable[[], list[Tensor]]
+SetState = Callable[[list[Tensor]], None]
 
 
-def advance(step: Callable[[], None], get: Get, put: Put, state: list[Tensor]) -> None:
-    """Run the step and copy the new state into the tensors of `state`, which stay in use."""
+def advance(step: Callable[[], None], get: GetState, put: SetState, state: list[Tensor]) -> None:
+    """Run the step, copy the new state into the tensors of `state`, and set these as the state again."""
     step()
     old = {storage_address(tensor) for tensor in state}
     by_type: defaultdict[torch.dtype, list[tuple[Tensor, Tensor]]] = defaultdict(list)
-    for mine, new in zip(state, get(), strict=True):
-        if new is not mine:
-            # Clone what is a view of the old state, which is about to be overwritten.
-            by_type[mine.dtype].append((mine, new.clone() if storage_address(new) in old else new))
+    for fixed, new in zip(state, get(), strict=True):
+        if new is not fixed:
+            # Clone views of the old state, which is about to be overwritten.
+            by_type[fixed.dtype].append((fixed, new.clone() if storage_address(new) in old else new))
     for pairs in by_type.values():  # one kernel for each type
-        torch._foreach_copy_([mine for mine, _ in pairs], [new for _, new in pairs])
+        torch._foreach_copy_([fixed for fixed, _ in pairs], [new for _, new in pairs])
     put(state)
 
 
 class RepeatedStep:
-    """A step that advances some state, as a CUDA graph that is replayed by every call. On a CPU it just runs.
+    """A step that advances some state, recorded as a CUDA graph that every call replays. A CPU just runs the step.
 
-    `get` and `put` return and set the tensors that the step replaces. Between calls they are always the same
-    tensors, into which the new state is copied, so they may be changed in place and several steps may share them;
-    with `share` also their temporary memory. What the step changes in place must not depend on how often it has
-    run: it runs once more when it is captured.
+    `get` returns the tensors that the step replaces, and `put` sets them. Between calls they are always the same
+    tensors, into which the new state is copied. So they may be changed in place, and several steps may share them.
+    `share`: a step whose temporary memory is used too. The step runs one extra time when it is captured, so what it
+    changes in place must not depend on the number of runs.
     """
 
-    def __init__(self, step: Callable[[], None], get: Get, put: Put, share: "RepeatedStep | None" = None) -> None:
+    def __init__(
+        self, step: Callable[[], None], get: GetState, put: SetState, share: "RepeatedStep | None" = None
+    ) -> None:
         state = get()
         self.again: Callable[[], None] = functools.partial(advance, step, get, put, state)
         self.graph: torch.cuda.CUDAGraph | None = None
@@ -127,7 +129,7 @@ class RepeatedStep:
             before = [tensor.clone() for tensor in state]
             self.graph = record_graph(self.again, share.graph if share else None)
             torch._foreach_copy_(state, before)  # capturing ran the step
-            self.again = self.graph.replay  # without the step, whose owner's memory can then be freed
+            self.again = self.graph.replay  # drops the step, so that the memory of the step's owner can be freed
 
     def __call__(self) -> None:
         self.again()

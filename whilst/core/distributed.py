@@ -1,4 +1,4 @@
-"""Devices and processes: where the work runs, and how several processes train one model under `torchrun`."""
+"""Choose the device, and train one model in several processes under `torchrun`."""
 
 import os
 import sys
@@ -11,18 +11,18 @@ from torch import Tensor, nn
 
 from whilst.core.errors import UserError
 
-# Rank 0 validates, evaluates and translates while the others wait; if one dies, torchrun ends them all.
+# Long, since all ranks wait while rank 0 validates, evaluates and translates. If a process dies, torchrun ends all.
 TIMEOUT = timedelta(days=7)
 
 
 @dataclass(frozen=True)
 class Processes:
     rank: int = 0
-    count: int = 1
+    count: int = 1  # number of processes
 
     @classmethod
     def join(cls, device: torch.device) -> "Processes":
-        """The process group, if torchrun started this process."""
+        """Join the process group if torchrun started this process."""
         count = int(os.environ.get("WORLD_SIZE", "1"))
         if count == 1:
             return cls()
@@ -37,9 +37,9 @@ class Processes:
             dist.destroy_process_group()
 
     def exit(self) -> None:
-        """End this process, if it is one of several, without Python's clean-up.
+        """End this process without Python's clean-up if it is one of several.
 
-        A thread of gloo can still be running then and abort the process, which torchrun reports as a failure.
+        A gloo thread that still runs during clean-up can abort the process, which torchrun reports as a failure.
         """
         if self.count > 1:
             sys.stdout.flush()
@@ -62,6 +62,7 @@ class Processes:
             gradient.copy_(part.view_as(gradient))
 
     def sum(self, value: Tensor) -> Tensor:
+        """The sum over all processes, computed in place."""
         if self.count > 1:
             dist.all_reduce(value)
         return value
@@ -80,7 +81,7 @@ class Processes:
 
 
 def pick_device(name: str = "auto") -> torch.device:
-    """`auto`: this process's GPU if there is one."""
+    """The device with this name; `auto` is the GPU of this process if there is one, else the CPU."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     try:
@@ -97,7 +98,7 @@ def pick_device(name: str = "auto") -> torch.device:
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
     if device.index >= (count := torch.cuda.device_count()):
         raise UserError(f"--device {name}: no {device}, there are only {count} GPUs, counted from 0")
-    torch.cuda.set_device(device)  # for streams and CUDA graphs
+    torch.cuda.set_device(device)  # streams and CUDA graphs use the current device
     # cuDNN attention makes a plan for each new shape, which takes longer than the attention itself.
     torch.backends.cuda.enable_cudnn_sdp(False)
     return device

@@ -1,4 +1,4 @@
-"""Messages to the user: of a mistake, of a package that is not installed, of what goes on."""
+"""Errors and notes for the user, such as a mistake in a recipe or a package that is not installed."""
 
 import contextlib
 import sys
@@ -24,18 +24,18 @@ PACKAGE = str(Path(__file__).parents[1])
 
 
 def note(text: str) -> None:
-    """A line on stderr. A live display that is on the screen is redrawn below it."""
+    """Print a line on stderr. A live display on the screen is redrawn below the line."""
     print(f"whilst: {text}", file=sys.stderr, flush=True)
 
 
 class UserError(Exception):
-    """A mistake in the input or the settings. The commands print it as one line and exit with its code."""
+    """A mistake in the input or the settings. The commands print it as one line and exit with `code`."""
 
     code = 2
 
 
 class StoppedError(UserError):
-    """A signal ended the work, and what was done is kept."""
+    """A signal (`number`) stopped the work; what was done so far is kept."""
 
     def __init__(self, number: int, message: str = "") -> None:
         super().__init__(message)
@@ -44,7 +44,7 @@ class StoppedError(UserError):
 
 @contextlib.contextmanager
 def naming_extras() -> Iterator[None]:
-    """Turn the ImportError of a package that an extra brings into a UserError that names the extra."""
+    """Turn the ModuleNotFoundError of an optional package into a UserError that names the extra to install."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -57,7 +57,7 @@ def naming_extras() -> Iterator[None]:
 
 @contextlib.contextmanager
 def explaining(what: str) -> Iterator[None]:
-    """Turn an exception of a user's own code into a UserError that says where in it."""
+    """Turn an exception in the user's own code into a UserError with file and line. `what` names the code."""
     try:
         with naming_extras():
             yield
@@ -65,10 +65,9 @@ def explaining(what: str) -> Iterator[None]:
         raise
     except Exception as error:
         if isinstance(error, SyntaxError):
-            place, reason = f"{Path(error.filename or '').name}:{error.lineno}: ", error.msg
+            where, reason = f"{Path(error.filename or '').name}:{error.lineno}: ", error.msg
         else:
-            frames = traceback.extract_tb(error.__traceback__)
-            others = PACKAGE, contextlib.__file__
-            own = [one for one in frames if not one.filename.startswith(others) and "importlib" not in one.filename]
-            place, reason = (f"{Path(own[0].filename).name}:{own[0].lineno}: " if own else ""), str(error)
-        raise UserError(f"{what}: {place}{type(error).__name__}: {' '.join(reason.split())}") from error
+            frames, ours = traceback.extract_tb(error.__traceback__), (PACKAGE, contextlib.__file__)
+            users = [f for f in frames if not f.filename.startswith(ours) and "importlib" not in f.filename]
+            where, reason = (f"{Path(users[0].filename).name}:{users[0].lineno}: " if users else ""), str(error)
+        raise UserError(f"{what}: {where}{type(error).__name__}: {' '.join(reason.split())}") from error

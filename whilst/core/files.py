@@ -1,4 +1,4 @@
-"""Files: transparent decompression, atomic writes, checksums."""
+"""Read and write files: transparent compression, atomic writes, locks, checksums."""
 
 import contextlib
 import functools
@@ -16,7 +16,7 @@ from typing import Any, TextIO
 
 from whilst.core.errors import UserError
 
-# By the ending of a file's name; other files are plain.
+# By the suffix of a file's name; other files are not compressed.
 DECOMPRESS: dict[str, Callable[[bytes], bytes]] = {".gz": gzip.decompress, ".xz": lzma.decompress}
 COMPRESS: dict[str, Callable[[bytes], bytes]] = {
     ".gz": functools.partial(gzip.compress, mtime=0),
@@ -31,19 +31,19 @@ def models_of_package() -> list[str]:
 
 
 def packaged(run: str) -> str:
-    """The folder of a model of the package, if this is its name and no folder has that; otherwise as it is."""
+    """The folder of the packaged model `run`; if there is none, or `run` is an existing path, `run` itself."""
     return str(MODELS / run) if run in models_of_package() and not Path(run).exists() else run
 
 
 def find_model(name: str) -> Path:
-    """The folder of a model's name: a path, else a model of the package."""
+    """The folder of a model, which is named by a path or is a packaged model."""
     folder = Path(packaged(name))
     if name and folder.exists():
         return folder
     known = models_of_package()
-    there = f"those of the package are {', '.join(known)}" if known else "the package comes with none"
-    others = "`whilst new` makes one of your text, hf:NAME takes one of the Hugging Face hub"
-    raise UserError(f"model {name!r}: no such folder, and no model of that name; {there}; {others}")
+    available = f"whilst comes with {', '.join(known) or 'no model'}"
+    others = "`whilst new` prepares training on your text, hf:NAME loads a model of the Hugging Face hub"
+    raise UserError(f"model {name!r}: no such folder, and no model of that name; {available}; {others}")
 
 
 def require_file(path: Path) -> None:
@@ -55,7 +55,7 @@ def require_file(path: Path) -> None:
 
 @functools.cache
 def read_stream(stream: TextIO) -> bytes:
-    """All of its bytes, also if they are wanted again."""
+    """All bytes of a stream; cached, since a stream can be read only once."""
     return stream.buffer.read()
 
 
@@ -68,10 +68,10 @@ def read_bytes(path: Path) -> bytes:
 
 
 def require_folder(path: Path, what: str) -> None:
-    """Refuse a path where no folder can be made, before anything is computed for it."""
-    found = next((one for one in (path, *path.parents) if one.exists()), path)
-    if found.exists() and not found.is_dir():
-        raise UserError(f"{what}: {found} is a file; name a folder")
+    """Raise an error for `what` if the folder cannot be made because its path or a parent is a file."""
+    existing = next((part for part in (path, *path.parents) if part.exists()), path)
+    if existing.exists() and not existing.is_dir():
+        raise UserError(f"{what}: {existing} is a file; name a folder")
 
 
 @contextlib.contextmanager
@@ -91,7 +91,7 @@ def writing(path: Path) -> Iterator[Path]:
 
 
 def sync(path: Path) -> None:
-    """Wait until the content of a file is on the disk: only then may its name replace another file's."""
+    """Wait until the content of a file is on disk; only then may the file replace another one."""
     descriptor = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -101,7 +101,7 @@ def sync(path: Path) -> None:
 
 @contextlib.contextmanager
 def locked(folder: Path, wait: bool = False) -> Iterator[str | None]:
-    """Lock a folder; yields who has locked it already, if anyone. With `wait`, waits until that one is done."""
+    """Lock a folder. Yields None, or the process that holds the lock; with `wait`, waits for that process."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("a+", encoding="utf-8") as file:
         try:
@@ -124,8 +124,8 @@ def locked(folder: Path, wait: bool = False) -> Iterator[str | None]:
 def writing_folder(path: Path) -> Iterator[Path]:
     """Yield a new folder beside `path`, which replaces it on success and is removed on failure."""
     path = path.resolve()
-    new, old = (path.with_name(f".{path.name}.{os.getpid()}.{what}") for what in ("new", "old"))
-    shutil.rmtree(new, ignore_errors=True)  # of a killed process with our number
+    new, old = (path.with_name(f".{path.name}.{os.getpid()}.{suffix}") for suffix in ("new", "old"))
+    shutil.rmtree(new, ignore_errors=True)  # left by a killed process with the same number
     new.mkdir(parents=True)
     try:
         yield new
@@ -160,7 +160,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def parse_json(text: str) -> Any:
-    """JSON of any origin: what Python cannot represent is a ValueError."""
+    """Parse JSON from any source. Raises ValueError if it is invalid or nested too deeply."""
     try:
         return json.loads(text)
     except RecursionError:
@@ -168,7 +168,7 @@ def parse_json(text: str) -> Any:
 
 
 def parse_row(line: str, where: str) -> dict[str, Any]:
-    """A line of JSON lines; `where` is the place in its file."""
+    """Parse a line of a JSON lines file. `where`: file and line, for messages."""
     try:
         row = parse_json(line)
     except ValueError as error:
@@ -203,5 +203,5 @@ def sha256(path: Path) -> str:
 
 
 def sha256_lines(lines: list[str]) -> str:
-    """Checksum of the lines of a text, whatever its compression and its last newline."""
+    """Checksum of the lines of a text, independent of its compression and last newline."""
     return hashlib.sha256("".join(f"{line}\n" for line in lines).encode()).hexdigest()

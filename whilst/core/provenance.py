@@ -1,4 +1,4 @@
-"""How a figure was made: command, device and versions."""
+"""Provenance of a result: the command, device and versions that produced it."""
 
 import platform
 import shlex
@@ -15,5 +15,5 @@ def versions() -> dict[str, str]:
 
 
 def provenance(device: str) -> dict[str, Any]:
-    """`device`: its name."""
+    """`device`: the name of the device."""
     return {"command": shlex.join(["whilst", *sys.argv[1:]]), "device": device, "versions": versions()}

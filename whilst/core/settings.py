@@ -1,7 +1,7 @@
-"""All settings with their defaults. A recipe is a TOML file of these.
+"""All settings of a recipe, which is a TOML file, with their defaults.
 
-Beside the type of a setting stand a `Check` of its value, which config.py applies, and its `Role`: what it is for,
-beyond what it configures. What one setting requires of another is checked whenever the classes are built.
+A setting is annotated with its type, a `Check` of its value, which config.py applies, and a `Role`, which says how
+other code treats the setting. Requirements between settings are checked by `__post_init__`.
 """
 
 import dataclasses
@@ -15,23 +15,24 @@ from typing import Annotated, Any, Literal, NamedTuple
 from whilst.core.errors import UserError
 
 MAX_POSITIONS = 4096  # units of a sentence, end mark counted
-# From the paper's system to ours, each with one more change (recipes/paper/ladder.toml); "authors" is beside them.
+# Steps from the paper's system to ours, each with one more change (recipes/paper/ladder.toml), and "authors", the
+# system of the authors' code.
 Rung = Literal[
     "", "paper", "authors", "shared", "slope", "target", "tolerance", "inputs", "not-fine-tuned", "copying", "draw",
     "schedule", "longest", "whole",
 ]  # fmt: skip
 MAX_WEIGHTS = 20e9  # far more than bilingual text can train
 CORPORA = "", "toy", "iwslt15", "iwslt14"
-CHECKPOINT = "hf:"  # of names of pretrained models
-DEFAULT_MODEL = "en-vi"  # of live and serve; comes with the package
+CHECKPOINT = "hf:"  # prefix of the names of pretrained models
+DEFAULT_MODEL = "en-vi"  # of live and serve; a packaged model
 
 
 class Role(enum.Flag):
-    """What a setting is for. One without a role decides what is trained or decoded, and with which result."""
+    """How other code treats a setting. A setting without a role affects what is trained or decoded."""
 
     NONE = 0
     PLACE = enum.auto()  # a path; the content of files is compared by checksum
-    ORIGIN = enum.auto()  # another run; only whether there is one is compared, since its path differs between seeds
+    ORIGIN = enum.auto()  # path of another run, which differs between seeds; only whether it is empty is compared
     PLAN = enum.auto()  # which stages and policies are run
     SEED = enum.auto()
     SPEED = enum.auto()  # changes results by no more than rounding
@@ -41,21 +42,21 @@ class Role(enum.Flag):
     CLEANING = enum.auto()  # decides how a line of text is cleaned
     READS = enum.auto()  # decides which reads the search finds
     POINT = enum.auto()  # differs between the models that are points of one curve
-    START = enum.auto()  # as in the run `start`, unless a recipe states it
-    LIKE = enum.auto()  # as in the run `data.like`, unless a recipe states it
+    START = enum.auto()  # as in the run `start`, unless the recipe sets it
+    LIKE = enum.auto()  # as in the run `data.like`, unless the recipe sets it
 
 
-NEUTRAL = Role.PLACE | Role.PLAN | Role.SPEED | Role.MONITOR  # these decide no result
+NEUTRAL = Role.PLACE | Role.PLAN | Role.SPEED | Role.MONITOR  # these do not affect results
 
 
 class Check(NamedTuple):
-    """What the value of a setting must be, and whether one is."""
+    """A condition on the value of a setting."""
 
-    what: str
+    what: str  # what the value must be, for messages
     holds: Callable[[Any], bool]
 
 
-FILES = Check("one TSV, two aligned files or more pairs", lambda files: len(files) < 2 or len(files) % 2 == 0)
+FILES = Check("one TSV, or pairs of aligned files", lambda files: len(files) < 2 or len(files) % 2 == 0)
 APART = Check(
     'lists of a name, a pattern or "", and pairs of files',
     lambda texts: all(len(text) > 3 and len(text) % 2 == 0 and text[0].isidentifier() for text in texts),
@@ -93,8 +94,8 @@ class Data:
     # Data set of the Hugging Face hub, or a folder in its format, instead of files (needs the extra `hub`).
     # `train`, `valid` and `test` are then each the name of a split; empty: train, validation and test.
     hub: Annotated[str, Role.PLACE | Role.RESUME] = ""
-    hub_configuration: Annotated[str, Role.PLACE | Role.RESUME] = ""  # of that data set, such as de-en
-    # Its columns of the source and the target; empty: translation.SOURCE and translation.TARGET.
+    hub_configuration: Annotated[str, Role.PLACE | Role.RESUME] = ""  # configuration of the data set, e.g. de-en
+    # Columns of that data set with source and target; empty: translation.SOURCE and translation.TARGET.
     hub_columns: Annotated[tuple[str, ...], TWO, Role.PLACE | Role.RESUME] = ()
     # Two aligned files (source, target) or one TSV, relative to `folder`; further pairs are appended.
     train: Annotated[tuple[str, ...], FILES, Role.PLACE | Role.RESUME] = ()
@@ -102,21 +103,21 @@ class Data:
     test: Annotated[tuple[str, ...], FILES, Role.PLACE | Role.RESUME] = ()  # as `train`
     # Pairs that are taken evenly from `train` for `valid`, and as many for `test`, where these name no files.
     held_out: Natural = 0
-    # Text for further tests: name, regular expression that a side of a pair must match ("": any), pairs of files.
-    # `apart_pairs` of them are chosen by checksum; these and all others with a side of them are not trained on.
+    # Further test sets, each a list: name, regular expression that a side of a pair must match ("": any), pairs of
+    # files. For each, `apart_pairs` pairs are chosen by checksum; no training pair has a side in common with them.
     apart: Annotated[tuple[tuple[str, ...], ...], APART] = ()
-    apart_pairs: Count = 1_000  # of each text of `apart`
+    apart_pairs: Count = 1_000  # number of pairs of each test set in `apart`
     toy_pairs: int = 20_000  # training pairs of the toy corpus
-    toy_seed: int = 1  # of the toy corpus
-    unescape: Annotated[bool, Role.CLEANING | Role.LIKE] = False  # &apos; -> '
-    moses: Annotated[bool, Role.CLEANING | Role.LIKE] = False  # Moses tokeniser (needs the extra `moses`)
+    toy_seed: int = 1  # random seed of the toy corpus
+    unescape: Annotated[bool, Role.CLEANING | Role.LIKE] = False  # replace HTML entities: &apos; -> '
+    moses: Annotated[bool, Role.CLEANING | Role.LIKE] = False  # tokenise with Moses (needs the extra `moses`)
     # Convert tokenised text to raw text, for models of raw text (needs the extra `moses`).
     detokenise: Annotated[bool, Role.CLEANING] = False
-    # Names or patterns of files above that are tokenised already; `moses` does not apply to them, and `detokenise`
-    # only to them, or to all files if none is named.
+    # Names or patterns of files above that are tokenised already. `moses` skips these files; `detokenise` applies
+    # to them only, or to all files if none is named.
     tokenised: Annotated[tuple[str, ...], Role.CLEANING] = ()
     lowercase: Annotated[bool, Role.CLEANING | Role.LIKE] = False  # lower-case the text
-    # What the vocabulary consists of.
+    # Kind of unit that the vocabulary consists of.
     units: Annotated[Literal["word", "bpe", "sentencepiece"], Role.LIKE] = "bpe"
     joint: Annotated[bool, Role.LIKE] = True  # learn one set of merges or pieces on both languages
     # BPE merges or SentencePiece pieces to learn.
@@ -139,13 +140,14 @@ class Model:
     """The paper's Transformer."""
 
     width: Count = 512  # of embeddings and hidden states
-    heads: Count = 4  # of every attention
+    heads: Count = 4  # number of heads of every attention
     encoder_layers: Count = 6  # number of layers
     decoder_layers: Count = 6  # number of layers
     feed_forward: Count = 1024  # width inside the feed-forward layers
     dropout: Fraction = 0.3  # probability
     norm: Literal["pre", "post"] = "pre"  # layer normalisation before or after each sub-layer
-    # causal: a token sees those before it. bidirectional: all of them; for full-sentence models only.
+    # causal: a token attends to itself and the tokens before it. bidirectional: a token attends to all tokens, for
+    # full-sentence models only.
     encoder: Literal["causal", "bidirectional"] = "causal"
     # reads: cross-attention sees all source tokens read so far. monotone: each head has its own reads (MMA).
     cross: Literal["reads", "monotone"] = "reads"
@@ -178,7 +180,7 @@ class Objective:
     distil: Share = 0.0
     # mma: weight (lambda) of the average lagging of the heads; late heads weigh more.
     latency_average: Annotated[Weight, Role.POINT] = 0.1
-    latency_rise: Natural = 0  # mma: updates over which that weight rises linearly from 0
+    latency_rise: Natural = 0  # mma: updates over which `latency_average` rises linearly from 0
     stop_noise: Weight = 1.0  # mma: standard deviation of the noise added to the stopping energies in training
 
 
@@ -191,8 +193,8 @@ class Train:
     batch_tokens: Count = 8_192  # target tokens (with padding) in one micro-batch
     accumulate: Count = 1  # micro-batches in one update, over all processes
     lr: Annotated[float | None, NOT_NEGATIVE] = None  # highest learning rate
-    warmup: Annotated[int | None, NOT_NEGATIVE] = None  # updates until it is reached
-    weight_decay: Annotated[float | None, NOT_NEGATIVE] = None  # decoupled from the gradient
+    warmup: Annotated[int | None, NOT_NEGATIVE] = None  # updates until the learning rate is highest
+    weight_decay: Annotated[float | None, NOT_NEGATIVE] = None  # weight decay, decoupled from the gradient
     clip: Annotated[float | None, NOT_NEGATIVE] = None  # largest gradient norm; 0: off
     ema: Fraction = 0.999  # decay of the averaged weights that are validated and saved; 0: off
     validate_every: Annotated[Count, Role.RESUME] = 500  # in updates
@@ -202,9 +204,10 @@ class Train:
     patience: Annotated[Natural, Role.RESUME] = 0  # stop after n validations without improvement; 0: never
     save_every: Annotated[Count, Role.MONITOR | Role.RESUME] = 500  # in updates
     log_every: Annotated[Count, Role.MONITOR | Role.RESUME] = 50  # in updates
-    # Of the later stages too, unless [search.train] or [agent.train] set one.
+    # Random seed, also of the later stages unless [search.train] or [agent.train] has its own.
     seed: Annotated[int, Role.SEED, Check("in [0, 2^63)", lambda seed: 0 <= seed < 1 << 63)] = 1
-    # auto: packed on a GPU, padded on a CPU; mma on a GPU: boxed, that is padded to a few shapes
+    # padded: one sentence per row. boxed: padded to one of a few shapes. packed: sentences end to end.
+    # auto: padded on a CPU; on a GPU boxed for mma, otherwise packed.
     layout: Annotated[Literal["auto", "padded", "boxed", "packed"], Role.SPEED] = "auto"
     compile: Annotated[bool, Role.SPEED] = True  # compiled layers and CUDA graphs; GPU only
 
@@ -218,14 +221,15 @@ class Search:
 
     # The interval [l_1, r_1] of the first target token, one for each latency.
     intervals: Annotated[tuple[tuple[int, ...], ...], Role.READS] = ((1, 5), (3, 7), (5, 9), (7, 11), (9, 13))
-    # How far an interval shifts per target token: by 1 (the paper's text) or by J/I (its code).
+    # How far an interval shifts per target token. one: by 1 (the paper's text). ratio: by J/I (the authors' code).
     slope: Annotated[Literal["one", "ratio"], Role.READS] = "ratio"
-    # When the search goes left. concavity: the first half gains at least as much as the second. authors: as their
-    # code does. ground-truth: the reference token is the most probable one.
+    # When the search continues in the left half. concavity: this half gains at least as much probability as the
+    # right half (paper). authors: as in the authors' code. ground-truth: the reference token is the most probable.
     condition: Annotated[Literal["concavity", "authors", "ground-truth"], Role.READS] = "concavity"
-    # Probability that is searched: of the reference token (paper) or of the prediction given the whole source.
+    # What the search compares. reference: the probability of the reference token (paper). belief: the agreement
+    # with the model's own prediction given the whole source.
     target: Annotated[Literal["reference", "belief"], Role.READS] = "reference"
-    # A gain in probability up to this does not justify more reads; 0: the paper.
+    # A gain in probability up to this value does not justify more reads; the paper has 0.
     tolerance: Annotated[Fraction, Role.READS] = 0.0
     multi_path: Fraction = 0.0  # share of sentences trained with multi-path reads
     objective: Objective = Objective(name="search")
@@ -234,11 +238,11 @@ class Search:
     def __post_init__(self) -> None:
         _require(bool(self.intervals), "search.intervals: give at least one, such as [[1, 5]]")
         for interval in self.intervals:
-            good = len(interval) == 2 and 0 <= interval[0] <= interval[1] and interval[1] > 0
-            _require(good, f"search.intervals: {list(interval)} must be [first, last] with 0 <= first <= last")
+            valid = len(interval) == 2 and 0 <= interval[0] <= interval[1] and interval[1] > 0
+            _require(valid, f"search.intervals: {list(interval)} must be [first, last] with 0 <= first <= last")
         sizes = {last - first for first, last in self.intervals}
         _require(len(sizes) == 1, "search.intervals: all must have the same length")
-        _require(len(set(self.intervals)) == len(self.intervals), "search.intervals: one of them is repeated")
+        _require(len(set(self.intervals)) == len(self.intervals), "search.intervals: an interval is repeated")
         _require(self.objective.name == "search", 'search.objective.name: is always "search"')
 
     @property
@@ -252,20 +256,22 @@ class Search:
 class Agent:
     """The agent that learns searched reads, or those of the translation-based policy."""
 
-    kind: Literal["lstm", "gru", "linear"] = "lstm"  # layer of the agent
-    hidden: Count = 512  # its width
-    # Input: embeddings of the last tokens (paper), the model's states of them too, or also the lookahead state.
+    kind: Literal["lstm", "gru", "linear"] = "lstm"  # type of the agent's layer
+    hidden: Count = 512  # width of the agent's layer
+    # embeddings: those of the last tokens (paper). states: the model's states of these tokens too. lookahead: the
+    # lookahead state too.
     inputs: Literal["embeddings", "states", "lookahead"] = "states"
-    # Target tokens it sees in training: the model's own or those of the reference.
+    # Target tokens that the agent sees in training: of the model's own translation or of the reference.
     reference: Literal["translation", "ground-truth"] = "translation"
-    # Reads it learns: searched ones, or the fewest with which a prefix gets the token of the full translation.
+    # Reads that the agent learns. search: searched reads. translation: the fewest reads after which the model
+    # writes the same token as in its translation of the whole source.
     labels: Literal["search", "translation"] = "search"
-    # With labels = "translation": any number of reads, or within the only search interval.
+    # With labels = "translation". token: any number of reads. within: reads in the one search interval.
     agreement: Literal["token", "within"] = "token"
     # With labels = "translation": run folder of the full-sentence model that translates the prefixes, each as a
     # sentence of its own (paper); empty: the translator itself.
     labeller: Annotated[str, Role.ORIGIN] = ""
-    # Training pairs that it learns from, evenly spread; 0: all. Finding their reads takes long on a CPU.
+    # Training pairs that the agent learns from, evenly spread; 0: all. Finding their reads takes long on a CPU.
     pairs: Natural = 0
     dropout: Fraction = 0.1  # probability
     label_smoothing: Fraction = 0.1  # weight of the uniform distribution
@@ -308,8 +314,8 @@ class Evaluate:
     # When the model writes the end mark before the whole source is read. free: end there, as in the paper.
     # patient: READ instead.
     ending: Literal["free", "patient"] = "free"
-    # repeats: no phrase of one to four words stands in a row more often than any does in the source read so far.
-    # literals: numbers, addresses, code, emoji and words of unknown scripts are written as they are.
+    # repeats: no phrase of one to four words is repeated in a row more often than any phrase of the source read so
+    # far. literals: numbers, addresses, code, emoji and words of unknown scripts are copied unchanged.
     guards: tuple[Literal["repeats", "literals"], ...] = ()
     # TSV file of terms: source, tab, translation; without a translation a term stays as it is. Empty: none.
     glossary: str = ""
@@ -327,20 +333,20 @@ class Recipe:
     """One experiment."""
 
     run: Annotated[str, Role.PLACE | Role.RESUME] = "runs/run"  # folder of the trained model
-    # The recipe file that this was read from; filled in when it is read.
+    # Path of the recipe file; filled in when the file is read.
     file: Annotated[str, Role.PLACE | Role.RESUME] = field(default="", compare=False)
     # Run folder with the initial weights; empty: random weights.
     start: Annotated[str, Role.ORIGIN | Role.RESUME] = ""
     # Run folder of a model whose translations of the training text are added to the references.
     teacher: Annotated[str, Role.ORIGIN] = ""
-    # paper: the paper's system, as its text has it; authors: as their code has it; empty: ours. The others are
-    # rungs from the paper's to ours (recipes/paper/ladder.toml).
+    # System that the recipe trains. paper: as in the paper's text. authors: as in the authors' code. empty: ours.
+    # The others are the steps from the paper's system to ours (recipes/paper/ladder.toml).
     rung: Annotated[Rung, Role.PLAN | Role.RESUME] = ""
     # What `train` does, in this order.
     stages: Annotated[tuple[Literal["translate", "search", "agent", "evaluate"], ...], Role.PLAN | Role.RESUME] = (
         "translate",
     )
-    # Where the figures of training go beside history.jsonl: "tensorboard" (in the run folder), or your own
+    # Where training logs its figures, in addition to history.jsonl: "tensorboard" (in the run folder), or your own
     # MODULE:FUNCTION. Empty: nowhere.
     logger: Annotated[str, LOGGER, Role.MONITOR | Role.RESUME] = ""
     data: Data = Data()
@@ -358,7 +364,7 @@ class Recipe:
         )
         order = [name for name in ("translate", "search", "agent", "evaluate") if name in self.stages]
         in_order = bool(order) and list(self.stages) == order
-        _require(in_order, "stages: some of translate, search, agent, evaluate, in this order")
+        _require(in_order, "stages: must be some of translate, search, agent, evaluate, in this order")
         if self.agent.bounded:
             one = len(self.search.intervals) == 1
             _require(one, 'search.intervals: give one, as in [[3, 11]], with agent.agreement = "within"')
@@ -372,7 +378,7 @@ class Recipe:
         _require(not (mma and packed), 'train.layout: model.cross = "monotone" needs padded batches')
 
     def _check_rung(self) -> None:
-        """What is called the paper's must be that."""
+        """Check that the rungs "paper" and "authors" have the settings of these systems."""
         if self.rung not in ("paper", "authors"):
             return
         search, agent, objective = self.search, self.agent, self.objective
@@ -381,16 +387,16 @@ class Recipe:
             drawn = objective.draw, objective.longest, objective.whole, objective.r_drop, self.train.preset
             holds &= drawn == ("batch", 0, 0.0, 0.0, "paper")
         if "search" in self.stages:
-            found = search.slope, search.condition, search.target, search.tolerance, search.multi_path
+            searched = search.slope, search.condition, search.target, search.tolerance, search.multi_path
             learnt = agent.kind, agent.inputs, agent.reference
-            wanted = ("one", "concavity") if self.rung == "paper" else ("ratio", "authors")
-            holds &= found == (*wanted, "reference", 0.0, 0.0) and len(search.intervals) == 1
+            expected = ("one", "concavity") if self.rung == "paper" else ("ratio", "authors")
+            holds &= searched == (*expected, "reference", 0.0, 0.0) and len(search.intervals) == 1
             holds &= learnt == ("lstm", "embeddings", "translation")
         _require(holds, f'rung: "{self.rung}" is for the settings of recipes/paper; leave it out for others')
 
     @property
     def checkpoint(self) -> str:
-        """The pretrained model that this is, by its name on the Hugging Face hub; empty for a run of our own."""
+        """The name of the pretrained model on the Hugging Face hub; empty for a run folder."""
         return self.run.removeprefix(CHECKPOINT) if self.run.startswith(CHECKPOINT) else ""
 
     @property
@@ -399,33 +405,33 @@ class Recipe:
         return len(self.search.intervals) if self.agent.labels == "search" else 1
 
 
-# Settings that no longer exist, and the values with which old files may still name them: without effect on results.
+# Settings that no longer exist -> the values that old files may still have, since they do not affect results;
 # None: any value.
 RETIRED: dict[tuple[type, str], tuple[object, ...] | None] = {
     (Data, "codes"): ("",),
     (Objective, "latency_variance"): (0.0,),
     (Train, "average"): (0,),
-    (Train, "shortcuts"): None,  # all of them are used
-    (Train, "tensorboard"): (True, False),  # logger = "tensorboard"
+    (Train, "shortcuts"): None,  # all are always used now
+    (Train, "tensorboard"): (True, False),  # replaced by logger = "tensorboard"
     (Agent, "stray"): (0.0,),
     (Evaluate, "beam"): (1,),
 }
-RENAMED = {"ahead": "lookahead"}  # choices of settings in old files
+RENAMED = {"ahead": "lookahead"}  # value of a setting in old files -> value today
 
 
 def roles(kind: Any = Recipe) -> dict[str, Role]:
-    """The role of each setting by its dotted name, with that of the section that it is in."""
-    found: dict[str, Role] = {}
+    """Dotted name -> role of each setting; includes the role of its section."""
+    result: dict[str, Role] = {}
     for name, hint in typing.get_type_hints(kind, include_extras=True).items():
         role = next((item for item in getattr(hint, "__metadata__", ()) if isinstance(item, Role)), Role.NONE)
         section = getattr(hint, "__origin__", hint)
         if dataclasses.is_dataclass(section):
-            found |= {f"{name}.{inner}": role | own for inner, own in roles(section).items()}
+            result |= {f"{name}.{inner}": role | inner_role for inner, inner_role in roles(section).items()}
         else:
-            found[name] = role
-    return found
+            result[name] = role
+    return result
 
 
 def names_with(role: Role, kind: type = Recipe) -> frozenset[str]:
     """Dotted names of the settings that have any of these roles."""
-    return frozenset(name for name, own in roles(kind).items() if own & role)
+    return frozenset(name for name, setting_role in roles(kind).items() if setting_role & role)

@@ -1,4 +1,4 @@
-"""Temporary signal handlers, and a Ctrl-C that also works during imports."""
+"""Temporary signal handlers, and a handler of Ctrl-C that also works during imports."""
 
 import os
 import signal
@@ -15,10 +15,10 @@ STOP_SIGNALS = tuple(
 def handle_signals(numbers: tuple[int, ...], handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
     """Install a handler for these signals and restore the previous ones afterwards.
 
-    SIGHUP stays ignored where it is, as under nohup.
+    A signal other than SIGINT that is ignored, such as SIGHUP under nohup, stays ignored.
     """
-    kept = [number for number in numbers if number == signal.SIGINT or signal.getsignal(number) != signal.SIG_IGN]
-    previous = {number: signal.signal(number, handler) for number in kept}
+    handled = [n for n in numbers if n == signal.SIGINT or signal.getsignal(n) != signal.SIG_IGN]
+    previous = {number: signal.signal(number, handler) for number in handled}
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""From text to batches: cleaning, segmentation, vocabulary, dataset folders; known corpora, the toy language.
+"""Turn text into batches: cleaning, segmentation, vocabulary, dataset folders, known corpora, the toy corpus.
 
-Knows no model. Others use `dataset.Dataset`, `vocabulary.Language`, `batches.Batches` and `prepare.prepare`.
+Independent of models. Others use `dataset.Dataset`, `vocabulary.Language`, `batches.Batches` and `prepare.prepare`.
 """

@@ -1,10 +1,10 @@
 """Adapt input to a model's vocabulary: replace characters that it lacks, and restore the case of words.
 
-Each lacking character, such as a curly quote, an accent or an emoji, would be an unknown unit, for which small
-models invent text. Characters in the vocabulary are never changed.
+A character that the vocabulary lacks, such as a curly quote, an accent or an emoji, would become an unknown unit,
+for which small models invent text. Characters in the vocabulary are never changed.
 
-Recognisers write lower case, captions capitals. The usual form of a word is the one that takes the fewest units of
-the vocabulary. A sentence that begins with a capital and continues in lower case is left as it is.
+Speech recognisers write lower case, and captions are in capitals. The usual form of a word is the one with the
+fewest units. A sentence that begins with a capital and continues in lower case is not changed.
 """
 
 import unicodedata
@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from whilst.data.vocabulary import UNK, Language
 
-# As code points, since they look too much alike.
+# Written as code points, since these characters look alike.
 REPLACEMENTS = {
     **dict.fromkeys("\u201c\u201d\u201e\u201f\u2033\u00ab\u00bb", '"'),
     **dict.fromkeys("\u2018\u2019\u201a\u201b\u2032\u2039\u203a\u0060\u00b4", "'"),
@@ -21,28 +21,30 @@ REPLACEMENTS = {
     "\u3002": ".",
     **dict(zip("ĐđØøŁłßÆæŒœ", ("D", "d", "O", "o", "L", "l", "ss", "Ae", "ae", "Oe", "oe"), strict=True)),
 }
-# Unicode categories that are not writing: control, format and unassigned characters, loose accents, symbols.
+# Unicode categories that are dropped: control, format and unassigned characters, separate accents, symbols.
 DROPPED = {"Cc", "Cf", "Cn", "Co", "Cs", "Me", "Mn", "Sk", "So"}
-RARER = 8  # a unit this many times further down in the vocabulary is a misspelling, such as "i" for "I"
+RARER = 8  # a unit this many times further down in the vocabulary counts as a misspelling, such as "i" for "I"
 
 Truecaser = Callable[[str, bool, bool], str]
 
 
 def character_normaliser(known: frozenset[str]) -> Callable[[str], str]:
-    """The normalising function for a model that knows these characters.
+    """The function that normalises text for a model with the characters `known`.
 
-    Quotes and dashes become plain, accents are removed, and what is not writing is dropped. Other scripts stay.
+    Of other characters, quotes and dashes become ASCII, accents are removed, and symbols are dropped. Other scripts
+    stay.
     """
 
     @lru_cache(maxsize=1 << 14)
-    def replace(found: str) -> str:
-        if found in known or found.isspace():
-            return found
-        bare = "".join(part for part in unicodedata.normalize("NFKD", found) if not unicodedata.combining(part))
-        for plain in (REPLACEMENTS.get(found, ""), bare):
+    def replace(character: str) -> str:
+        if character in known or character.isspace():
+            return character
+        parts = unicodedata.normalize("NFKD", character)
+        without_accents = "".join(part for part in parts if not unicodedata.combining(part))
+        for plain in (REPLACEMENTS.get(character, ""), without_accents):
             if plain and known.issuperset(plain):
                 return plain
-        return "" if unicodedata.category(found) in DROPPED else found
+        return "" if unicodedata.category(character) in DROPPED else character
 
     return lambda text: "".join(map(replace, unicodedata.normalize("NFC", text)))
 
@@ -52,20 +54,21 @@ def is_all_caps(word: str) -> bool:
 
 
 def lacks_case(first: str) -> bool:
-    """Whether a sentence that begins with this word is without case."""
+    """Whether a sentence with this first word has no reliable case."""
     return first[:1].islower() or is_all_caps(first)
 
 
 def truecaser(language: Language) -> Truecaser:
-    """A function of (word, whether it is first, whether the sentence lacks case) that returns the usual form."""
+    """The function (word, whether it is the first, whether the sentence lacks case) -> usual form of the word."""
 
     def cost(word: str) -> tuple[bool, int, int]:
+        """Whether a unit of the word is unknown, number of units, rank of the unit if there is only one."""
         ids = language.encode([word])
         return UNK in ids, len(ids), ids[0] if len(ids) == 1 else 0
 
-    def better(one: str, other: str) -> bool:
+    def better(form: str, other: str) -> bool:
         """Whether the first form is clearly more usual."""
-        (unknown, count, rank), (other_unknown, other_count, other_rank) = cost(one), cost(other)
+        (unknown, count, rank), (other_unknown, other_count, other_rank) = cost(form), cost(other)
         rarer = count == other_count == 1 and other_rank > RARER * rank
         return not unknown and (other_unknown or count < other_count or rarer)
 

@@ -1,6 +1,6 @@
-"""Batches of sentence pairs as tensors, in an order that follows from a seed.
+"""Batches of sentence pairs as tensors, in an order that is determined by a seed.
 
-Three layouts of the same batch: padded (a sentence a row), boxed (padded to one of a few shapes) and packed (all
+The layout of a batch is padded (one sentence per row), boxed (padded to one of a few shapes) or packed (all
 sentences in one row of a fixed size, so that a GPU compiles one shape). The model only sees tokens, segments and
 positions.
 """
@@ -26,13 +26,13 @@ T = TypeVar("T")
 Ints = npt.NDArray[np.int64]
 Layout = Literal["padded", "boxed", "packed"]
 BLOCK = 128  # FlexAttention's default tile; packed sizes are multiples of it
-LENGTH_MULTIPLE = 8  # masked attention is fastest with such lengths
-MAX_BUCKETS = 10  # more would need less padding, but each has to be recorded
+LENGTH_MULTIPLE = 8  # masked attention is fastest if lengths are multiples of this
+MAX_BUCKETS = 10  # more buckets need less padding, but for each of them a CUDA graph is recorded
 
 
 @dataclass(frozen=True)
 class Tokens:
-    """Sentence and position of each token of a (rows, columns) layout."""
+    """Sentence and position of each token in a (rows, columns) layout."""
 
     segment: Tensor  # (rows, columns) sentence number, the same on both sides of a pair
     position: Tensor  # (rows, columns) position in the sentence, from 0
@@ -50,10 +50,10 @@ class Batch:
     target_position: Tensor  # (rows, target)
     labels: Tensor  # (rows, target)
     source_lengths: Tensor  # (rows, target) J of each target token's sentence, eos counted
-    target_lengths: Tensor  # (rows, target) I of it, likewise
+    target_lengths: Tensor  # (rows, target) I of each target token's sentence, eos counted
     _: KW_ONLY
-    numbers: Ints  # of the sentences in their split
-    target_tokens: int  # without padding
+    numbers: Ints  # (sentences) indices in the split
+    target_tokens: int  # number of target tokens without padding
     packed: bool
 
     @property
@@ -69,7 +69,7 @@ class Batch:
         return Tokens(self.target_segment, self.target_position)
 
     def tensors(self) -> tuple[Tensor, ...]:
-        """In the order of the fields."""
+        """All tensors in the order of the fields."""
         return tuple(value for value in vars(self).values() if isinstance(value, Tensor))
 
     def with_tensors(self, tensors: Sequence[Tensor]) -> "Batch":
@@ -77,7 +77,7 @@ class Batch:
         return Batch(*tensors, numbers=self.numbers, target_tokens=self.target_tokens, packed=self.packed)
 
     def pin(self) -> "Batch":
-        """In page-locked memory, from which copies to a GPU are asynchronous."""
+        """Copy the batch to page-locked memory, from which copies to a GPU are asynchronous."""
         return self.with_tensors([tensor.pin_memory() for tensor in self.tensors()])
 
     def to(self, device: torch.device) -> "Batch":
@@ -85,7 +85,7 @@ class Batch:
 
 
 def gather_tokens(side: TokenSequences, chosen: Ints) -> tuple[Ints, Ints, Ints, Ints]:
-    """The chosen sentences end to end: (tokens) ids, sentence and position of each; and (sentences) lengths."""
+    """The chosen sentences end to end: (tokens) ids, indices in `chosen` and positions; (sentences) lengths."""
     lengths = side.offsets[chosen + 1] - side.offsets[chosen]
     sentence = np.repeat(np.arange(len(chosen)), lengths)
     starts = np.cumsum(lengths) - lengths
@@ -95,7 +95,7 @@ def gather_tokens(side: TokenSequences, chosen: Ints) -> tuple[Ints, Ints, Ints,
 
 
 def pad_batch(split: Split, chosen: Ints, shape: tuple[int, int] | None = None) -> Batch:
-    """A batch with a sentence a row. Source padding is hidden by segment -1, target padding by causality.
+    """A batch with one sentence per row. Source padding is hidden by segment -1, target padding by causality.
 
     `shape`: fixed (rows, length) of both sides. A row without a sentence has one source token, so that its target
     can attend to something, and all its labels are padding.
@@ -107,22 +107,22 @@ def pad_batch(split: Split, chosen: Ints, shape: tuple[int, int] | None = None) 
         raise UserError(
             f"a sentence of {max(longest)} units is too long (at most {MAX_POSITIONS}); split it, or leave it out"
         )
-    count, width, height = (shape[0], shape[1], shape[1]) if shape else (len(chosen), *longest)
+    count, source_size, target_size = (shape[0], shape[1], shape[1]) if shape else (len(chosen), *longest)
     source_lengths, target_lengths = (
         np.concatenate([lengths, np.ones(count - len(chosen), np.int64)])[:, None]
         for lengths in (source_lengths, target_lengths)
     )
-    sources = np.full((count, width), PAD)
+    sources = np.full((count, source_size), PAD)
     sources[source_row, source_column] = source
-    labels = np.full((count, height), PAD)
+    labels = np.full((count, target_size), PAD)
     labels[target_row, target_column] = target
     rows = np.minimum(np.arange(count), len(chosen))[:, None]
-    segments = np.where(np.arange(width) < source_lengths, rows, -1)
-    positions = np.arange(height)
+    segments = np.where(np.arange(source_size) < source_lengths, rows, -1)
+    positions = np.arange(target_size)
     target_arrays = _decoder_input(labels, positions), rows, positions, labels, source_lengths, target_lengths
     return Batch(
-        *_tensors((count, width), sources, segments, np.arange(width)),
-        *_tensors((count, height), *target_arrays),
+        *_tensors((count, source_size), sources, segments, np.arange(source_size)),
+        *_tensors((count, target_size), *target_arrays),
         numbers=chosen,
         target_tokens=tokens,
         packed=False,
@@ -130,10 +130,10 @@ def pad_batch(split: Split, chosen: Ints, shape: tuple[int, int] | None = None) 
 
 
 def pack_batch(split: Split, chosen: Ints, source_size: int, target_size: int) -> Batch:
-    """A batch with all sentences in one row of each side; the rest is a segment of padding."""
+    """A batch with all sentences in one row on each side; the rest of the row is a segment of padding."""
 
-    def fill(values: Ints, size: int, value: int) -> Ints:
-        return np.concatenate([values, np.full(size - len(values), value)])[None]
+    def fill(values: Ints, size: int, padding: int) -> Ints:
+        return np.concatenate([values, np.full(size - len(values), padding)])[None]
 
     source, source_row, source_column, source_lengths = gather_tokens(split.source, chosen)
     target, target_row, target_column, target_lengths = gather_tokens(split.target, chosen)
@@ -165,9 +165,10 @@ def _decoder_input(labels: Ints, positions: Ints) -> Ints:
 
 
 def bucket_lengths(lengths: Ints, most: int = MAX_BUCKETS) -> Ints:
-    """At most `most` rising lengths, so that padding each sentence to the next of them costs little.
+    """At most `most` rising lengths; padding each sentence to the next larger length costs little.
 
-    Starts with all multiples of LENGTH_MULTIPLE and removes the one that adds the least padding, again and again.
+    The search is greedy: it starts with all multiples of LENGTH_MULTIPLE and repeatedly removes the length whose
+    removal adds the least padding.
     """
     tops = np.arange(LENGTH_MULTIPLE, lengths.max() + LENGTH_MULTIPLE, LENGTH_MULTIPLE)
     while True:
@@ -180,7 +181,7 @@ def bucket_lengths(lengths: Ints, most: int = MAX_BUCKETS) -> Ints:
 
 @dataclass(frozen=True)
 class Buckets:
-    """The shapes for a corpus: `rows` sentences of up to `length` units on either side."""
+    """The shapes of boxed batches: `rows(i)` sentences of up to `lengths[i]` units on either side, for bucket i."""
 
     lengths: Ints  # rising
     tokens: int  # per batch and side
@@ -200,11 +201,11 @@ class Buckets:
         buckets = np.searchsorted(self.lengths, sizes)
         batches, rest = [], order[:0]
         for bucket in range(len(self.lengths)):
-            mine = np.concatenate([rest, order[buckets == bucket]])
+            members = np.concatenate([rest, order[buckets == bucket]])
             rows = self.rows(bucket)
-            full = len(mine) - len(mine) % rows
-            batches += np.split(mine[:full], np.arange(rows, full, rows)) if full else []
-            rest = mine[full:]
+            full = len(members) - len(members) % rows
+            batches += np.split(members[:full], np.arange(rows, full, rows)) if full else []
+            rest = members[full:]
         return [*batches, rest] if len(rest) else batches
 
 
@@ -232,7 +233,7 @@ class Batches:
 
     @functools.cached_property
     def sizes(self) -> Ints:
-        """(sentences) the longer side of each pair."""
+        """(sentences) units on the longer side of each pair."""
         return np.maximum(self.split.source.lengths, self.split.target.lengths)
 
     @functools.cached_property
@@ -242,7 +243,7 @@ class Batches:
 
     @functools.cached_property
     def source_size(self) -> int:
-        """Packed source tokens: as many as the corpus needs for the target budget, and a little more."""
+        """Source tokens of a packed batch: as many as the target tokens need on average, and 4 % more."""
         ratio = self.split.source.lengths.sum() / self.split.target.lengths.sum()
         return int(np.ceil(self.tokens * ratio * 1.04 / BLOCK)) * BLOCK
 
@@ -271,7 +272,7 @@ class Batches:
         return pad_batch(self.split, chosen, shape)
 
     def iterate(self, epoch: int, index: int) -> Iterator[tuple[int, int, Ints]]:
-        """Every (epoch, index in the epoch, sentences) from there on, without end."""
+        """Yield (epoch, index in the epoch, sentences) of this and all later batches, without end."""
         while True:
             plan = self.plan(epoch)
             for i in range(index, len(plan)):
@@ -280,7 +281,7 @@ class Batches:
 
 
 def packed_chunks(split: Split, order: Ints, source_budget: int, target_budget: int) -> list[Ints]:
-    """Cut an order into chunks whose tokens fit both budgets."""
+    """Cut an order of sentences into chunks whose tokens fit both budgets."""
     batches, start, source, target = [], 0, 0, 0
     source_lengths, target_lengths = split.source.lengths[order].tolist(), split.target.lengths[order].tolist()
     for i, (s, t) in enumerate(zip(source_lengths, target_lengths, strict=True)):
@@ -292,7 +293,7 @@ def packed_chunks(split: Split, order: Ints, source_budget: int, target_budget: 
 
 
 def padded_chunks(split: Split, order: Ints, budget: int) -> list[Ints]:
-    """Cut an order into chunks whose padded size, on the larger side, fits the budget."""
+    """Cut an order of sentences into chunks whose padded size, on the larger side, fits the budget."""
     batches, start, longest = [], 0, 0
     sizes = np.maximum(split.source.lengths[order], split.target.lengths[order]).tolist()
     for i, size in enumerate(sizes):
@@ -304,7 +305,7 @@ def padded_chunks(split: Split, order: Ints, budget: int) -> list[Ints]:
 
 
 def batches_by_length(split: Split, tokens: int) -> Iterator[Batch]:
-    """The whole split once, padded, longest sentences last: for validation."""
+    """Yield the whole split once in padded batches, longest targets last; for validation."""
     for chosen in padded_chunks(split, np.argsort(split.target.lengths, kind="stable"), tokens):
         yield pad_batch(split, chosen)
 

@@ -21,12 +21,12 @@ IWSLT14_ARCHIVE = "http://dl.fbaipublicfiles.com/fairseq/data/iwslt14/de-en.tgz"
 IWSLT14_TEST = ("TED.dev2010", "TEDX.dev2012", "TED.tst2010", "TED.tst2011", "TED.tst2012")
 _CHUNK = 1 << 16
 
-# The files of each split: aligned files in pairs (source, target, …) or one TSV; none if there is no such split.
+# Split -> its files: pairs of aligned files (source, target, …) or one TSV; none if there is no such split.
 Files = dict[str, tuple[Path, ...]]
 
 
 def locate(settings: Data) -> Files:
-    """Find the files; those of a known corpus are downloaded or made if necessary."""
+    """Find the files of each split; those of a known corpus are downloaded or generated if necessary."""
     given: dict[str, tuple[str, ...]] = {split: getattr(settings, split) for split in SPLITS}
     if not settings.corpus and settings.hub:
         return from_hub(settings, given)
@@ -48,12 +48,12 @@ def locate(settings: Data) -> Files:
 
 
 def folder_of(settings: Data) -> Path:
-    """With ~ expanded, since shells do not expand it in --set data.folder=~/corpora."""
+    """data.folder with ~ expanded, since shells do not expand it in --set data.folder=~/corpora."""
     return Path(settings.folder).expanduser()
 
 
 def for_file(settings: Data, file: Path) -> Data:
-    """With the cleaning of this file, which depends on whether data.tokenised matches it."""
+    """The settings for cleaning this file, which depend on whether data.tokenised matches the file."""
     folder = folder_of(settings)
     inside = file.relative_to(folder) if file.is_relative_to(folder) else file
     tokenised = any(fnmatch(str(inside), pattern) for pattern in settings.tokenised)
@@ -62,7 +62,7 @@ def for_file(settings: Data, file: Path) -> Data:
 
 
 def corpus_folder(settings: Data, name: str) -> Path:
-    """Of a known corpus: the user's folder, or one beside the dataset."""
+    """The folder of a known corpus: data.folder, or the folder `name` beside the dataset."""
     return folder_of(settings) if settings.folder else Path(settings.dataset).parent / name
 
 
@@ -95,7 +95,7 @@ def _iwslt14(settings: Data) -> Files:
     return _files(settings, folder)
 
 
-# Languages, and the function that finds the files.
+# Known corpus -> its languages, and the function that finds its files.
 CORPORA: dict[str, tuple[tuple[str, str], Callable[[Data], Files]]] = {
     "toy": (("src", "tgt"), _toy),
     "iwslt15": (("en", "vi"), _iwslt15),
@@ -104,7 +104,7 @@ CORPORA: dict[str, tuple[tuple[str, str], Callable[[Data], Files]]] = {
 
 
 def _files(settings: Data, folder: Path, names: tuple[str, ...] = SPLITS) -> Files:
-    """The files of each split, called by these names."""
+    """The files of a known corpus; `names`: its names for train, valid and test."""
 
     def find(name: str) -> Path:
         for path in (folder / f"{name}{suffix}" for suffix in ("", ".xz", ".gz")):
@@ -125,26 +125,27 @@ def from_hub(settings: Data, splits: dict[str, tuple[str, ...]]) -> Files:
     folder = Path(settings.dataset).parent / f"hub-{Path(name).name}-{settings.hub_configuration}".strip("-")
     try:
         if (Path(name) / "dataset_dict.json").is_file():  # written by save_to_disk
-            found = load_from_disk(name)
+            dataset = load_from_disk(name)
         else:
-            found = load_dataset(name, settings.hub_configuration or None)
-    except Exception as error:  # of several packages: network, access, formats
+            dataset = load_dataset(name, settings.hub_configuration or None)
+    except Exception as error:  # network, access and format errors of several packages
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise UserError(f"data.hub: {name}: {reason}") from None
     files: Files = dict.fromkeys(SPLITS, ())
-    for split, usual in zip(SPLITS, ("train", "validation", "test"), strict=True):
-        wanted = ", ".join(splits[split]) or usual
-        if wanted not in found:
+    for split, default in zip(SPLITS, ("train", "validation", "test"), strict=True):
+        hub_split = ", ".join(splits[split]) or default
+        if hub_split not in dataset:
             if not splits[split] and (split == "test" or (split == "valid" and settings.held_out)):
                 continue
-            what = f"{name} has no split {wanted!r}, only {', '.join(found)}"
+            mistake = f"{name} has no split {hub_split!r}, only {', '.join(dataset)}"
             other = ", or set data.held_out" if split == "valid" else ""
-            raise UserError(f"data.{split}: {what}; name one{other}")
-        rows = found[wanted].flatten()
-        texts = [field.name for field in rows.data.schema if str(field.type) in ("string", "large_string")]
+            raise UserError(f"data.{split}: {mistake}; name one{other}")
+        rows = dataset[hub_split].flatten()
+        text_columns = [field.name for field in rows.data.schema if str(field.type) in ("string", "large_string")]
         columns = settings.hub_columns or tuple(f"translation.{language}" for language in languages)
-        if not {*columns} <= {*texts}:
-            raise UserError(f"data.hub_columns: {name} has the columns {', '.join(texts)}; name two of them")
+        if not {*columns} <= {*text_columns}:
+            names = ", ".join(text_columns)
+            raise UserError(f"data.hub_columns: {name} has the columns {names}; name two of them")
         files[split] = tuple(folder / f"{split}.{language}" for language in languages)
         for file, column in zip(files[split], columns, strict=True):
             write_lines(file, (" ".join((text or "").split()) for text in rows[column][:]))
@@ -173,8 +174,8 @@ def download(url: str, path: Path) -> None:
 def unpack_iwslt14(archive: Path, folder: Path) -> None:
     """Make train, valid and test from the original archive, as most papers do.
 
-    Moses tokens with entities, in lower case; training pairs of 1 to 175 words with a length ratio up to 1.5, every
-    23rd of which is for validation; five development and test sets together are the test set.
+    Text is tokenised by Moses with entities and lower-cased. Training pairs have 1 to 175 words and a length ratio
+    up to 1.5; every 23rd pair is for validation. The test set consists of five development and test sets.
     """
     notes.print(f"{archive}: unpacking and tokenising")
     try:
@@ -182,9 +183,9 @@ def unpack_iwslt14(archive: Path, folder: Path) -> None:
             sides = [_tokenised_side(tar, archive, language) for language in ("de", "en")]
     except (tarfile.TarError, EOFError, OSError, UnicodeDecodeError) as error:
         raise UserError(f"{archive}: damaged ({error}); remove it and fetch it again") from None
-    for what, german, english in zip(("train.tags", "test"), *sides, strict=True):
+    for part, german, english in zip(("train.tags", "test"), *sides, strict=True):
         if len(german) != len(english):
-            raise UserError(f"{archive}: {what} has {len(german)} German but {len(english)} English lines")
+            raise UserError(f"{archive}: {part} has {len(german)} German but {len(english)} English lines")
     train, test = (list(zip(*both, strict=True)) for both in zip(*sides, strict=True))
     kept = [pair for pair in train if fits(*pair)]
     valid, train = kept[22::23], [pair for number, pair in enumerate(kept, start=1) if number % 23]
@@ -195,18 +196,18 @@ def unpack_iwslt14(archive: Path, folder: Path) -> None:
 
 
 def _tokenised_side(tar: tarfile.TarFile, archive: Path, language: str) -> tuple[list[str], list[str]]:
-    """The tokens of one language, in lower case: training text and test text."""
+    """The tokenised, lower-cased training lines and test lines of one language."""
     tokenise = moses(language, escape=True)
 
     def lines(name: str) -> list[str]:
-        member = next((one for one in tar.getmembers() if Path(one.name).name == name), None)
+        member = next((member for member in tar.getmembers() if Path(member.name).name == name), None)
         file = tar.extractfile(member) if member else None
         if file is None:
             raise UserError(f"{archive}: there is no {name} in it; this is not the IWSLT14 archive")
         return file.read().decode("utf-8").removesuffix("\n").split("\n")
 
-    def tokens(lines: list[str], what: str) -> list[str]:
-        return [" ".join(tokenise(line).lower().split()) for line in progress_bar(lines, what, "line")]
+    def tokens(lines: list[str], label: str) -> list[str]:
+        return [" ".join(tokenise(line).lower().split()) for line in progress_bar(lines, label, "line")]
 
     train = talk_lines(lines(f"train.tags.de-en.{language}"))
     test = [line for name in IWSLT14_TEST for line in segments(lines(f"IWSLT14.{name}.de-en.{language}.xml"))]
@@ -227,5 +228,6 @@ def segments(lines: list[str]) -> list[str]:
 
 
 def fits(left: str, right: str) -> bool:
+    """Whether a training pair is kept."""
     lengths = len(left.split()), len(right.split())
     return min(lengths) >= 1 and max(lengths) <= 175 and max(lengths) <= 1.5 * min(lengths)

@@ -73,7 +73,7 @@ class TokenSequences:
 
     @cached_property
     def lengths(self) -> npt.NDArray[np.int64]:
-        """(sentences) units of each, EOS counted."""
+        """(sentences) number of units in each sentence, EOS counted."""
         return np.diff(self.offsets)
 
 
@@ -83,7 +83,7 @@ class Split:
     target: TokenSequences
 
     def select(self, rows: Sequence[int] | npt.NDArray[np.int64]) -> "Split":
-        """Some of its pairs."""
+        """A split with the pairs at these indices, in this order."""
         sides = ([side[row].tolist() for row in rows] for side in (self.source, self.target))
         return Split(*map(TokenSequences.from_lists, sides))
 
@@ -96,7 +96,7 @@ class Dataset:
     manifest: dict[str, Any]
     source: Language
     target: Language
-    splits: dict[str, Split] = field(default_factory=dict)  # in place of those in the folder
+    splits: dict[str, Split] = field(default_factory=dict)  # replace those in the folder
 
     @classmethod
     def open(cls, path: Path) -> "Dataset":
@@ -105,7 +105,7 @@ class Dataset:
 
     @cached_property
     def checksum(self) -> str:
-        """Of units and text; not of the manifest, which depends on the version and on the files of the input."""
+        """The checksum of units and text; the manifest, which depends on version and input files, is left out."""
         files = sorted(path for path in self.path.iterdir() if path.name != MANIFEST and path.is_file())
         return sha256_lines([f"{path.name} {sha256(path)}" for path in files])
 
@@ -120,28 +120,29 @@ class Dataset:
         return replace(self, splits=self.splits | splits)
 
     def require_units(self, what: str, run: Path) -> None:
-        """Refuse a run whose vocabularies differ: it would take these unit numbers for others."""
-        for side, does, language in (("source", "reads", self.source), ("target", "writes", self.target)):
+        """Raise an error if a run has other vocabularies: the same ids would be other units there."""
+        for side, verb, language in (("source", "reads", self.source), ("target", "writes", self.target)):
             if Language.load(run, side).units != language.units:
-                same = "it must be the same dataset, or one prepared with data.like"
-                raise UserError(f"{what}: {run} {does} other units than {self.path}; {same}")
+                advice = "it must be the same dataset, or one prepared with data.like"
+                raise UserError(f"{what}: {run} {verb} other units than {self.path}; {advice}")
 
     def require_languages(self, what: str, run: Path, settings: Data) -> None:
-        """Refuse a run that translates between other languages."""
-        own, wanted = (self.source.name, self.target.name), (settings.source, settings.target)
-        if own != wanted:
+        """Raise an error if a run with these settings translates between other languages."""
+        source, target = self.source.name, self.target.name
+        if (source, target) != (settings.source, settings.target):
             raise UserError(
-                f"{what}: {self.path} is {own[0]} to {own[1]}, but {run} translates {wanted[0]} to {wanted[1]}"
+                f"{what}: {self.path} is {source} to {target}, "
+                f"but {run} translates {settings.source} to {settings.target}"
             )
 
     def cleaning_settings(self, settings: Data) -> Data:
-        """The settings with the cleaning of this dataset, which may differ from that of the training text."""
-        own = self.manifest["settings"]
-        names = names_with(Role.CLEANING, Data) & own.keys()
-        return build(Data, to_table(settings) | {name: own[name] for name in names})
+        """The settings with the cleaning of this dataset, which may differ from that of the run's own text."""
+        stored = self.manifest["settings"]
+        names = names_with(Role.CLEANING, Data) & stored.keys()
+        return build(Data, to_table(settings) | {name: stored[name] for name in names})
 
     def text(self, name: str) -> tuple[list[str], list[str]]:
-        """The cleaned lines of any split but train, source and target."""
+        """The cleaned source lines and target lines of a split other than train."""
         self._require(name)
         if name == "train":
             raise UserError(f"{self.path}: the training text is stored as units only; choose valid or test")
@@ -171,7 +172,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
 
 
 def length_ratio(manifest: dict[str, Any]) -> tuple[int, int]:
-    """J and I of the whole training text, eos counted."""
+    """Total J and I of the training text, eos counted."""
     train = manifest["splits"]["train"]
     source, target = (train[side]["units"] + train["pairs"] for side in ("source", "target"))
     return source, target

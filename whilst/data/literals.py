@@ -1,7 +1,7 @@
-"""Words that are written as they are: numbers, addresses, code, emoji, unknown scripts, and terms of a glossary.
+"""Copy literals to the translation: numbers, addresses, code, emoji, unknown scripts, and terms of a glossary.
 
-In place of such a word the model reads a name or a number that it is known to copy, a stand-in; where it writes the
-stand-in, the word itself is written. Models therefore need no training for this. Knows no models.
+In place of a literal, the model reads a stand-in: a name or a number that the model is known to copy. Where the
+model writes the stand-in, the literal is written. So models need no training for literals.
 """
 
 import re
@@ -45,7 +45,7 @@ VERBATIM = re.compile(
 
 
 class Kind(Enum):
-    WORD = auto()  # for the model
+    WORD = auto()  # translated by the model
     NAME = auto()  # a literal with a name as its stand-in
     NUMBER = auto()
     EMOJI = auto()  # a literal without a stand-in
@@ -57,7 +57,7 @@ class Token:
     """A part of the source: a word, a literal in it, or several words that are a term."""
 
     number: int  # of its last word
-    text: str  # of a literal: what is written
+    text: str  # of a literal: the text to write
     kind: Kind = Kind.WORD
     before: str = ""  # punctuation
     after: str = ""
@@ -66,26 +66,26 @@ class Token:
 @dataclass(frozen=True)
 class Literal:
     text: str
-    stand_in: str = ""  # empty: the model does not see it
-    follows: bool = False  # directly after another literal, it is written directly after that one
-    place: int = 0  # number of source units before it; it is written after as many target units
+    stand_in: str = ""  # empty: the model does not see the literal
+    follows: bool = False  # directly follows another literal in the source, and therefore in the target
+    place: int = 0  # number of source units before it; without a stand-in, it is written after as many target units
 
 
 def split(word: str) -> tuple[str, str, str]:
-    """Punctuation, the word itself, punctuation."""
+    """Split a word into leading punctuation, the word itself and trailing punctuation."""
     core = word.lstrip(OPENING)
     before, rest = word[: len(word) - len(core)], core
     core = rest.rstrip(_CLOSING)
     core = _POSSESSIVE.sub("", core)
-    core += ")" * ("(" in core and rest[len(core) :].startswith(")"))  # as in main()
+    core += ")" * ("(" in core and rest[len(core) :].startswith(")"))  # keep the bracket of main()
     return before, core, rest[len(core) :]
 
 
-Glossary = Mapping[tuple[str, ...], str]  # words of a term, case-folded -> what is written
+Glossary = Mapping[tuple[str, ...], str]  # case-folded words of a term -> text to write
 
 
 def make_glossary(terms: Iterable[tuple[str, str]]) -> Glossary:
-    """An empty translation, or one that is the term, means that it stays as it is in the source."""
+    """A glossary of (term, translation). A term is copied if its translation is empty or equal to it."""
     return {
         tuple(source.casefold().split()): "" if target.strip() == source.strip() else " ".join(target.split())
         for source, target in terms
@@ -99,17 +99,17 @@ def read_glossary(path: Path) -> Glossary:
         if len(row) > 2 or not row[0].strip():
             if row == [""]:
                 continue
-            how = "write term, tab, translation; without a translation the term stays as it is"
-            raise UserError(f"{path}:{number}: not an entry of a glossary; {how}")
+            advice = "write term, tab, translation; without a translation the term stays as it is"
+            raise UserError(f"{path}:{number}: not an entry of a glossary; {advice}")
     return make_glossary((row[0], row[1] if len(row) == 2 else "") for row in rows)
 
 
 @dataclass(frozen=True)
 class Literals:
-    """What is a literal for a model."""
+    """Decides which words are literals for a model, and has the stand-ins that the model copies."""
 
-    known: frozenset[str] = frozenset()  # characters of its source
-    names: tuple[str, ...] = ()  # stand-ins
+    known: frozenset[str] = frozenset()  # characters of the source vocabulary
+    names: tuple[str, ...] = ()  # stand-ins, as are `numbers` and `years`
     numbers: tuple[str, ...] = ()
     years: tuple[str, ...] = ()
     is_copied: Callable[[str], bool] = lambda _: False  # whether the model knows the word as one unit on both sides
@@ -130,11 +130,11 @@ class Literals:
         return cls(known, names, numbers, years, is_copied, patterns)
 
     def with_glossary(self, glossary: Glossary) -> "Literals":
-        """With its terms, which come before those that are there."""
+        """Add the terms of a glossary; they override existing ones."""
         return replace(self, glossary={**self.glossary, **glossary})
 
     def find(self, word: str, number: int) -> Token:
-        """The token of a word without emoji."""
+        """The token for a word without emoji."""
         before, core, after = split(word)
         if self.patterns and core:
             if NUMBER.fullmatch(core):
@@ -149,14 +149,14 @@ class Literals:
 
 
 class TokenReader:
-    """Source words to tokens, across sentences. Words that may begin a term wait for the next word."""
+    """Turns source words into tokens, across sentences. Words that may begin a term wait for the next word."""
 
     def __init__(self, literals: Literals) -> None:
         self._literals = literals
-        self._waiting: list[tuple[int, str]] = []
-        self._code = 0  # words since a backtick
+        self._waiting: list[tuple[int, str]] = []  # number and word
+        self._code = 0  # words since an opening backtick; 0: not in code
         terms = literals.glossary
-        self._beginnings = {term[:count] for term in terms for count in range(1, len(term))}
+        self._term_prefixes = {term[:count] for term in terms for count in range(1, len(term))}
 
     def read(self, word: str, number: int) -> list[Token]:
         self._waiting.append((number, word))
@@ -170,27 +170,27 @@ class TokenReader:
         tokens: list[Token] = []
         while self._waiting:
             term = self._term(len(self._waiting))
-            if term in self._beginnings and not is_last:
+            if term in self._term_prefixes and not is_last:
                 break
             counts = range(len(self._waiting), 0, -1)
             count = next((n for n in counts if self._term(n) in self._literals.glossary), 0)
             words, self._waiting = self._waiting[: count or 1], self._waiting[count or 1 :]
-            tokens += [self._as_term(words)] if count else self._of_word(*words[0][::-1])
+            tokens += [self._term_token(words)] if count else self._word_tokens(*words[0])
         return tokens
 
     def _term(self, count: int) -> tuple[str, ...]:
-        """The first words that wait, without punctuation around them; empty if there is some between them."""
+        """The first `count` waiting words without punctuation around them; empty if there is some between them."""
         parts = [split(word) for _, word in self._waiting[:count]]
         between = any(after for _, _, after in parts[:-1]) or any(before for before, _, _ in parts[1:])
         return () if between else tuple(core.casefold() for _, core, _ in parts)
 
-    def _as_term(self, words: Sequence[tuple[int, str]]) -> Token:
+    def _term_token(self, words: Sequence[tuple[int, str]]) -> Token:
         parts = [split(word) for _, word in words]
         cores = [core for _, core, _ in parts]
         written = self._literals.glossary[tuple(map(str.casefold, cores))] or " ".join(cores)
         return Token(words[-1][0], written, Kind.TERM, parts[0][0], parts[-1][2])
 
-    def _of_word(self, word: str, number: int) -> list[Token]:
+    def _word_tokens(self, number: int, word: str) -> list[Token]:
         if not self._literals.patterns:
             return [Token(number, word)]
         if self._code or (word.lstrip(OPENING).startswith("`") and word.count("`") == 1):
@@ -206,28 +206,28 @@ class TokenReader:
 
 
 class StandIns:
-    """Those of one sentence."""
+    """Chooses the stand-ins of one sentence."""
 
     def __init__(self, literals: Literals) -> None:
         self._literals = literals
         self._used: set[str] = set()  # stand-ins, and words of the source
-        self._active: dict[str, str] = {}  # what each stands for
-        self._last: Token | None = None  # if it is a literal
+        self._active: dict[str, str] = {}  # stand-in -> text that it stands for
+        self._last: Token | None = None  # the last token, if it is a literal
 
     def literal(self, token: Token, units: int) -> Literal | None:
-        """How a token is written, if it is a literal; `units`: of the sentence before it."""
+        """The literal of a token; None for a word. `units`: source units of the sentence before the token."""
         last, self._last = self._last, None if token.kind is Kind.WORD else token
         if token.kind is Kind.WORD:
             core = split(token.text)[1]
             if core not in self._active:
                 self._used.add(core)
                 return None
-            token = replace(token, text=core, kind=Kind.NAME)  # what stands for something else
+            token = replace(token, text=core, kind=Kind.NAME)  # the source has a word that is in use as a stand-in
         joined = last is not None and last.kind is token.kind and not last.after and not token.before
         if token.kind is Kind.EMOJI or (joined and token.kind is not Kind.TERM):
             return Literal(token.text + token.after, follows=joined, place=units)
-        same = (name for name, text in self._active.items() if text == token.text)
-        stand_in = next(same, "") or self.choose(token)
+        present = (name for name, text in self._active.items() if text == token.text)
+        stand_in = next(present, "") or self.choose(token)
         return Literal(token.text if stand_in else token.text + token.after, stand_in, place=units)
 
     def choose(self, token: Token) -> str:
@@ -248,26 +248,26 @@ class Restorer:
 
     def __init__(self) -> None:
         self._read: dict[str, Literal] = {}  # by stand-in
-        self._missing: list[Literal] = []  # not written so far
-        self._last = ""  # word written
+        self._missing: list[Literal] = []  # read but not written so far
+        self._last = ""  # last word written
 
     def read(self, literal: Literal) -> None:
-        if literal.stand_in in self._read:  # said again
+        if literal.stand_in in self._read:  # the source repeats the literal
             return
         self._missing.append(literal)
         if literal.stand_in:
             self._read[literal.stand_in] = literal
 
     def restore(self, words: Sequence[str], units: int) -> list[str]:
-        """Whole target words, after so many units."""
-        found: list[str] = []
+        """Replace stand-ins in whole target words, and insert literals that are due after `units` target units."""
+        restored: list[str] = []
         for word in words:
-            found += self._restored(word).split()
-            found += self._due(units)
-            self._last = found[-1] if found else self._last
-        return found
+            restored += self._replaced(word).split()
+            restored += self._due(units)
+            self._last = restored[-1] if restored else self._last
+        return restored
 
-    def _restored(self, word: str) -> str:
+    def _replaced(self, word: str) -> str:
         for stand_in, literal in self._read.items():
             ends = (r"(?<!\d)", r"(?!\d)") if stand_in.isdigit() else (r"(?<!\w)", r"(?=s?(?!\w))")
             parts = re.split(stand_in.join(ends), word)
@@ -277,20 +277,21 @@ class Restorer:
         return word
 
     def _due(self, units: int) -> list[str]:
-        """Literals without a stand-in whose place has been reached."""
-        found: list[str] = []
+        """The literals without a stand-in whose place has been reached."""
+        due: list[str] = []
         while self._missing and not (first := self._missing[0]).stand_in:
             if not (first.follows or first.place <= units):
                 break
-            found.append(self._missing.pop(0).text)
-        return found
+            due.append(self._missing.pop(0).text)
+        return due
 
     def flush(self, words: Sequence[str]) -> list[str]:
-        """At the end: the last words, and all literals that the model has not written, before a full stop."""
-        found = self.restore(words, 1 << 30)
+        """Restore the last words, and append literals that the model has not written, before a final full stop."""
+        restored = self.restore(words, 1 << 30)
         last = self._last.rstrip(_CLOSING)
         missing, self._missing = [literal.text for literal in self._missing if literal.text != last], []
-        if missing and found and (stop := found[-1][len(found[-1].rstrip(_CLOSING)) :]) and found[-1] != stop:
-            found[-1] = found[-1].removesuffix(stop)
+        stop = restored[-1][len(restored[-1].rstrip(_CLOSING)) :] if restored else ""
+        if missing and stop and restored[-1] != stop:
+            restored[-1] = restored[-1].removesuffix(stop)
             missing[-1] += stop
-        return found + missing
+        return restored + missing

@@ -25,7 +25,7 @@ from whilst.data.text import cleaner, read_lines, read_pairs
 from whilst.data.vocabulary import EOS, SPECIALS, UNK, Language
 
 SIDES = ("source", "target")
-APART_LETTERS = 12  # shorter sentences, such as "Thank you.", are said too often to be kept apart
+APART_LETTERS = 12  # sentences with fewer letters, such as "Thank you.", are too common to be kept for tests
 
 
 @dataclass
@@ -41,14 +41,14 @@ def prepare(settings: Data, overwrite: bool = False) -> Path:
     """Make the dataset folder of these settings unless it exists already."""
     path = Path(settings.dataset)
     files = locate(settings) | _apart_files(settings)
-    paths = _named(files) | _unit_files(settings)
+    paths = _text_files(files) | _unit_files(settings)
     for file in paths.values():
         require_file(file)
     inputs = {name: {"file": file.name, "sha256": sha256(file)} for name, file in paths.items()}
     if path.exists() and any(path.iterdir() if path.is_dir() else [path]):
         if not (path / MANIFEST).is_file():  # never deleted, even with --overwrite
             raise UserError(f"{path}: exists and is not a dataset; give data.dataset another name")
-        if not overwrite and _same(path, settings, inputs):
+        if not overwrite and _is_up_to_date(path, settings, inputs):
             _print(f"{path}: already prepared from these files with these settings, used as it is")
             return path
         if not overwrite:
@@ -69,16 +69,17 @@ def _print(line: str) -> None:
 
 
 def _content(settings: Data) -> dict[str, Any]:
-    """The settings that decide the content of the dataset. Files are compared by checksum, not by path."""
-    places = names_with(Role.PLACE, Data)
-    return {name: value for name, value in to_table(settings).items() if name not in places}
+    """The settings that decide the content of the dataset. Paths do not: files are compared by checksum."""
+    paths = names_with(Role.PLACE, Data)
+    return {name: value for name, value in to_table(settings).items() if name not in paths}
 
 
-def _same(path: Path, settings: Data, inputs: dict[str, Any]) -> bool:
+def _is_up_to_date(path: Path, settings: Data, inputs: dict[str, Any]) -> bool:
+    """Whether the dataset in this folder was made from these settings and files."""
     manifest = read_manifest(path)
     sums = {name: entry["sha256"] for name, entry in inputs.items()}
     return (
-        # a setting that is newer than the dataset has its default there
+        # settings that are newer than the dataset had their defaults
         _content(Data()) | manifest["settings"] == _content(settings)
         and {name: entry["sha256"] for name, entry in manifest["inputs"].items()} == sums
     )
@@ -91,19 +92,19 @@ def _apart_files(settings: Data) -> Files:
     return {name: tuple(folder_of(settings) / file for file in files) for name, _, *files in settings.apart}
 
 
-def _named(files: Files) -> dict[str, Path]:
-    """The files of text by their names in the manifest."""
+def _text_files(files: Files) -> dict[str, Path]:
+    """Name in the manifest -> file, of the files with text."""
     inputs = {}
     for split, paths in files.items():
         for number, file in enumerate(paths):
             side = "pairs" if len(paths) == 1 else SIDES[number % 2]
-            which = f".{number // 2 + 1}" if number > 1 else ""  # number of the pair of files, from the second on
-            inputs[f"{split}{which}.{side}"] = file
+            suffix = f".{number // 2 + 1}" if number > 1 else ""  # number of the pair of files, from the second on
+            inputs[f"{split}{suffix}.{side}"] = file
     return inputs
 
 
 def _unit_files(settings: Data) -> dict[str, Path]:
-    """The files that decide the units, by their names in the manifest; none if these are learnt from the text."""
+    """Name in the manifest -> file, of the files that define the units; empty if these are learnt from the text."""
     if settings.like:
         run = Path(settings.like)
         if not (run / "source.json").is_file():
@@ -144,7 +145,7 @@ def build(folder: Path, files: Files, settings: Data, inputs: dict[str, Any]) ->
 
 
 def _read(split: str, paths: tuple[Path, ...], settings: Data) -> Cleaned:
-    """Read and clean a split. In valid and test unsuitable pairs are errors, elsewhere they are skipped."""
+    """Read and clean a split. In valid and test no pair is skipped, and an empty side is an error."""
     cleaned = Cleaned([], 0, Counter())
     for files in [paths] if len(paths) == 1 else zip(paths[::2], paths[1::2], strict=True):
         lines = read_pairs(files)
@@ -181,39 +182,39 @@ def _skip_reason(source: str, target: str, max_ratio: float) -> str:
 
 
 def _letters(text: str) -> str:
-    """Its letters and digits in lower case: texts with the same ones count as the same."""
+    """The letters and digits of a text in lower case. Texts that agree in these count as equal."""
     return re.sub(r"[\W_]+", "", text.lower())
 
 
 def _choose_apart(files: Files, settings: Data) -> dict[str, Cleaned]:
-    """The texts of data.apart: the pairs whose letters have the lowest checksums.
+    """Choose the test sets of data.apart: in each text, the pairs whose letters have the lowest checksums.
 
-    The choice is the same in both directions, and whatever the cleaning. Pairs with fewer than APART_LETTERS
-    letters on a side are not chosen, nor are any with a side of one that was chosen before.
+    The choice does not depend on the direction of translation or the cleaning. Pairs that have fewer than
+    APART_LETTERS letters on a side, or share a side with an earlier choice, are not chosen.
     """
     chosen, taken = dict[str, Cleaned](), set[str]()
     for name, pattern, *_ in settings.apart:
-        found = _read(name, files[name], settings)
+        cleaned = _read(name, files[name], settings)
         try:
-            pairs = [pair for pair in found.pairs if any(re.search(pattern, text) for text in pair)]
+            pairs = [pair for pair in cleaned.pairs if any(re.search(pattern, text) for text in pair)]
         except re.error as error:
             raise UserError(f"data.apart: {pattern}: not a regular expression ({error})") from None
         keyed = {pair: tuple(map(_letters, pair)) for pair in pairs}
         checksums = {pair: sha256_lines(sorted(keys)) for pair, keys in keyed.items()}
-        found.pairs = []
+        cleaned.pairs = []
         for pair in sorted(keyed, key=lambda pair: (checksums[pair], sorted(pair))):
             is_long = min(map(len, keyed[pair])) >= APART_LETTERS
-            if is_long and taken.isdisjoint(keyed[pair]) and len(found.pairs) < settings.apart_pairs:
-                found.pairs.append(pair)
+            if is_long and taken.isdisjoint(keyed[pair]) and len(cleaned.pairs) < settings.apart_pairs:
+                cleaned.pairs.append(pair)
                 taken.update(keyed[pair])
-        if len(found.pairs) < settings.apart_pairs:
-            raise UserError(f"data.apart: {name} has only {len(found.pairs):,} pairs; lower data.apart_pairs")
-        chosen[name] = found
+        if len(cleaned.pairs) < settings.apart_pairs:
+            raise UserError(f"data.apart: {name} has only {len(cleaned.pairs):,} pairs; lower data.apart_pairs")
+        chosen[name] = cleaned
     return chosen
 
 
 def _leave_out(train: Cleaned, apart: dict[str, Cleaned]) -> None:
-    """Leave pairs out of the training text that have a side of a pair that is kept apart."""
+    """Remove the training pairs that share a side with a pair of data.apart."""
     taken = {_letters(text) for cleaned in apart.values() for pair in cleaned.pairs for text in pair}
     if taken:
         kept = [pair for pair in train.pairs if taken.isdisjoint(map(_letters, pair))]
@@ -222,7 +223,7 @@ def _leave_out(train: Cleaned, apart: dict[str, Cleaned]) -> None:
 
 
 def _hold_out(train: Cleaned, names: list[str], count: int) -> dict[str, Cleaned]:
-    """Take `count` pairs for each of these splits evenly from the training text, and all with their sources."""
+    """Take `count` evenly spread training pairs for each of these splits; drop other pairs with their sources."""
     pairs, total = train.pairs, count * len(names)
     chosen = [pairs[number * len(pairs) // total] for number in range(total)]
     sources = {source for source, _ in chosen}
@@ -235,12 +236,14 @@ def _hold_out(train: Cleaned, names: list[str], count: int) -> dict[str, Cleaned
 
 
 def _languages(train: Cleaned, settings: Data) -> dict[str, Language]:
-    """By side: those of the run that this dataset is like; or with given units, or with units learnt from all pairs
-    that are not skipped as empty or uneven."""
+    """Side -> language: from the run data.like, with given units, or with units learnt from all training pairs.
+
+    These include pairs that are too long to be trained on.
+    """
     if settings.like:
         return _languages_of(Path(settings.like), settings)
     kind, folder = SEGMENTERS[settings.units], folder_of(settings)
-    texts = {side: [pair[place] for pair in train.pairs] for place, side in enumerate(SIDES)}
+    texts = {side: [pair[index] for pair in train.pairs] for index, side in enumerate(SIDES)}
     if settings.segmentation:
         segmenters = [kind.given(folder / file) for file in settings.segmentation]
     else:
@@ -248,26 +251,27 @@ def _languages(train: Cleaned, settings: Data) -> dict[str, Language]:
         segmenters = [kind.learn(lines, settings.size) for lines in learnt_from]
     listed = [_listed_units(folder / file, kind) for file in settings.vocabulary]
     languages = {}
-    for place, (side, lines) in zip((0, -1), texts.items(), strict=True):  # one file is the first and the last
-        name, segmenter = getattr(settings, side), segmenters[place]
-        units = listed[place] if listed else segmenter.units() if settings.segmentation else []
+    # If there is only one segmenter or vocabulary, the indices 0 and -1 both select it.
+    for index, (side, lines) in zip((0, -1), texts.items(), strict=True):
+        name, segmenter = getattr(settings, side), segmenters[index]
+        units = listed[index] if listed else segmenter.units() if settings.segmentation else []
         if units:
             languages[side] = Language(name, segmenter, (unit for unit in units if unit not in SPECIALS))
             continue
         words = Counter(word for line in lines for word in line.split(" "))
         languages[side] = Language.count(name, segmenter, words, settings.minimum_frequency)
         if len(languages[side]) == len(SPECIALS):
-            wanted = settings.minimum_frequency
-            raise UserError(f"data.minimum_frequency: no unit of {name} is seen {wanted} times; lower it")
+            minimum = settings.minimum_frequency
+            raise UserError(f"data.minimum_frequency: no unit of {name} is seen {minimum} times; lower it")
     return languages
 
 
 def _languages_of(run: Path, settings: Data) -> dict[str, Language]:
-    """Of a run, which must have the languages and the kind of units that the settings name."""
+    """Load the languages of a run. Their names and kind of units must be those of the settings."""
     languages = {side: Language.load(run, side) for side in SIDES}
-    own, wanted = [one.name for one in languages.values()], [settings.source, settings.target]
-    if own != wanted:
-        raise UserError(f"data.like: {run} translates {' to '.join(own)}, not {' to '.join(wanted)}")
+    names, expected = [language.name for language in languages.values()], [settings.source, settings.target]
+    if names != expected:
+        raise UserError(f"data.like: {run} translates {' to '.join(names)}, not {' to '.join(expected)}")
     kind = languages["source"].segmenter.kind
     if kind != settings.units:
         raise UserError(f'data.units: "{settings.units}", but {run} has "{kind}"; leave it out')
@@ -275,7 +279,7 @@ def _languages_of(run: Path, settings: Data) -> dict[str, Language]:
 
 
 def _listed_units(path: Path, kind: type[Segmenter]) -> list[str]:
-    """The units in a vocabulary file: the first column, without special ones."""
+    """The units in a vocabulary file: its first column, without special units."""
     entries = [line.replace("\t", " ").split(" ")[0] for line in read_lines(path)]
     units = list(dict.fromkeys(kind.listed_unit(entry) for entry in entries if entry and entry not in SPECIALS))
     if not units:
@@ -286,13 +290,13 @@ def _listed_units(path: Path, kind: type[Segmenter]) -> list[str]:
 def _write(
     folder: Path, split: str, cleaned: Cleaned, languages: dict[str, Language], settings: Data
 ) -> dict[str, Any]:
-    """Encode a split, write its arrays (and text), and return its entry of the manifest."""
-    pairs, long = [], 0
+    """Encode a split, write its arrays and, unless it is train, its text; return its entry of the manifest."""
+    pairs, too_long = [], 0
     for texts in progress_bar(cleaned.pairs, f"encode {split}", "pair"):
         both = zip(languages.values(), texts, strict=True)
         pair = [[*language.encode(text.split(" ")), EOS] for language, text in both]
         if max(map(len, pair)) > settings.max_length + 1:
-            long += 1
+            too_long += 1
             if split == "train":
                 continue
         pairs.append(pair)
@@ -300,12 +304,12 @@ def _write(
         raise UserError(f"data.max_length: every {split} pair has more than {settings.max_length} units")
     entry: dict[str, Any] = {"pairs": len(pairs), "read": cleaned.read}
     if split == "train":
-        entry["skipped"] = {"empty": 0, "ratio": 0, **cleaned.skipped, "too_long": long}
+        entry["skipped"] = {"empty": 0, "ratio": 0, **cleaned.skipped, "too_long": too_long}
     else:
-        entry["too_long_kept"] = long
-    for place, (side, language) in enumerate(languages.items()):
+        entry["too_long_kept"] = too_long
+    for index, (side, language) in enumerate(languages.items()):
         dtype = np.uint16 if len(language) <= 1 << 16 else np.int32
-        sequences = TokenSequences.from_lists([pair[place] for pair in pairs], dtype)
+        sequences = TokenSequences.from_lists([pair[index] for pair in pairs], dtype)
         sequences.save(folder, f"{split}.{side}")
         units = len(sequences.tokens) - len(sequences)
         entry[side] = {
@@ -314,7 +318,7 @@ def _write(
             "unknown": int((sequences.tokens == UNK).sum()) / units,
         }
         if split != "train":
-            text = [pair[place] for pair in cleaned.pairs]
+            text = [pair[index] for pair in cleaned.pairs]
             write_lines(folder / f"{split}.{side}.txt", text)
             entry[side]["text_sha256"] = sha256_lines(text)
     return entry

@@ -1,7 +1,7 @@
-"""A guard against loops: no phrase stands in a row more often in the translation than any does in the source.
+"""A guard against loops: the translation repeats no phrase in a row more often than the source repeats any phrase.
 
-A phrase has one to four words, compared without case and punctuation. Units that would complete a further
-repetition are banned before the most likely one is chosen, so no word is ever taken back. Knows no models.
+A phrase has one to four words, which are compared without case and punctuation. Units that would complete one
+repetition too many are banned before the most likely unit is chosen, so no word is ever taken back.
 """
 
 from collections import defaultdict
@@ -11,7 +11,7 @@ from whilst.data.sentences import PUNCTUATION, normalise
 from whilst.data.vocabulary import SPECIALS, UNK, Language
 
 LONGEST = 4  # words of a phrase
-# Words that stand twice by the rules of a language, such as Vietnamese "vân vân" (and so on), German "die die".
+# Words that may be doubled in correct text, such as Vietnamese "vân vân" (and so on) or German "die die".
 _DOUBLED = """
     luôn vân dần mãi từ tinh song chằm khăng chuồn thường xa kền chăm đều cào die der das sie that had nous vous
 """
@@ -19,7 +19,7 @@ DOUBLED = frozenset(_DOUBLED.split())
 
 
 def count_in_row(words: Sequence[str], length: int) -> int:
-    """How often the last `length` words stand in a row at the end."""
+    """How often the phrase of the last `length` words stands in a row at the end: 1 if it is not repeated."""
     count, start = 1, len(words) - 2 * length
     while start >= 0 and words[start : start + length] == words[len(words) - length :]:
         count, start = count + 1, start - length
@@ -27,7 +27,7 @@ def count_in_row(words: Sequence[str], length: int) -> int:
 
 
 def most_in_row(words: Sequence[str]) -> int:
-    """How often any phrase stands in a row at most, but for words that stand twice."""
+    """The largest count in a row of any phrase; a word of DOUBLED that stands twice is not counted."""
     words, most = [normalise(word) for word in words], 1
     for end in range(1, len(words) + 1):
         for length in range(1, LONGEST + 1):
@@ -38,13 +38,13 @@ def most_in_row(words: Sequence[str]) -> int:
 
 
 class CompletingUnits:
-    """The units of a language by the word that they complete, without case and punctuation."""
+    """The units of a language by the normalised word that they complete."""
 
     def __init__(self, language: Language) -> None:
         segmenter = language.segmenter
-        self.whole = defaultdict[str, list[int]](list)  # units that are a word, where no word has begun
-        self.first = defaultdict[str, list[int]](list)  # those that also end the word before
-        self.rest = defaultdict[str, list[int]](list)  # by what they add to a word that has begun
+        self.whole = defaultdict[str, list[int]](list)  # word -> units that are the word, if no word has begun
+        self.first = defaultdict[str, list[int]](list)  # word -> the units of `whole` that end the word before
+        self.rest = defaultdict[str, list[int]](list)  # end of a word -> units that add it to a word that has begun
         for id, unit in enumerate(language.units[len(SPECIALS) :], start=len(SPECIALS)):
             if not segmenter.first_mark and not segmenter.ends_word(unit):
                 continue
@@ -60,13 +60,13 @@ class CompletingUnits:
 
 
 class RepeatGuard:
-    """Of one sentence: which units would repeat too much."""
+    """Finds the units that would repeat a phrase too often in one sentence."""
 
     def __init__(self, units: CompletingUnits) -> None:
         self._units = units
         self._source: list[str] = []
         self._target: list[str] = []
-        self._most = 1  # repetitions in a row of any phrase of the source so far
+        self._most = 1  # largest count in a row of any phrase of the source so far
 
     def read(self, word: str) -> None:
         self._source.append(normalise(word))
@@ -74,18 +74,18 @@ class RepeatGuard:
         self._most = max(self._most, *counts)
 
     def write(self, words: Sequence[str]) -> None:
-        """Whole target words."""
+        """Add whole target words."""
         self._target += map(normalise, words)
 
     def banned(self, begun: str, unknown: str = "") -> list[int]:
         """The units that must not be written next.
 
-        `begun`: the part of a word that has been written; `unknown`: what the unknown unit would write.
+        `begun`: the written part of an unfinished word; `unknown`: the word that the unknown unit would write.
         """
-        following = list(self._completions([*self._target, normalise(begun)] if begun else self._target))
+        next_words = list(self._completions([*self._target, normalise(begun)] if begun else self._target))
         units = self._units.first if begun else self._units.whole
-        ids = [id for word in following for id in units.get(word, ())]
-        if unknown and normalise(unknown) in following:
+        ids = [id for word in next_words for id in units.get(word, ())]
+        if unknown and normalise(unknown) in next_words:
             ids.append(UNK)
         if not begun:
             return ids
@@ -103,7 +103,7 @@ class RepeatGuard:
         return normalise(word) in self._completions(self._target)
 
     def _completions(self, words: list[str]) -> Iterator[str]:
-        """The words with which these would repeat a phrase too often."""
+        """The words that, after these, would repeat a phrase too often."""
         for length in range(1, min(LONGEST, len(words)) + 1):
             word = words[-length]
             most = max(self._most, 2) if length == 1 and word in DOUBLED else self._most

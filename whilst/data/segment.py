@@ -1,6 +1,6 @@
 """Segmentation of words into units: whole words, byte pair encoding, SentencePiece.
 
-Every word is split by itself, never a whole sentence: a live source arrives word by word and must get the same
+Every word is split by itself, not as part of a sentence: a live source arrives word by word and must get the same
 units as in training.
 """
 
@@ -26,12 +26,12 @@ class Segmenter(abc.ABC):
 
     @classmethod
     def learn(cls, lines: Sequence[str], size: int) -> Self:  # noqa: ARG003
-        """A segmenter with merges or pieces, at most `size`, that suit this text."""
+        """Learn a segmenter with at most `size` merges or pieces from this text."""
         return cls()
 
     @classmethod
     def given(cls, path: Path) -> Self:
-        """A segmenter from a file of another program."""
+        """Load a segmenter from a file of another program."""
         raise UserError(f'data.segmentation: {path}: data.units = "{cls.kind}" needs no file; leave it out')
 
     @classmethod
@@ -45,7 +45,7 @@ class Segmenter(abc.ABC):
 
     @abc.abstractmethod
     def split(self, word: str) -> list[str]:
-        """The units of a word without white space; at least one."""
+        """Split a word, which has no white space, into one or more units."""
 
     def starts_word(self, unit: str) -> bool:
         """Whether the unit shows that the word before it is complete."""
@@ -69,7 +69,7 @@ class Segmenter(abc.ABC):
 
 
 class WordSegmenter(Segmenter):
-    """A word is a unit."""
+    """Every word is a unit."""
 
     kind = "word"
 
@@ -101,8 +101,8 @@ class BPESegmenter(Segmenter):
             vocab_size=size + 2 * len(letters),
             min_frequency=2,
             end_of_word_suffix=cls.last_mark,
-            # Ties between pairs are broken by the numbers of their units. The library numbers letters at random,
-            # but special tokens in order: so the same text always gives the same merges.
+            # Makes merges reproducible: ties between pairs are broken by the ids of their units. The library gives
+            # letters random ids, but special tokens ids in this order.
             special_tokens=[*letters, *(letter + cls.last_mark for letter in letters)],
             show_progress=False,
         )
@@ -119,8 +119,8 @@ class BPESegmenter(Segmenter):
         for number, line in lines[versioned:]:
             parts = line.strip("\r ").split(" ")
             if len(parts) != (2 if versioned else 3) or not (versioned or parts[2].isdigit()):
-                how = "codes of subword-nmt, version 0.2, or of fastBPE"
-                raise UserError(f"{path}:{number}: {line!r} is no merge; give {how} in data.segmentation")
+                formats = "codes of subword-nmt, version 0.2, or of fastBPE"
+                raise UserError(f"{path}:{number}: {line!r} is not a merge; give {formats} in data.segmentation")
             merges.append((parts[0], parts[1]))
         return cls(merges)
 
@@ -134,21 +134,21 @@ class BPESegmenter(Segmenter):
         return [unit for piece in pieces for unit in self._merged(piece)]
 
     def _merged(self, units: list[str]) -> list[str]:
-        """Apply the first learnt merge that occurs, everywhere from the left, until none occurs."""
+        """Apply the earliest learnt merge that occurs, everywhere from the left; repeat until none occurs."""
         last = len(self._ranks)
         while len(units) > 1:
             pairs = list(itertools.pairwise(units))
             best = min(pairs, key=lambda pair: self._ranks.get(pair, last))
             if best not in self._ranks:
                 break
-            merged, place = [], 0
-            while place < len(units):
-                if place < len(pairs) and pairs[place] == best:
+            merged, index = [], 0
+            while index < len(units):
+                if index < len(pairs) and pairs[index] == best:
                     merged.append(best[0] + best[1])
-                    place += 2
+                    index += 2
                 else:
-                    merged.append(units[place])
-                    place += 1
+                    merged.append(units[index])
+                    index += 1
             units = merged
         return units
 
@@ -161,7 +161,7 @@ class BPESegmenter(Segmenter):
 
 
 class PieceSegmenter(Segmenter):
-    """A model of SentencePiece: a unigram model without any normalisation, or a given one."""
+    """A SentencePiece model: a learnt unigram model without normalisation, or a given model."""
 
     kind = "sentencepiece"
     first_mark = "\u2581"
@@ -174,9 +174,9 @@ class PieceSegmenter(Segmenter):
 
     @classmethod
     def learn(cls, lines: Sequence[str], size: int) -> Self:
-        """Learn about `size` pieces; fewer where the text does not offer so many.
+        """Learn about `size` pieces, or fewer if the text does not have so many.
 
-        Repeated lines count once, as SentencePiece does not end on long texts that are repeated.
+        Repeated lines count once, since SentencePiece does not terminate on long texts that are repeated.
         """
         from sentencepiece import SentencePieceTrainer
 
@@ -205,7 +205,7 @@ class PieceSegmenter(Segmenter):
         try:
             segmenter = cls(path.read_bytes())
         except RuntimeError:
-            raise UserError(f"{path}: no model of SentencePiece; give one in data.segmentation") from None
+            raise UserError(f"{path}: not a SentencePiece model; give one in data.segmentation") from None
         processor = segmenter._processor
         if any(map(processor.is_byte, range(len(processor)))):
             raise UserError(f"{path}: has pieces for bytes, which cannot be words; train it without byte_fallback")
@@ -219,7 +219,7 @@ class PieceSegmenter(Segmenter):
         return [model.id_to_piece(id) for id in range(len(model)) if not any(check(id) for check in special)]
 
     def split(self, word: str) -> list[str]:
-        # The mark in a text would look like the start of a word. A given model may normalise a word to nothing.
+        # The mark inside a word would look like the start of a word. A given model may normalise a word to nothing.
         return list(self._processor.encode(word.replace(self.first_mark, "_"), out_type=str)) or [word]
 
     def save(self, path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Punctuation at words, and sentence boundaries in a stream of words, decided without the next word."""
+"""Normalise words, and find sentence boundaries in a stream of words without looking at the next word."""
 
 # ruff: noqa: RUF001  (typographic punctuation is intended)
 
@@ -16,14 +16,14 @@ _KNOWN = frozenset(_ABBREVIATIONS.split())
 
 
 def normalise(word: str) -> str:
-    """Without case and the punctuation around it, unless it is only punctuation."""
+    """The word case-folded and without punctuation around it, unless it is only punctuation."""
     return word.strip(PUNCTUATION).casefold() or word
 
 
 def ends_sentence(word: str) -> bool:
-    """Whether a sentence ends with this word; waiting for the next word would cost a word of latency.
+    """Whether a sentence ends with this word. Waiting for the next word would cost a word of latency.
 
-    In doubt (Mr. J. 3. e.g. …) it does not: joining two sentences does less harm than cutting one.
+    In ambiguous cases (Mr. J. 3. e.g. …) the sentence goes on: joining two does less harm than cutting one.
     """
     word = word.rstrip(CLOSING)
     if not word.endswith("."):
@@ -43,5 +43,5 @@ def is_clause_end(word: str) -> bool:
 
 
 def never_ends(word: str) -> bool:  # noqa: ARG001
-    """For text with one sentence a line."""
+    """Replaces `ends_sentence` for text with one sentence per line."""
     return False

@@ -14,7 +14,7 @@ from whilst.core.errors import UserError, naming_extras
 from whilst.core.files import read_bytes
 from whilst.core.settings import Data
 
-# A known name with its semicolon: html.unescape would also replace parts of "&copy2" and "&nothing;".
+# Matches whole entities with their semicolon: html.unescape would also replace parts of "&copy2" and "&nothing;".
 _ENTITY = re.compile(r"&(?:#[0-9]+|#[xX][0-9a-fA-F]+|[A-Za-z][A-Za-z0-9]*);")
 
 
@@ -31,15 +31,15 @@ def read_lines(path: Path) -> list[str]:
 
 
 def split_lines(content: bytes, name: str) -> list[str]:
-    """The lines of the content of the file or stream with this name."""
+    """The lines of the content of a file or stream. `name`: its name in messages."""
     try:
-        # All marks of the byte order are removed, or reading the lines again would remove another.
+        # All byte order marks are removed; if one stayed, reading the written lines again would remove it.
         text = content.decode("utf-8").lstrip("\ufeff")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        found = f"byte 0x{content[error.start]:02x}"
+        byte = f"byte 0x{content[error.start]:02x}"
         raise UserError(
-            f"{name}:{line}: not valid UTF-8 ({found}); convert it, for example with iconv -t UTF-8"
+            f"{name}:{line}: not valid UTF-8 ({byte}); convert it, for example with iconv -t UTF-8"
         ) from None
     if "\0" in text:
         line = text.count("\n", 0, text.index("\0")) + 1
@@ -53,8 +53,8 @@ def read_pairs(files: tuple[Path, ...]) -> tuple[list[str], list[str]]:
         rows = [line.split("\t") for line in read_lines(files[0])]
         for number, columns in enumerate(rows, start=1):
             if len(columns) != 2:
-                found = f"{len(columns)} column{'s' * (len(columns) != 1)}"
-                raise UserError(f"{files[0]}:{number}: {found} instead of 2; write source, one tab, target")
+                count = f"{len(columns)} column{'s' * (len(columns) != 1)}"
+                raise UserError(f"{files[0]}:{number}: {count} instead of 2; write source, one tab, target")
         return [source for source, _ in rows], [target for _, target in rows]
     source, target = map(read_lines, files)
     if len(source) != len(target):
@@ -76,10 +76,10 @@ def _character(match: re.Match[str]) -> str:
 
 
 def cleaner(settings: Data, language: str, from_corpus: bool = False) -> Callable[[str], str]:
-    """The function that cleans a line; its result is words joined by one space.
+    """The function that cleans a line. Its result is words joined by one space.
 
-    It is the same for training text, test text and live input. `from_corpus`: lines of the recipe's files, which
-    may have to be detokenised, unlike live input.
+    Training text, test text and live input are cleaned in the same way. `from_corpus`: for lines of the recipe's
+    files, which may have to be detokenised, unlike live input.
     """
     normalise = functools.partial(unicodedata.normalize, "NFC")
     steps: list[Callable[[str], str]] = [unescape, normalise] if settings.unescape else [normalise]
@@ -106,7 +106,7 @@ def moses(language: str, escape: bool = False) -> Callable[[str], str]:
     return lambda line: str(tokeniser.tokenize(line, return_str=True, escape=escape))
 
 
-# What the Moses detokeniser leaves of tokens as the Penn Treebank writes them.
+# Tokens of the Penn Treebank that the Moses detokeniser does not convert.
 _TREEBANK = ((" n't", "n't"), ("``", '"'), ("''", '"'))
 
 

@@ -14,9 +14,9 @@ from whilst.core.files import write_lines
 
 T = TypeVar("T")
 
-HELD_OUT = 500  # sentences of valid and of test
+HELD_OUT = 500  # number of sentences in valid, and in test
 _LEXICON_SEED = 20  # the languages are the same in every corpus
-_NOUNS = ("nouns", "nouns", "nouns", "closed", "open")  # kinds of noun by how often they occur
+_NOUNS = ("nouns", "nouns", "nouns", "closed", "open")  # kinds of noun, repeated by frequency
 
 
 class Pair(NamedTuple):
@@ -28,16 +28,17 @@ class Pair(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """A word of the source, or two that belong together, and its translation."""
+    """A source word, or two source words that belong together, and the translation."""
 
     source: tuple[str, ...]
-    # Its words; of what agrees, its forms: of quantifiers and adjectives by gender, of verbs by number.
+    # The words of the translation. Words that agree have forms instead: quantifiers and adjectives one for each
+    # gender, verbs one for each number.
     target: tuple[str, ...]
     feature: int = 0  # gender of a noun, number of a quantifier (1: plural)
 
     @property
     def linked(self) -> tuple[str, ...]:
-        """The source of a noun or adjective that another adjective follows."""
+        """The source form of a noun or adjective that is followed by another adjective."""
         return *self.source[:-1], self.source[-1] + "i"
 
 
@@ -50,7 +51,7 @@ def build_lexicon(scale: float = 1.0) -> Lexicon:
     genders, numbers = ("e", "a"), ("et", "on")
 
     def new(onsets: str, vowels: str, codas: str, syllables: int) -> str:
-        """A pronounceable word that is not used yet and has not the form of an inflection."""
+        """A pronounceable word that is not used yet and does not look inflected."""
         while True:
             letters = [*(onsets, vowels) * syllables, codas]
             word = "".join(_pick(rng, choices) for choices in letters)
@@ -71,35 +72,35 @@ def build_lexicon(scale: float = 1.0) -> Lexicon:
     def word(syllables: int = 2) -> Entry:
         return Entry((source(syllables),), (target(syllables),))
 
-    def count(full: int) -> int:
-        return max(2, round(full * scale))
+    def scaled(count: int) -> int:
+        return max(2, round(count * scale))
 
     parts = [target(1) for _ in range(10)]
     joint = target(1)
-    heads = [source() for _ in range(count(5))]
-    modifiers = [source() for _ in range(count(5))]
-    particles = [source(1) for _ in range(count(3))]
-    stems = [source() for _ in range(count(8))]
+    heads = [source() for _ in range(scaled(5))]
+    modifiers = [source() for _ in range(scaled(5))]
+    particles = [source(1) for _ in range(scaled(3))]
+    stems = [source() for _ in range(scaled(8))]
     closed = []
-    for i in range(count(12)):
+    for i in range(scaled(12)):
         first, second = parts[i % 10], parts[(3 * i + 1 + i // 10) % 10]
         closed.append(Entry((source(3),), (first, second) if i % 3 else (first, joint, second), i % 2))
     comma = Entry((",",), (",",))
     return {
         "quantifiers": [Entry((source(1),), forms(genders), i // 2) for i in range(4)],
-        "nouns": [Entry((source(),), (target(),), i % 2) for i in range(count(40))],
+        "nouns": [Entry((source(),), (target(),), i % 2) for i in range(scaled(40))],
         "closed": closed,  # one source word, two or three target words
         "open": [  # two source words, one target word
             Entry((modifier, head), (target(3),), (i + j) % 2)
             for i, modifier in enumerate(modifiers)
             for j, head in enumerate(heads)
         ],
-        "adjectives": [Entry((source(),), forms(genders)) for _ in range(count(20))],
-        "verbs": [Entry((source(),), forms(numbers)) for _ in range(count(16))],
+        "adjectives": [Entry((source(),), forms(genders)) for _ in range(scaled(20))],
+        "verbs": [Entry((source(),), forms(numbers)) for _ in range(scaled(16))],
         # The particle changes the meaning of the verb.
         "split_verbs": [Entry((stem, particle), forms(numbers)) for stem in stems for particle in particles],
-        "adverbs": [word(3) for _ in range(count(10))],
-        "postpositions": [word(1) for _ in range(count(5))],
+        "adverbs": [word(3) for _ in range(scaled(10))],
+        "postpositions": [word(1) for _ in range(scaled(5))],
         "coordinators": [word(1) for _ in range(2)],
         "subordinators": [word() for _ in range(3)],
         "commas": [comma],
@@ -127,7 +128,7 @@ class _Sentence:
         return _pick(self.rng, self.lexicon[kind])
 
     def read(self, words: Sequence[str]) -> int:
-        """Returns the need of what they determine."""
+        """Append source words; returns the need of the target words that they determine."""
         self.source += words
         return len(self.source)
 
@@ -138,7 +139,7 @@ class _Sentence:
     def noun_phrase(self) -> tuple[list[_Written], int]:
         """Source: quantifier noun adjective*; target: quantifier adjective* noun, adjectives mirrored.
 
-        Also returns its number, for the verb.
+        Also returns the grammatical number, with which the verb agrees.
         """
         quantifier, noun = self.pick("quantifiers"), self.pick(_pick(self.rng, _NOUNS))
         adjectives = (0, 1, 2)[(self.rng.random() < 0.3) + (self.rng.random() < 0.1)]
@@ -158,19 +159,19 @@ class _Sentence:
         return self.word("postpositions") + phrase
 
     def clause(self, front: bool, invert: bool = False) -> list[_Written]:
-        """Source: [adverb] subject [place] [object] verb [place]; target: verb second, if inverted first."""
+        """Source: [adverb] subject [place] [object] verb [place]; target: verb second, or first with `invert`."""
         rng = self.rng
         adverb = self.word("adverbs") if front and rng.random() < 0.25 else []
         subject, number = self.noun_phrase()
-        where = rng.random()
-        place = self.place() if where < 0.1 else []
-        thing = self.noun_phrase()[0] if rng.random() < 0.5 else []
+        position = rng.random()
+        place = self.place() if position < 0.1 else []
+        object_ = self.noun_phrase()[0] if rng.random() < 0.5 else []
         verb = self.pick("split_verbs" if rng.random() < 0.4 else "verbs")
         written = [(verb.target[number], self.read(verb.source))]
-        if where > 0.85:
+        if position > 0.85:
             place = self.place()
         start = written + subject if adverb or invert else subject + written
-        return adverb + start + thing + place
+        return adverb + start + object_ + place
 
     def build(self) -> Pair:
         kind = self.rng.random()
@@ -195,7 +196,7 @@ def pairs(count: int, seed: int, lexicon: Lexicon | None = None) -> Iterator[Pai
 
 
 def write(folder: Path, pairs: int, seed: int) -> None:
-    """Write {train,valid,test}.{src,tgt} and test.needs, without any sentence twice in all splits together.
+    """Write {train,valid,test}.{src,tgt} and test.needs. No source sentence occurs twice in all splits together.
 
     The held-out sentences are drawn first, so they do not depend on the size of `train`.
     """

@@ -1,4 +1,4 @@
-"""Languages (segmenter and vocabulary), and whole words from a stream of units."""
+"""Convert words to unit ids (`Language`, a segmenter with a vocabulary) and units to words (`WordBuffer`)."""
 
 import functools
 from collections import Counter, deque
@@ -11,13 +11,13 @@ from whilst.data.segment import SEGMENTERS, Segmenter
 
 PAD, BOS, EOS, UNK = 0, 1, 2, 3
 SPECIALS = ("<pad>", "<s>", "</s>", "<unk>")
-_CACHED_WORDS = 1 << 18  # a bound for servers that run for long
+_CACHED_WORDS = 1 << 18  # bounds the memory of servers that run for long
 
 
 class Language:
-    """One side of a translation: its segmenter, and its units, whose ids are their places.
+    """The segmenter and the units of one side of a translation. The id of a unit is its index.
 
-    The name of a special unit, such as </s>, stands for an unknown unit where it occurs in a text.
+    If the name of a special unit, such as </s>, occurs in a text, it is an unknown unit.
     """
 
     def __init__(self, name: str, segmenter: Segmenter, units: Iterable[str]) -> None:
@@ -31,7 +31,10 @@ class Language:
 
     @classmethod
     def count(cls, name: str, segmenter: Segmenter, words: Mapping[str, int], minimum: int) -> "Language":
-        """With the units of these words seen at least `minimum` times, most frequent first, ties by spelling."""
+        """A language with the units that occur at least `minimum` times in `words`, which maps words to counts.
+
+        The most frequent unit comes first; ties are ordered by spelling.
+        """
         counts: Counter[str] = Counter()
         for word, times in words.items():
             for unit in segmenter.split(word):
@@ -46,11 +49,11 @@ class Language:
         return tuple(self._ids.get(unit, UNK) for unit in self.segmenter.split(word))
 
     def encode(self, words: Iterable[str]) -> list[int]:
-        """The ids of their units, without eos."""
+        """The unit ids of these words, without eos."""
         return [id for word in words for id in self._word_ids(word)]
 
     def characters(self) -> frozenset[str]:
-        """All characters of its units."""
+        """All characters in the units."""
         return frozenset("".join(self.units[len(SPECIALS) :]))
 
     def decode(self, ids: Iterable[int]) -> list[str]:
@@ -59,7 +62,7 @@ class Language:
         return [word for id in ids for word in buffer.feed(id)] + buffer.flush()
 
     def whole_words(self, ids: Iterable[int]) -> list[str]:
-        """Those words of these units that no further unit can change."""
+        """The words of these units that no further unit can change."""
         buffer = WordBuffer(self)
         return [word for id in ids for word in buffer.feed(id)]
 
@@ -81,10 +84,10 @@ class Language:
 
 
 class WordBuffer:
-    """Joins the units of one sentence to words, each returned as soon as it is complete.
+    """Joins the units of one sentence into words, and returns each word as soon as it is complete.
 
-    With `copy`, an unknown unit becomes the first unknown word of the source (`add_unknown`) that is not used yet,
-    or nothing: names are alike in most languages, and their order seldom changes.
+    With `copy`, an unknown unit becomes the first unknown source word (`add_unknown`) that was not copied yet, or
+    nothing: names are similar in most languages, and their order seldom changes.
     """
 
     def __init__(self, language: Language, copy: bool = False) -> None:
@@ -92,7 +95,7 @@ class WordBuffer:
         self._segmenter = language.segmenter
         self._copy = copy
         self._unknown_words: deque[str] = deque()
-        self.begun = ""  # the part of an unfinished word
+        self.begun = ""  # the written part of an unfinished word
 
     def add_unknown(self, word: str) -> None:
         self._unknown_words.append(word)
@@ -115,13 +118,13 @@ class WordBuffer:
 
     @property
     def unknown(self) -> str:
-        """What an unknown unit would write now; nothing if it is empty."""
+        """The word that an unknown unit would write now, or ""."""
         if not self._copy:
             return SPECIALS[UNK]
         return self._unknown_words[0] if self._unknown_words else ""
 
     def flush(self) -> list[str]:
-        """The unfinished word, if any, which is complete at the end of the sentence."""
+        """The unfinished word, if any; the end of the sentence completes it."""
         words = [self.begun] if self.begun else []
         self.begun = ""
         return words

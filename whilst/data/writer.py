@@ -1,4 +1,4 @@
-"""From the units of a translation to its words, guided by the source words that have been read. Knows no models."""
+"""Turn the units of a translation into words: copy unknown words and literals from the source, ban repetitions."""
 
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -13,18 +13,18 @@ from whilst.data.vocabulary import EOS, UNK, Language, WordBuffer
 
 @dataclass(frozen=True)
 class SourceWord:
-    """What is known once the last unit of a source word has been read."""
+    """A source word, as a `Writer` reads it once the last unit of the word has been read."""
 
     text: str
-    is_unknown: bool = False  # it has an unknown unit
-    literal: Literal | None = None  # which is written in its place
+    is_unknown: bool = False  # whether it has an unknown unit
+    literal: Literal | None = None  # the literal that is written in its place
 
 
 class Writer:
-    """The target words of one sentence."""
+    """Turns the target units of one sentence into words."""
 
     def __init__(self, target: Language, copy: bool, repeats: CompletingUnits | None = None) -> None:
-        """`copy`: see `WordBuffer`; `repeats`: ban units that would repeat a phrase too often."""
+        """`copy`: see `WordBuffer`. With `repeats`, units that would repeat a phrase too often are banned."""
         self._buffer = WordBuffer(target, copy)
         self._guard = repeats and RepeatGuard(repeats)
         self._restorer = Restorer()
@@ -39,7 +39,7 @@ class Writer:
             self._guard.read(word.text)
 
     def banned(self) -> tuple[int, ...]:
-        """Units that must not be written next."""
+        """The units that must not be written next."""
         return tuple(self._guard.banned(self._buffer.begun, self._buffer.unknown)) if self._guard else ()
 
     def write(self, unit: int) -> list[str]:
@@ -51,26 +51,29 @@ class Writer:
         return self._restorer.restore(words, self._written)
 
     def flush(self) -> list[str]:
-        """The words that are complete as the sentence ends."""
+        """The words that the end of the sentence completes."""
         words = self._buffer.flush()
-        if self._guard and any(map(self._guard.would_repeat, words)):  # a word without its last unit
+        if self._guard and any(map(self._guard.would_repeat, words)):  # possible if the word lacks its last unit
             words = []
         return self._restorer.flush(words)
 
 
 class SentenceSource:
-    """The units of one sentence, and what is known once each of them has been read."""
+    """Turns the tokens of one sentence into units, each with the words that are known once it has been read.
+
+    The model does not see literals without a stand-in. These hidden words become known with the next unit.
+    """
 
     def __init__(self, source: Language, literals: Literals, clean: Callable[[str], str] = str) -> None:
         self._source, self._clean = source, clean
         self._stand_ins = StandIns(literals)
-        self._hidden: list[SourceWord] = []  # since the last unit, words that the model does not see
-        self.count = 0
+        self._hidden: list[SourceWord] = []  # hidden words since the last unit
+        self.count = 0  # units so far
 
     def add(self, token: Token, most: int | None = None) -> tuple[str, list[tuple[int, list[SourceWord]]]]:
-        """What the model reads of a token, and its units, each with the words that are known once it has been read.
+        """The text that the model reads for a token, and its units, each with the words that become known.
 
-        At most `most` units for each word. What the model does not see becomes known with the next unit.
+        At most `most` units for each word.
         """
         literal = self._stand_ins.literal(token, self.count)
         if literal and not literal.stand_in:
@@ -81,17 +84,16 @@ class SentenceSource:
         words = shown.split()
         units: list[tuple[int, list[SourceWord]]] = []
         for word in words:
-            found = self._source.encode([word])[:most]
-            mine = literal if literal and literal.stand_in in word else None
-            known = SourceWord(word, UNK in found, mine)
-            units += [(unit, []) for unit in found[:-1]] + [(found[-1], [known])]
+            ids = self._source.encode([word])[:most]
+            known = SourceWord(word, UNK in ids, literal if literal and literal.stand_in in word else None)
+            units += [(unit, []) for unit in ids[:-1]] + [(ids[-1], [known])]
         if units:
             units[0] = units[0][0], self.hidden() + units[0][1]
         self.count += len(units)
         return shown, units
 
     def reveal(self) -> list[tuple[int, list[SourceWord]]]:
-        """As `add`, of hidden words only: they get a stand-in, so that a sentence of emoji is one."""
+        """Units of a stand-in for the hidden words, so that a sentence of emoji alone has some; see `add`."""
         stand_in = self._stand_ins.choose(Token(0, "", Kind.NAME)) if self._hidden else ""
         if not stand_in:
             return []
@@ -102,22 +104,22 @@ class SentenceSource:
         return [*((unit, list[SourceWord]()) for unit in units), (last, [shown, *others])]
 
     def hidden(self) -> list[SourceWord]:
-        """The words that become known with the next unit."""
+        """Take the hidden words, which become known with the next unit."""
         hidden, self._hidden = self._hidden, []
         return hidden
 
 
 @dataclass(frozen=True)
 class KnownSource:
-    """A whole sentence: its units without the end mark, the number of the word of each, what they make known."""
+    """A whole source sentence."""
 
-    units: list[int]
-    numbers: list[int]
-    words: list[tuple[int, SourceWord]]  # by the number of units with which they are known
+    units: list[int]  # without the end mark
+    numbers: list[int]  # of each unit: the number of its word, from 1
+    words: list[tuple[int, SourceWord]]  # each with the number of units after which it is known
 
 
 class GuidedWriter:
-    """A writer beside the decoding of a known source."""
+    """A writer for the decoding of a known source: it reads the source words that the model has read."""
 
     def __init__(self, writer: Writer, source: KnownSource) -> None:
         self.writer, self._words = writer, deque(source.words)
@@ -141,12 +143,12 @@ class GuidedWriter:
 
 @dataclass(frozen=True)
 class WordRules:
-    """How the words of a model's text become units, and its units words."""
+    """How a model's source words become units, and its target units words."""
 
     source: Language
     target: Language
-    copy: bool = False  # unknown words of the source in place of unknown units
-    repeats: CompletingUnits | None = None  # to ban what would repeat a phrase too often
+    copy: bool = False  # write unknown source words in place of unknown units
+    repeats: CompletingUnits | None = None  # ban units that would repeat a phrase too often
     literals: Literals = field(default_factory=Literals)
 
     @classmethod
@@ -162,14 +164,14 @@ class WordRules:
         return Writer(self.target, self.copy, self.repeats)
 
     def known_source(self, words: Sequence[str]) -> KnownSource:
-        """`words` are cleaned."""
+        """The units of a sentence of cleaned words."""
         reader, sentence = TokenReader(self.literals), SentenceSource(self.source, self.literals)
         tokens = [token for number, word in enumerate(words, start=1) for token in reader.read(word, number)]
-        found = KnownSource([], [], [])
+        source = KnownSource([], [], [])
         for token in tokens + reader.flush():
             for unit, known in sentence.add(token)[1]:
-                found.units.append(unit)
-                found.numbers.append(token.number)
-                found.words.extend((len(found.units), word) for word in known)
-        found.words.extend((len(found.units) + 1, word) for word in sentence.hidden())
-        return found
+                source.units.append(unit)
+                source.numbers.append(token.number)
+                source.words.extend((len(source.units), word) for word in known)
+        source.words.extend((len(source.units) + 1, word) for word in sentence.hidden())
+        return source

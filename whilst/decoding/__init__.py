@@ -1,5 +1,6 @@
-"""Translating under any policy: the read/write loop, its CUDA-graph form, forced decoding; offline models.
+"""Decoding under any policy: the read/write loop, the same in CUDA graphs, forced decoding, and offline models.
 
-Knows units, not words, and nothing of scores. Others use `batched.translate` and `batched.forced_reads`.
-`offline` makes models of whole sentences simultaneous, `pretrained` opens those of the Hugging Face hub.
+This package works on units, not words, and computes no scores. Its main functions are `batched.translate` and
+`batched.forced_reads`. `offline` translates simultaneously with full-sentence models; `pretrained` loads such
+models from the Hugging Face hub.
 """

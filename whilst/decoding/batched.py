@@ -1,4 +1,4 @@
-"""Translate texts under any policy, in batches; on GPUs by recorded steps (graphed.py)."""
+"""Translate texts under any policy, in batches; on GPUs with CUDA graphs (graphed.py)."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ from whilst.model.transformer import Translator
 from whilst.policy import Policy
 from whilst.policy.fixed import Full
 
-SHRINK = 0.75  # drop finished rows when this share is left: copying caches costs time, and so do finished rows
+SHRINK = 0.75  # drop finished rows when at most this share is unfinished: copying caches costs time too
 MAX_TOKENS = 1 << 19  # capacity of all rows on a GPU together: 14 GB with the paper's model
 
 
@@ -40,14 +40,14 @@ def translate_batch(
     """Translate sources (each ending with eos) together; `sentences` are their indices in the corpus.
 
     `targets`: tokens to WRITE instead of the most likely ones, at the reads that the policy chooses for them.
-    `writers`: of each sentence, where they may ban tokens.
+    `writers`: one for each sentence if tokens may be banned, else none.
     """
     check(model, policy)
     began = time.perf_counter()
-    most = list(map(len, targets)) if targets else [limits.of(len(source)) for source in sources]
-    cache = model.start(len(sources), max(map(len, sources)), max(most))
+    max_targets = list(map(len, targets)) if targets else [limits.of(len(source)) for source in sources]
+    cache = model.start(len(sources), max(map(len, sources)), max(max_targets))
     batch = Lockstep(model, cache, policy, sentences or range(len(sources)))
-    batch.begin(sources, most)
+    batch.begin(sources, max_targets)
     batch.writers = list(writers)
     if targets:
         batch.targets = F.pad(pad(targets, batch.row.device)[0], (0, 1))  # a column for finished rows
@@ -56,13 +56,13 @@ def translate_batch(
     while True:
         batch.step()
         times.append(1000 * (time.perf_counter() - began))
-        going = int((~batch.finished).sum())
-        if going <= SHRINK * len(batch.row):
+        unfinished = int((~batch.finished).sum())
+        if unfinished <= SHRINK * len(batch.row):
             done = batch.finished.nonzero()[:, 0]
-            found = to_outputs(batch.log[done], batch.state.cache.written[done].tolist(), times)
-            for index, output in zip(batch.row[done].tolist(), found, strict=True):
+            new = to_outputs(batch.log[done], batch.state.cache.written[done].tolist(), times)
+            for index, output in zip(batch.row[done].tolist(), new, strict=True):
                 outputs[index] = output
-            if not going:
+            if not unfinished:
                 return outputs
             batch.select((~batch.finished).nonzero()[:, 0])
 
@@ -81,14 +81,14 @@ def forced_reads(
 
 @dataclass
 class Decoding:
-    """Decodes texts under one policy. Recorded steps are used again for the next text."""
+    """Decodes texts under one policy. CUDA graphs are used again for the next text."""
 
     model: Translator
     policy: Policy
     limits: Limits
     batch: int
     graphed: bool | None = None  # None: on a GPU, if the policy can be recorded and there are no writers
-    # Of each sentence that is translated, where they may ban tokens: on the host, so the steps are not recorded.
+    # One for each sentence if tokens may be banned. Writers run on the host, so the steps cannot be recorded.
     writers: Sequence[GuidedWriter] = ()
 
     def __post_init__(self) -> None:
@@ -98,13 +98,13 @@ class Decoding:
             on_gpu = self.model.device.type == "cuda"
             self.graphed = on_gpu and not self.policy.on_host and not self.writers
 
-    def translate(self, sources: Sequence[Sequence[int]], what: str = "translating") -> list[Output]:
-        """In the order of the sources."""
-        with progress_bar(range(0), what, "sentences", len(sources)) as progress:
-            return (self._graphed if self.graphed else self._in_batches)(sources, progress.update)
+    def translate(self, sources: Sequence[Sequence[int]], label: str = "translating") -> list[Output]:
+        """Outputs in the order of the sources. `label`: of the progress bar."""
+        with progress_bar(range(0), label, "sentences", len(sources)) as progress:
+            return (self._with_graphs if self.graphed else self._in_batches)(sources, progress.update)
 
     def _in_batches(self, sources: Sequence[Sequence[int]], advance: Callable[[int], object]) -> list[Output]:
-        """Of similar length."""
+        """Translate in batches of sources of similar length."""
         order = sorted(range(len(sources)), key=lambda n: -len(sources[n]))
         outputs: dict[int, Output] = {}
         for start in range(0, len(order), self.batch):
@@ -115,19 +115,19 @@ class Decoding:
             advance(len(chosen))
         return [outputs[n] for n in range(len(sources))]
 
-    def _graphed(self, sources: Sequence[Sequence[int]], advance: Callable[[int], object]) -> list[Output]:
-        """All in the same rows, except sentences that are too long for so many rows."""
+    def _with_graphs(self, sources: Sequence[Sequence[int]], advance: Callable[[int], object]) -> list[Output]:
+        """Translate with CUDA graphs in `batch` rows; in fewer rows the sentences that are too long for so many."""
         long = [n for n, source in enumerate(sources) if self.batch * self._capacity(len(source)) > MAX_TOKENS]
         short = sorted(set(range(len(sources))) - set(long))
         outputs: dict[int, Output] = {}
         for chosen in filter(None, (long, short)):
             rows = [sources[n] for n in chosen]
-            decoder = self._rows_for(max(map(len, rows)))
+            decoder = self._decoder(max(map(len, rows)))
             outputs |= dict(zip(chosen, decoder.translate(rows, chosen, advance), strict=True))
         return [outputs[n] for n in range(len(sources))]
 
-    def _rows_for(self, width: int) -> Graphed:
-        """For sources of this width; one with `batch` rows is used again."""
+    def _decoder(self, width: int) -> Graphed:
+        """A decoder for sources of up to `width` tokens. If it has `batch` rows, it is kept for the next text."""
         width = self._rounded(width)
         rows = min(self.batch, max(1, MAX_TOKENS // self._capacity(width)))
         if rows < self.batch:
@@ -138,12 +138,12 @@ class Decoding:
         return self.recorded
 
     def _rounded(self, width: int) -> int:
-        """Up, so that the next text is likely to fit too."""
+        """`width` rounded up, so that the next text is likely to fit too."""
         rounded = -(-width // COLUMNS) * COLUMNS
         return rounded if self.limits.of(rounded) <= MAX_POSITIONS else width
 
     def _capacity(self, width: int) -> int:
-        """Source and target tokens of a row."""
+        """Source and target tokens for which a row has memory."""
         return self._rounded(width) + self.limits.of(self._rounded(width))
 
 
@@ -153,9 +153,9 @@ def translate(
     policy: Policy,
     limits: Limits,
     batch: int,
-    what: str = "translating",
+    label: str = "translating",
     writers: Sequence[GuidedWriter] = (),
 ) -> list[Output]:
-    """One text. `writers`: see `Decoding`."""
+    """Translate one text. `label`: of the progress bar; `writers`: see `Decoding`."""
     rows = min(batch, max(1, len(sources)))
-    return Decoding(model, policy, limits, rows, writers=writers).translate(sources, what)
+    return Decoding(model, policy, limits, rows, writers=writers).translate(sources, label)

@@ -1,7 +1,7 @@
-"""Decoding in recorded steps, for GPUs: a host that waits for the device after every action leaves it idle.
+"""Decoding with CUDA graphs: if the host waited for the GPU after every action, the GPU would often be idle.
 
 Each step does the same operations whatever the rows decide, so that it can be recorded as a CUDA graph. Every few
-steps the host checks which rows have finished; waiting sentences then take their rows, in place.
+steps the host checks which rows have finished, and gives these rows to waiting sentences, in place.
 """
 
 import itertools
@@ -25,25 +25,25 @@ from whilst.policy import Futures, Policy
 LOOKAHEADS = 4  # up to 3 READs before a WRITE in one step
 CHECK = 4  # steps between checks for finished rows
 REFILL = 0.25  # share of the rows that must be free before waiting sentences take them
-COLUMNS = 32  # a recorded step attends to so many tokens, or twice as many, or four times, …
+COLUMNS = 32  # a recorded step attends to this number of tokens, or twice, four times, … as many
 
 
-def columns(tokens: int, most: int) -> int:
-    """How many columns to attend to for so many tokens. Few different numbers, as recording takes time."""
-    found = COLUMNS
-    while found < tokens:
-        found *= 2
-    return min(found, most)
+def columns(tokens: int, limit: int) -> int:
+    """How many columns a step attends to if it needs `tokens`. Few different numbers, because each is recorded."""
+    count = COLUMNS
+    while count < tokens:
+        count *= 2
+    return min(count, limit)
 
 
 def send(tensor: Tensor, device: torch.device) -> Tensor:
-    """To a device without waiting for it."""
+    """Copy a tensor to a device without waiting for it."""
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
 
 
 @dataclass
 class Row:
-    """A sentence in a row."""
+    """A sentence that is translated in a row of the batch."""
 
     number: int  # index among the sources
     length: int
@@ -61,12 +61,12 @@ class Group:
     sentences: Tensor  # indices in the corpus
     tokens: Tensor
     lengths: Tensor
-    most: Tensor
+    max_targets: Tensor  # maximum numbers of target tokens
     encoded: Tensor
 
     def split(self, count: int) -> tuple["Group", "Group | None"]:
-        """The first ones and the others, if there are any."""
-        parts = [getattr(self, one.name) for one in fields(self)]
+        """The first `count` sentences, and the others or None."""
+        parts = [getattr(self, field.name) for field in fields(self)]
         others = Group(*(part[count:] for part in parts))
         return Group(*(part[:count] for part in parts)), others if others.chosen else None
 
@@ -83,33 +83,33 @@ class Done:
         return cls([], torch.zeros(0, 0, 3, dtype=torch.long))
 
     def outputs(self, times: Sequence[float]) -> dict[int, Output]:
-        """By number; times count from when the sentence took its row."""
-        found = to_outputs(self.log, [row.written for row in self.rows], times)
-        for row, output in zip(self.rows, found, strict=True):
+        """Outputs by sentence number. Their times count from when the sentence got its row."""
+        outputs = to_outputs(self.log, [row.written for row in self.rows], times)
+        for row, output in zip(self.rows, outputs, strict=True):
             output.times = [1000 * (time - row.began) for time in output.times]
-        return {row.number: output for row, output in zip(self.rows, found, strict=True)}
+        return {row.number: output for row, output in zip(self.rows, outputs, strict=True)}
 
 
 class Graphed:
     """Translates texts of any size in a fixed number of rows, under one policy."""
 
     def __init__(self, model: Translator, policy: Policy, rows: int, width: int, limits: Limits) -> None:
-        """Sources may have `width` units."""
+        """`width`: maximum number of source tokens."""
         self.lookaheads = 1 if model.settings.cross == "monotone" else LOOKAHEADS
-        self.queries = self.lookaheads if policy.needs_lookahead else 1  # of the decoder, in a row
+        self.queries = self.lookaheads if policy.needs_lookahead else 1  # decoder queries per row
         weight, units = model.padded_output().detach(), model.target_embedding.num_embeddings
 
         def logits(states: Tensor) -> Tensor:
             return (states @ weight.T)[..., :units]
 
         cache = model.start(rows, width, limits.of(width), lookaheads=self.queries)
-        cache.encoder.clear()  # sources are loaded
+        cache.encoder.clear()  # sources are encoded as a whole, see `encode`
         self.batch = Lockstep(model, cache, policy, [0] * rows)
         self.batch.state.logits = logits
         self.limits, self.width = limits, width
-        self.further = torch.arange(self.lookaheads, device=self.batch.row.device)
+        self.more_reads = torch.arange(self.lookaheads, device=self.batch.row.device)
         self.recorded: dict[tuple[int, int], RepeatedStep] = {}  # by the columns of source and target
-        self.busy: dict[int, Row] = {}
+        self.busy: dict[int, Row] = {}  # by row index
         self.times: list[float] = []  # of each step
 
     @torch.inference_mode()
@@ -119,11 +119,14 @@ class Graphed:
         sentences: Sequence[int] | None = None,
         advance: Callable[[int], object] = lambda _: None,
     ) -> list[Output]:
-        """In the order of the sources. `sentences`: indices in the corpus; `advance` is called with counts."""
-        waiting = deque(sorted(range(len(sources)), key=lambda n: -len(sources[n])))  # a long one must not be last
+        """Outputs in the order of the sources. `sentences`: indices in the corpus.
+
+        `advance` is called with the number of sentences that have finished since the last call.
+        """
+        waiting = deque(sorted(range(len(sources)), key=lambda n: -len(sources[n])))  # the longest must not be last
         outputs: dict[int, Output] = {}
         rows = len(self.batch.row)
-        enough = max(1, int(REFILL * rows))
+        refill = max(1, int(REFILL * rows))
         self.busy, self.times = {}, []
         self.batch.steps.zero_()
 
@@ -134,19 +137,19 @@ class Graphed:
 
         group, done = next_group(), Done.none()
         while group or self.busy:
-            if group and rows - len(self.busy) >= min(enough, len(group.chosen)):
+            if group and rows - len(self.busy) >= min(refill, len(group.chosen)):
                 first, group = group.split(rows - len(self.busy))
                 self.begin(first)
             self.launch()
-            # Work of the host while the device is busy.
+            # The host works while the device is busy.
             outputs |= done.outputs(self.times)
             advance(len(done.rows))
             group = group or next_group()
             self.check()
-            over = [index for index, row in self.busy.items() if row.finished]
-            free = rows - len(self.busy) + len(over)
-            wanted = len(over) == len(self.busy) or (group and free >= min(enough, len(group.chosen)))
-            done = self.take(over) if over and wanted else Done.none()
+            finished = [index for index, row in self.busy.items() if row.finished]
+            free = rows - len(self.busy) + len(finished)
+            due = len(finished) == len(self.busy) or (group and free >= min(refill, len(group.chosen)))
+            done = self.collect(finished) if finished and due else Done.none()
         outputs |= done.outputs(self.times)
         advance(len(done.rows))
         return [outputs[n] for n in range(len(sources))]
@@ -159,13 +162,13 @@ class Graphed:
         return Group(chosen, counts, figures[0], tokens, figures[1], figures[2], encoded)
 
     def begin(self, group: Group) -> None:
-        """In free rows. The first READ is done."""
+        """Start these sentences in free rows. Their first READ is already done."""
         batch, state = self.batch, self.batch.state
         free = (index for index in range(len(batch.row)) if index not in self.busy)
         indices = list(itertools.islice(free, len(group.chosen)))
         rows = send(torch.tensor(indices), batch.row.device)
         state.source[rows, : group.tokens.shape[1]] = group.tokens
-        batch.lengths[rows], batch.most[rows] = group.lengths, group.most
+        batch.lengths[rows], batch.max_targets[rows] = group.lengths, group.max_targets
         cache = state.cache.subset(rows, 0, 0)
         cache.restart()
         state.model.preload(cache, group.encoded, group.lengths)
@@ -178,10 +181,10 @@ class Graphed:
             self.busy[index] = Row(number, length, began)
 
     def launch(self) -> None:
-        """Some steps, without waiting for them."""
-        going = [row for row in self.busy.values() if not row.finished]
-        source = columns(max(row.length for row in going), self.width)
-        written = max(row.written for row in going) + CHECK - 1  # before the last of the steps, at most
+        """Start `CHECK` steps without waiting for them."""
+        unfinished = [row for row in self.busy.values() if not row.finished]
+        source = columns(max(row.length for row in unfinished), self.width)
+        written = max(row.written for row in unfinished) + CHECK - 1  # the maximum before the last of these steps
         target = columns(written + self.queries, self.batch.state.cache.decoder[0].shape[3])
         if (source, target) not in self.recorded:
             step, shared = partial(self.step, source, target), next(iter(self.recorded.values()), None)
@@ -196,20 +199,20 @@ class Graphed:
         for index, row in self.busy.items():
             row.finished, row.written = bool(finished[index]), written[index]
 
-    def take(self, indices: list[int]) -> Done:
-        """The results of these rows, which are free then."""
+    def collect(self, indices: list[int]) -> Done:
+        """Free these rows, and return their results."""
         rows = [self.busy.pop(index) for index in indices]
-        at = torch.tensor(indices, dtype=torch.long, device=self.batch.row.device)
-        return Done(rows, self.batch.log[at, : max(row.written for row in rows)].cpu())
+        on_device = torch.tensor(indices, dtype=torch.long, device=self.batch.row.device)
+        return Done(rows, self.batch.log[on_device, : max(row.written for row in rows)].cpu())
 
     def step(self, source: int, target: int) -> None:
-        """A few READs in each row, and a WRITE where they come to one, without synchronisation.
+        """READ in each row up to its next WRITE, and WRITE too if that takes fewer than `lookaheads` READs.
 
-        Attends to so many columns of either side.
+        The step attends to `source` and `target` columns, and does not wait for the device.
         """
         batch, state, cache = self.batch, self.batch.state, self.batch.state.cache
         cache.read_end, cache.written_end = source, target - self.queries
-        reads = torch.minimum(cache.read[:, None] + self.further, batch.lengths[:, None])
+        reads = torch.minimum(cache.read[:, None] + self.more_reads, batch.lengths[:, None])
         states = state.model.lookaheads(cache, state.last, reads) if batch.policy.needs_lookahead else None
         futures = Futures(state.view(with_lookahead=False), reads, states)
         count = batch.decider.reads(futures).minimum(batch.lengths - cache.read)
@@ -226,11 +229,11 @@ class Graphed:
         batch.write(write)
 
     def tensors(self) -> list[Tensor]:
-        """What a step replaces; it changes the rest in place."""
+        """The tensors that a step replaces by new ones; it changes all others in place."""
         batch, state, cache = self.batch, self.batch.state, self.batch.state.cache
-        mine = [cache.read, state.last, batch.finished, batch.steps, cache.written, cache.decoded]
+        rows = [cache.read, state.last, batch.finished, batch.steps, cache.written, cache.decoded]
         heads = [part for layer in cache.heads for part in (layer.past, layer.now, layer.done)]
-        return mine + heads + batch.decider.tensors()
+        return rows + heads + batch.decider.tensors()
 
     def set_tensors(self, tensors: list[Tensor]) -> None:
         batch, state, cache = self.batch, self.batch.state, self.batch.state.cache

@@ -1,7 +1,8 @@
-"""Simultaneous translation with a model of whole sentences, which translates anew after every source word.
+"""Simultaneous translation with a full-sentence model, which translates again after every source word.
 
-A rule says which units of the new translation are final. These are written, and every later translation begins with
-them: nothing is taken back. The rules: wait-k, LocalAgreement (Liu et al., 2020), AlignAtt (Papi et al., 2023).
+A rule decides which units of the new translation are final. These units are written, and every later translation
+begins with them, so nothing is taken back. Rules: wait-k, LocalAgreement (Liu et al., 2020), AlignAtt (Papi et al.,
+2023).
 """
 
 import abc
@@ -25,7 +26,7 @@ from whilst.model.layers import DecoderLayer
 from whilst.model.transformer import Translator, additive, most_likely, visible
 
 RULES = "full", "wait", "local-agreement", "align-att"
-LOGITS = 1 << 28  # computed at once at most
+LOGITS = 1 << 28  # maximum number that is computed at once
 
 
 def attention_layer(layers: int) -> int:
@@ -34,17 +35,17 @@ def attention_layer(layers: int) -> int:
 
 
 class OfflineModel(abc.ABC):
-    """A full-sentence model. Source units come without end mark: each source is taken for a whole sentence."""
+    """A full-sentence model. Sources are passed without end mark, and each is translated as a whole sentence."""
 
-    max_positions: int  # units of a source or of a translation, end mark counted
+    max_positions: int  # maximum number of units in a source or a translation, end mark counted
 
     def limit(self, limit: Callable[[int], int]) -> Callable[[int], int]:
-        """A limit of target units by the source units that the model keeps to."""
+        """The same limit of target units, as a function of source units, but at most `max_positions`."""
         return lambda source: min(limit(source), self.max_positions)
 
     @abc.abstractmethod
     def encode(self, sources: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
-        """(rows, longest, width) encoder states and (rows) their numbers."""
+        """(rows, longest, width) encoder states, and (rows) the number of states of each source."""
 
     @abc.abstractmethod
     def predict(
@@ -52,12 +53,12 @@ class OfflineModel(abc.ABC):
     ) -> tuple[Tensor, Tensor | None]:
         """(rows, longest + 1) the most likely unit after 0, 1, … units of each prefix.
 
-        With `align` the same of the source unit, from 0, that gets most attention when it is predicted.
+        With `align` also (rows, longest + 1) the source unit, from 0, that gets most attention for this prediction.
         """
 
 
 class OwnModel(OfflineModel):
-    """One of our own, with any encoder."""
+    """A `Translator` as an offline model. Its encoder may be causal or bidirectional."""
 
     max_positions = MAX_POSITIONS
 
@@ -90,41 +91,41 @@ class OwnModel(OfflineModel):
 
 
 def most_attended(weights: Tensor, counts: Tensor) -> Tensor:
-    """(rows, target, source) attention, of which the first (rows) columns are units -> (rows, target) columns."""
+    """(rows, target, source) attention -> (rows, target) the column with most, among the first `counts` (rows)."""
     return weights.masked_fill(~visible(counts[:, None], weights.shape[-1])[:, 0], -1).argmax(-1)
 
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """A translation of the source so far, as if it were the whole one."""
+    """A translation of the source so far, as if this were the whole source."""
 
-    units: Sequence[int]  # what is written and a continuation, with the end mark unless it was cut
-    aligned: Sequence[int] = ()  # for each of them the source unit, from 0, that got most attention
+    units: Sequence[int]  # the units written and a continuation, with the end mark unless it was cut
+    aligned: Sequence[int] = ()  # for each unit the source unit, from 0, that got most attention
 
     @property
     def length(self) -> int:
-        """Without the end mark."""
+        """Number of units without the end mark."""
         return len(self.units) - (self.units[-1:] == [EOS])
 
 
 @dataclass(frozen=True)
 class Rule:
-    """Which units of a hypothesis are final, once `read` source units (whole words) are read."""
+    """Decides which units of a hypothesis are final when `read` source units (whole words) are read."""
 
     spec: PolicySpec
 
     def __post_init__(self) -> None:
         if self.spec.kind not in RULES:
             known = "full, wait-K, local-agreement-N and align-att-F"
-            raise UserError(f"policy {self.spec}: a model that translates whole sentences knows {known}")
+            raise UserError(f"policy {self.spec}: a full-sentence model only supports {known}")
 
     @property
     def memory(self) -> int:
-        """How many hypotheses it compares."""
+        """Number of hypotheses that the rule compares."""
         return self.spec.count if self.spec.kind == "local-agreement" else 1
 
-    def most(self, read: int) -> int | None:
-        """How many units may be written then, at most; None: as many as the model finds."""
+    def max_units(self, read: int) -> int | None:
+        """How many units may be written in all, once `read` source units are read; None: no maximum."""
         match self.spec.kind:
             case "full":
                 return 0
@@ -133,13 +134,13 @@ class Rule:
         return None
 
     def final(self, hypotheses: Sequence[Hypothesis], written: int, read: int) -> int:
-        """Units of the last of these hypotheses that are final; so many are written already."""
+        """Number of units of the last hypothesis that are final. `written`: number of units written."""
         last = hypotheses[-1]
         match self.spec.kind:
             case "local-agreement" if len(hypotheses) < self.memory:
                 return written
-            case "local-agreement":  # what the hypotheses have in common
-                columns = zip(*(one.units[: one.length] for one in hypotheses), strict=False)
+            case "local-agreement":  # the common prefix of the hypotheses
+                columns = zip(*(each.units[: each.length] for each in hypotheses), strict=False)
                 return sum(1 for _ in itertools.takewhile(lambda column: len(set(column)) == 1, columns))
             case "align-att":  # up to the first unit whose attention is on one of the last source units
                 late = (n for n in range(written, last.length) if last.aligned[n] >= read - self.spec.count)
@@ -148,22 +149,22 @@ class Rule:
 
 
 def translates_anew(settings: Model, policy: PolicySpec) -> bool:
-    """Whether one of our own models works under this policy as an offline model."""
+    """Whether a `Translator` with these settings is used as an offline model under this policy."""
     needs_source = settings.encoder == "bidirectional" and policy.kind == "wait"
     return needs_source or policy.kind in ("local-agreement", "align-att")
 
 
 @dataclass
 class Retranslation:
-    """One sentence under way. `retranslate` brings it up to date after READs."""
+    """The translation of one sentence. `retranslate` brings it up to date after READs."""
 
     rule: Rule
-    limit: Callable[[int], int]  # of target units, by the number of source units with the end mark
+    limit: Callable[[int], int]  # of target units, as a function of source units with the end mark
     source: list[int] = field(default_factory=list)  # units read, without the end mark
-    finished: bool = False  # the end mark is read
+    finished: bool = False  # whether the end mark is read
     written: list[int] = field(default_factory=list)
-    final: int = 0  # units of the last hypothesis that may be written
-    current: bool = False  # whether the last hypothesis is of this source, and long enough
+    final: int = 0  # number of units of the last hypothesis that may be written
+    current: bool = False  # whether the last hypothesis is a translation of `source`, and long enough
 
     def __post_init__(self) -> None:
         self.hypotheses: deque[Hypothesis] = deque(maxlen=self.rule.memory)
@@ -187,18 +188,18 @@ class Retranslation:
         return self.limit(len(self.source) + 1)
 
     @property
-    def most(self) -> int:
-        """Units of the next hypothesis at most."""
-        wanted = None if self.finished else self.rule.most(len(self.source))
-        return self._limit if wanted is None else min(wanted, self._limit)
+    def max_units(self) -> int:
+        """Maximum number of units in the next hypothesis."""
+        maximum = None if self.finished else self.rule.max_units(len(self.source))
+        return self._limit if maximum is None else min(maximum, self._limit)
 
     @property
     def draft(self) -> Sequence[int]:
-        """What the next hypothesis probably is, without end mark."""
+        """A guess of the next hypothesis, without end mark: the last one."""
         last = self.hypotheses[-1] if self.hypotheses else Hypothesis([])
-        return last.units[: min(last.length, self.most - 1)]
+        return last.units[: min(last.length, self.max_units - 1)]
 
-    def take(self, hypothesis: Hypothesis) -> None:
+    def add(self, hypothesis: Hypothesis) -> None:
         self.hypotheses.append(hypothesis)
         self.current = True
         if self.finished:
@@ -217,55 +218,57 @@ class Retranslation:
 
 @torch.inference_mode()
 def retranslate(model: OfflineModel, sentences: Iterable[Retranslation]) -> None:
-    """Translate anew, in one batch, the sentences that have read since and may write.
+    """Translate again, in one batch, the sentences that have changed by READs and may WRITE.
 
-    The result is that of greedy decoding. Each pass of the decoder predicts all units at once from those of the
-    pass before, the first from the last hypothesis. What is predicted from right units is right, so each pass finds
-    at least one more, and few passes are needed where the hypothesis hardly changes (Jacobi decoding).
+    The result is that of greedy decoding. Each pass of the decoder predicts all units at once from the units of the
+    previous pass, the first pass from the last hypothesis. A unit that is predicted from correct units is correct,
+    so each pass finds at least one more, and few passes are needed where the hypothesis hardly changes (Jacobi
+    decoding).
     """
-    waiting = [one for one in sentences if not one.current and one.most > len(one.written)]
+    waiting = [each for each in sentences if not each.current and each.max_units > len(each.written)]
     if not waiting:
         return
-    if (longest := max(len(one.source) + 1 for one in waiting)) > model.max_positions:
-        most = f"at most {model.max_positions} for this model"
-        raise UserError(f"a source of {longest} units with its end mark is too long, {most}; split the sentence")
-    encoded, lengths = model.encode([one.source for one in waiting])
-    guesses = [list(one.draft) for one in waiting]
-    left = list(range(len(waiting)))
-    align = any(one.rule.spec.kind == "align-att" for one in waiting)
-    while left:
-        rows = torch.tensor(left, device=encoded.device)
-        predicted, aligned = model.predict(encoded[rows], lengths[rows], [guesses[n] for n in left], align)
-        heads = [[]] * len(left) if aligned is None else aligned.tolist()
-        going = []
-        for n, units, places in zip(left, predicted.tolist(), heads, strict=True):
-            one, guess = waiting[n], guesses[n]
-            written = len(one.written)
-            predicted_units = [*one.written, *units[written : len(guess) + 1]]
-            better, is_whole = improve(guess, predicted_units, written, one.most)
-            if is_whole:
-                one.take(Hypothesis(better, places[: len(better)]))
+    if (longest := max(len(sentence.source) + 1 for sentence in waiting)) > model.max_positions:
+        limit = f"at most {model.max_positions} for this model"
+        raise UserError(f"a source of {longest} units with its end mark is too long, {limit}; split the sentence")
+    encoded, lengths = model.encode([sentence.source for sentence in waiting])
+    guesses = [list(sentence.draft) for sentence in waiting]
+    unfinished = list(range(len(waiting)))
+    align = any(sentence.rule.spec.kind == "align-att" for sentence in waiting)
+    while unfinished:
+        rows = torch.tensor(unfinished, device=encoded.device)
+        prefixes = [guesses[n] for n in unfinished]
+        predicted, aligned = model.predict(encoded[rows], lengths[rows], prefixes, align)
+        alignments = [[]] * len(unfinished) if aligned is None else aligned.tolist()
+        improved = []
+        for n, units, alignment in zip(unfinished, predicted.tolist(), alignments, strict=True):
+            sentence, guess = waiting[n], guesses[n]
+            written = len(sentence.written)
+            predicted_units = [*sentence.written, *units[written : len(guess) + 1]]
+            better, is_complete = improve(guess, predicted_units, written, sentence.max_units)
+            if is_complete:
+                sentence.add(Hypothesis(better, alignment[: len(better)]))
             else:
                 guesses[n] = better[:-1] if better[-1] == EOS else better
-                going.append(n)
-        left = going
+                improved.append(n)
+        unfinished = improved
 
 
-def improve(guess: Sequence[int], predicted: Sequence[int], written: int, most: int) -> tuple[list[int], bool]:
-    """The next guess, cut after its end mark or at `most` units, and whether it is the whole translation.
+def improve(guess: Sequence[int], predicted: Sequence[int], written: int, max_units: int) -> tuple[list[int], bool]:
+    """The next guess, cut after its end mark or at `max_units`, and whether it is the result of greedy decoding.
 
-    `predicted` (one more than the guess) was predicted from the guess; both begin with the `written` units.
+    `predicted` has one unit more than `guess`, from which it was predicted; both begin with the `written` units.
     """
-    right = next((n for n, unit in enumerate(guess) if unit != predicted[n]), len(guess)) + 1
-    end = predicted.index(EOS, written) + 1 if EOS in predicted[written:] else most
-    better = list(predicted[: min(end, most)])
-    return better, min(end, most) <= right
+    correct = next((n for n, unit in enumerate(guess) if unit != predicted[n]), len(guess)) + 1
+    end = predicted.index(EOS, written) + 1 if EOS in predicted[written:] else max_units
+    better = list(predicted[: min(end, max_units)])
+    return better, min(end, max_units) <= correct
 
 
 def translate(
     model: OfflineModel, rule: Rule, sources: Sequence[KnownSource], limits: Limits, batch: int
 ) -> list[Output]:
-    """In the order of the sources.
+    """Outputs in the order of the sources.
 
     The times of a sentence are those of its batch: with batches of 1 they are those of live translation.
     """
@@ -284,21 +287,21 @@ def _translate_batch(
 ) -> None:
     """READ a word in every sentence, then WRITE what is final, until the last has ended."""
     began = time.perf_counter()
-    waiting = {n: iter([*by_word(source), [EOS]]) for n, source in sources.items()}
-    under_way = {n: Retranslation(rule, model.limit(limits.of)) for n in sources}
-    while under_way:
-        for n, sentence in under_way.items():
-            for unit in next(waiting[n]):
+    words = {n: iter([*by_word(source), [EOS]]) for n, source in sources.items()}
+    unfinished = {n: Retranslation(rule, model.limit(limits.of)) for n in sources}
+    while unfinished:
+        for n, sentence in unfinished.items():
+            for unit in next(words[n]):
                 sentence.read(unit)
-        retranslate(model, under_way.values())
+        retranslate(model, unfinished.values())
         now = 1000 * (time.perf_counter() - began)
-        for n, sentence in under_way.items():
+        for n, sentence in unfinished.items():
             while sentence.can_write:
                 unit = sentence.write()
                 outputs[n].units += [unit] * (unit != EOS)
                 outputs[n].reads.append(sentence.read_count)
                 outputs[n].times.append(now)
-        under_way = {n: sentence for n, sentence in under_way.items() if not sentence.finished}
+        unfinished = {n: sentence for n, sentence in unfinished.items() if not sentence.finished}
 
 
 def by_word(source: KnownSource) -> list[list[int]]:

@@ -1,4 +1,4 @@
-"""Results of decoding, and padding of its inputs."""
+"""Outputs of decoding, and padding of its inputs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ class Output:
 
     units: list[int] = field(default_factory=list)
     reads: list[int] = field(default_factory=list)  # g_i, the source's end mark counted
-    times: list[float] = field(default_factory=list)  # milliseconds since this sentence, or its batch, began
+    times: list[float] = field(default_factory=list)  # milliseconds since the start of the sentence or its batch
 
     @property
     def sentence(self) -> list[int]:
@@ -33,10 +33,10 @@ def pad(sentences: Sequence[Sequence[int]], device: torch.device, padding: int =
 
 
 def to_outputs(log: Tensor, counts: Sequence[int], times: Sequence[float]) -> list[Output]:
-    """From rows of `Lockstep.log` with these numbers of WRITEs; `times` are those of the steps."""
-    found = []
+    """Outputs from rows of `Lockstep.log`. `counts`: WRITEs in each row; `times`: when each step ended."""
+    outputs = []
     for count, entries in zip(counts, log[:, : max(counts, default=0)].tolist(), strict=True):
         units, reads, steps = (list(column) for column in zip(*entries[:count], strict=True))
         written = [unit for unit in units if unit != EOS]
-        found.append(Output(written, reads, [times[step] for step in steps]))
-    return found
+        outputs.append(Output(written, reads, [times[step] for step in steps]))
+    return outputs

@@ -1,4 +1,4 @@
-"""Policies of trained runs: what `whilst.policy` needs of a run, and of a test set for oracles."""
+"""Make policies for a trained run: give `whilst.policy` what it needs of the run, and of a test set for oracles."""
 
 import dataclasses
 import functools
@@ -14,14 +14,14 @@ from whilst.model.run_folder import length_ratio_of
 from whilst.policy import Context, Policy, make_policy
 from whilst.search.labels import find_labels
 
-SEARCH_TOKENS = 8192  # of a batch
+SEARCH_TOKENS = 8192  # per batch
 
 
 def policy_for(trained: LoadedRun, spec: PolicySpec, settings: Evaluate, split: Split | None = None) -> Policy:
-    """`split`: the pairs that an oracle is searched for on."""
+    """`split`: the sentence pairs for which an oracle's reads are searched."""
     learnt, search = trained.agent_search, trained.recipe.search
     if learnt and spec.kind == "agent" and values_with(learnt, Role.READS) != values_with(search, Role.READS):
-        raise UserError(f"--set search.…: the agent of {trained.path} has learnt by other settings; leave them")
+        raise UserError(f"--set search.…: the agent of {trained.path} was trained with other settings; remove them")
     context = Context(
         trained.model,
         (trained.source, trained.target),
@@ -41,11 +41,11 @@ def searched_reads(
 ) -> list[list[int]]:
     """The reads of an oracle for each pair of a split."""
     if settings.precision != "single":
-        raise UserError(f"policy {spec}: searched for in single precision; leave out evaluate.precision")
+        raise UserError(f"policy {spec}: the search needs single precision; leave out evaluate.precision")
     search = trained.recipe.search
     interval = search.intervals[spec.index_in(oracle_policies(search.intervals))]
     if split is None:
         raise UserError(f"policy {spec}: an oracle needs the reference; use it with `whilst evaluate`")
-    one = dataclasses.replace(search, intervals=(interval,))
-    reads = find_labels(trained.model, one, split, SEARCH_TOKENS).reads[0].tolist()
+    search = dataclasses.replace(search, intervals=(interval,))
+    reads = find_labels(trained.model, search, split, SEARCH_TOKENS).reads[0].tolist()
     return [reads[begin:end] for begin, end in itertools.pairwise(split.target.offsets.tolist())]

@@ -1,6 +1,7 @@
 """Pretrained translation models of the Hugging Face hub as offline models: Marian (opus-mt), M2M100 and NLLB.
 
-Their tokenisers become `Language`s, so that all the rest is as with our own models. Needs the extra `hf`.
+Their tokenisers are wrapped as `Language`s, so that all other code treats them like trained runs. Needs the extra
+`hf`.
 """
 
 import hashlib
@@ -23,9 +24,9 @@ from whilst.data.writer import WordRules
 from whilst.decoding.offline import OfflineModel, attention_layer, most_attended
 from whilst.decoding.output import pad
 
-POLICIES = "local-agreement-2", "align-att-4", "full"  # that are evaluated if none is named
+POLICIES = "local-agreement-2", "align-att-4", "full"  # evaluated by default
 KNOWN = "marian", "m2m_100"  # NLLB models are of the latter type
-# ISO 639-1 codes, and those by which NLLB and multilingual Marian models know these languages.
+# ISO 639-1 codes, and the codes of NLLB and multilingual Marian models for the same languages.
 PAIRS = """
 af:afr am:amh ar:arb as:asm az:azj be:bel bg:bul bn:ben bs:bos ca:cat cs:ces cy:cym da:dan de:deu el:ell en:eng
 eo:epo es:spa et:est eu:eus fa:pes fi:fin fr:fra ga:gle gl:glg gu:guj ha:hau he:heb hi:hin hr:hrv ht:hat hu:hun
@@ -40,9 +41,9 @@ CODES = dict(pair.split(":") for pair in PAIRS.split())
 
 @dataclass(frozen=True)
 class Pretrained:
-    """An opened checkpoint, with what a trained run has."""
+    """A loaded checkpoint, with the attributes of `LoadedRun` that apply to it."""
 
-    path: Path  # its name
+    path: Path  # the name of the checkpoint, with "hf:"
     recipe: Recipe
     source: Language
     target: Language
@@ -63,7 +64,7 @@ class Pretrained:
 
     @cached_property
     def checksum(self) -> str:
-        """Of the weights."""
+        """SHA-256 of the weights."""
         digest = hashlib.sha256()
         for name, tensor in sorted(self.model.model.state_dict().items()):
             digest.update(name.encode() + tensor.cpu().numpy().tobytes())
@@ -71,7 +72,7 @@ class Pretrained:
 
 
 class TokeniserSegmenter(Segmenter):
-    """Words are split as by the tokeniser of a checkpoint."""
+    """Splits words with the tokeniser of a checkpoint."""
 
     kind = "pretrained"
     first_mark = "\u2581"
@@ -123,16 +124,16 @@ def _mask(lengths: Tensor, longest: int) -> Tensor:
 
 @dataclass(frozen=True)
 class Frame:
-    """What stands around the units: ids of the checkpoint."""
+    """The special tokens around units, as ids of the checkpoint."""
 
-    before: Sequence[int]  # a source, such as the code of a language
-    after: Sequence[int]  # a source: its end mark
-    start: Sequence[int]  # of every translation
+    before: Sequence[int]  # before the units of a source, such as the code of a language
+    after: Sequence[int]  # after the units of a source: its end mark
+    start: Sequence[int]  # before the units of a translation
     pad: int
 
 
 def open_pretrained(name: str, overrides: Sequence[str], device: torch.device) -> Pretrained:
-    """A checkpoint of the hub or in a folder, by its name with "hf:".
+    """Load a checkpoint from the hub or a folder. `name`: its name or path with "hf:" before it.
 
     `overrides` of data.source and data.target name the languages, see `find_code`.
     """
@@ -140,16 +141,16 @@ def open_pretrained(name: str, overrides: Sequence[str], device: torch.device) -
         import transformers
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
-    wanted = override(Recipe(run=name, evaluate=Evaluate(batch=16, policies=POLICIES)), list(overrides))
+    requested = override(Recipe(run=name, evaluate=Evaluate(batch=16, policies=POLICIES)), list(overrides))
     config = _load(transformers.AutoConfig.from_pretrained, name)
     if config.model_type not in KNOWN:
         raise UserError(
-            f"{name}: is a {config.model_type} model; Marian (opus-mt), M2M100 and NLLB models are known"
+            f"{name}: is a {config.model_type} model; supported are Marian (opus-mt), M2M100 and NLLB models"
         )
     tokeniser = _load(transformers.AutoTokenizer.from_pretrained, name)
     load = transformers.AutoModelForSeq2SeqLM.from_pretrained
     model = _load(partial(load, attn_implementation="eager", dtype=torch.float32), name)
-    recipe, frame = _frame(wanted, tokeniser, model)
+    recipe, frame = _frame(requested, tokeniser, model)
     specials = {*tokeniser.all_special_tokens, *SPECIALS}
     basic = [tokeniser.pad_token_id, tokeniser.pad_token_id, tokeniser.eos_token_id, tokeniser.unk_token_id]
     languages, tables = list[Language](), list[list[int]]()
@@ -164,35 +165,36 @@ def open_pretrained(name: str, overrides: Sequence[str], device: torch.device) -
 
 
 def _load(load: Callable[..., Any], name: str) -> Any:
-    """From the folder or the cache if it is there, else from the hub."""
-    where = name.removeprefix(CHECKPOINT)
+    """Load from a folder, else from the cache of the hub, else from the hub itself."""
+    location = name.removeprefix(CHECKPOINT)
     try:
-        with warnings.catch_warnings(action="ignore"):  # of packages for what is not used here
+        with warnings.catch_warnings(action="ignore"):  # about parts of packages that are not used here
             try:
-                return load(where, local_files_only=True)
+                return load(location, local_files_only=True)
             except OSError:
-                if Path(where).is_dir():
+                if Path(location).is_dir():
                     raise
-                return load(where)
+                return load(location)
     except (OSError, ValueError) as error:
         reason = str(error).splitlines()[0] if str(error) else repr(error)
-        raise UserError(f"{name}: neither a folder with a model nor to be had from the hub ({reason})") from None
+        raise UserError(f"{name}: neither a folder with a model nor available from the hub ({reason})") from None
 
 
-def _frame(wanted: Recipe, tokeniser: Any, model: Any) -> tuple[Recipe, Frame]:
-    """The settings with the languages and sizes of the model, and what stands around units."""
-    config, codes = model.config, language_codes(tokeniser)
-    source, target = ("" if code in ("src", "tgt") else code for code in (wanted.data.source, wanted.data.target))
+def _frame(requested: Recipe, tokeniser: Any, model: Any) -> tuple[Recipe, Frame]:
+    """The requested recipe with the languages and sizes of the model, and the special tokens around units."""
+    config, codes, data = model.config, language_codes(tokeniser), requested.data
+    source, target = ("" if code in ("src", "tgt") else code for code in (data.source, data.target))
     before, start = list[int](), [model.generation_config.decoder_start_token_id]
     if config.model_type == "marian":
         source, target = source or tokeniser.source_lang or "src", target or tokeniser.target_lang or "tgt"
         if codes:  # several target languages
-            before = [tokeniser.convert_tokens_to_ids(codes[find_code(codes, target, "target", wanted.run)])]
+            before = [tokeniser.convert_tokens_to_ids(codes[find_code(codes, target, "target", requested.run)])]
     else:
         if not (source and target):
-            raise UserError(f"{wanted.run}: knows {len(codes)} languages; choose, as in --source en --target de")
-        tokeniser.src_lang = find_code(codes, source, "source", wanted.run)
-        start.append(tokeniser.convert_tokens_to_ids(codes[find_code(codes, target, "target", wanted.run)]))
+            advice = "choose two, as in --source en --target de"
+            raise UserError(f"{requested.run}: knows {len(codes)} languages; {advice}")
+        tokeniser.src_lang = find_code(codes, source, "source", requested.run)
+        start.append(tokeniser.convert_tokens_to_ids(codes[find_code(codes, target, "target", requested.run)]))
     around = tokeniser("").input_ids
     end = around.index(tokeniser.eos_token_id)
     sizes = Model(
@@ -203,13 +205,13 @@ def _frame(wanted: Recipe, tokeniser: Any, model: Any) -> tuple[Recipe, Frame]:
         feed_forward=config.decoder_ffn_dim,
         encoder="bidirectional",
     )
-    data = replace(wanted.data, source=source, target=target, units="sentencepiece")
-    recipe = replace(wanted, data=data, model=sizes, objective=Objective(name="full"))
+    data = replace(data, source=source, target=target, units="sentencepiece")
+    recipe = replace(requested, data=data, model=sizes, objective=Objective(name="full"))
     return recipe, Frame([*before, *around[:end]], around[end:], start, tokeniser.pad_token_id)
 
 
 def language_codes(tokeniser: Any) -> dict[str, str]:
-    """The codes of languages that a source can name, and their tokens."""
+    """The language codes that a tokeniser knows, and the token of each."""
     from transformers import M2M100Tokenizer, MarianTokenizer
 
     if isinstance(tokeniser, M2M100Tokenizer):
@@ -220,10 +222,10 @@ def language_codes(tokeniser: Any) -> dict[str, str]:
 
 
 def find_code(codes: Collection[str], language: str, option: str, name: str) -> str:
-    """The model's code of a language: "deu_Latn" for that itself, "deu", or the code of ISO 639-1, "de"."""
-    for wanted in (language, CODES.get(language, language)):
+    """The model's code of a language: "deu_Latn" for "deu_Latn", for "deu", or for the ISO 639-1 code "de"."""
+    for candidate in (language, CODES.get(language, language)):
         for code in codes:
-            if code == wanted or code.startswith(f"{wanted}_"):
+            if code == candidate or code.startswith(f"{candidate}_"):
                 return code
     shown = ", ".join(list(codes)[:8])
     raise UserError(

@@ -1,9 +1,9 @@
-"""Translations under way, a row each, with the actions READ and WRITE (Algorithm 2).
+"""The state of a batch of translations, one per row, and the actions READ and WRITE (Algorithm 2 of the paper).
 
-All decoding on PyTorch drives a `DecodingState`: live sessions and the server directly, batches and CUDA graphs as
-a `Lockstep`, where a policy acts on known sources. Rows are independent, so a row that is ready to WRITE may wait
-for others: its words are the same as one by one. The encoder is causal, so a known source can be encoded at once
-(`load`): READ then only uncovers its states.
+All decoding in PyTorch uses `DecodingState`: live sessions and the server directly, batches and CUDA graphs through
+`Lockstep`, which applies a policy to sources that are known as a whole. Rows are independent, so a row that is
+ready to WRITE may wait for others without a change of its output. The encoder is causal, so a known source can be
+encoded in one pass (`load`); a READ then only makes the next state visible.
 """
 
 import copy
@@ -38,7 +38,7 @@ class DecodingState:
         self.lookahead = None
 
     def load(self, source: Tensor, lengths: Tensor) -> None:
-        """Encode whole sources (rows, longest). The first READ is done: there is nothing to write before it."""
+        """Encode whole sources (rows, longest), and do the first READ, before which nothing can be written."""
         self.source = source
         self.cache.encoder.clear()  # frees memory: `read` is not used after this
         self.model.preload(self.cache, self.model.encode_whole(source, lengths), lengths)
@@ -51,7 +51,7 @@ class DecodingState:
         self.lookahead = None
 
     def announce(self, tokens: Tensor) -> None:
-        """The tokens (rows) that follow in the same words as the last ones read; EOS where a word is whole."""
+        """Set the tokens (rows) that follow the last ones read in the same words, or EOS where a word is whole."""
         self.source[row_numbers(self.cache.rows, tokens), self.cache.read] = tokens
 
     def uncover(self, reading: Tensor) -> None:
@@ -66,14 +66,17 @@ class DecodingState:
         return self.lookahead
 
     def view(self, with_lookahead: bool) -> View:
-        """What policies decide from."""
-        lookahead = self.look_ahead() if with_lookahead else None  # first, as it moves monotone heads
+        """The input of a policy's decisions."""
+        lookahead = self.look_ahead() if with_lookahead else None  # first, as it moves monotonic heads
         cache = self.cache
         states = cache.encoded, cache.decoded, lookahead, cache.stopped
         return View(cache.read, cache.written, self.source, self.last, *states, self.banned, cache.rows)
 
     def write(self, writing: Tensor | None = None, tokens: Tensor | None = None) -> Tensor:
-        """WRITE in these rows (booleans), or all: the most likely tokens, or given ones. Returns them (rows)."""
+        """WRITE `tokens` (default: the most likely ones) in the rows `writing` (booleans, default: all).
+
+        Returns the last token written in every row (rows).
+        """
         states = self.look_ahead()
         tokens = most_likely(self.logits(states), self.banned) if tokens is None else tokens
         writing = torch.ones_like(tokens, dtype=torch.bool) if writing is None else writing
@@ -82,7 +85,7 @@ class DecodingState:
         return self.last
 
     def subset(self, rows: Tensor, read_end: int, written_end: int) -> "DecodingState":
-        """Some rows, with bounds of their counts. `update` brings the results of actions back."""
+        """The state of these rows, with bounds as in `Cache`. `update` copies the results of its actions back."""
         subset = copy.copy(self)
         subset.cache, subset.lookahead = self.cache.subset(rows, read_end, written_end), None
         subset.last = self.last[rows]
@@ -93,7 +96,7 @@ class DecodingState:
         self.last[subset.cache.rows] = subset.last
 
     def ban(self, units: Sequence[Sequence[int]]) -> None:
-        """Of each row, the tokens that must not be written next."""
+        """Set the tokens that must not be written next in each row."""
         self.banned = pad([[PAD, *row] for row in units], self.last.device)[0] if any(units) else None
 
     def select(self, rows: Tensor) -> None:
@@ -103,9 +106,9 @@ class DecodingState:
 
 
 class Lockstep:
-    """A batch of known sources: in each step some READ, then all that are ready WRITE.
+    """A batch of known sources that are translated step by step under a policy.
 
-    Everything is on the device. Rows without a sentence are finished.
+    All tensors are on the device. Rows without a sentence are finished.
     """
 
     def __init__(self, model: Translator, cache: Cache, policy: Policy, sentences: Sequence[int]) -> None:
@@ -113,7 +116,8 @@ class Lockstep:
         self.policy, self.state = policy, DecodingState(model, cache)
         device = cache.read.device
         self.row = torch.arange(len(sentences), device=device)  # index of each row's output
-        self.lengths, self.most = torch.ones_like(self.row), torch.ones_like(self.row)
+        self.lengths = torch.ones_like(self.row)
+        self.max_targets = torch.ones_like(self.row)  # maximum numbers of target tokens
         self.finished = torch.ones_like(self.row, dtype=torch.bool)
         self.decider: Decider = policy.start(torch.as_tensor(sentences, device=device))
         self.steps = torch.zeros((), dtype=torch.long, device=device)
@@ -122,15 +126,18 @@ class Lockstep:
         self.writers: list[GuidedWriter] = []  # of each row, if they may ban tokens
         self.targets: Tensor | None = None  # (rows, target) tokens to WRITE, if not the most likely ones
 
-    def begin(self, sources: Sequence[Sequence[int]], most: Sequence[int]) -> None:
-        """A sentence in every row, with at most so many target tokens."""
+    def begin(self, sources: Sequence[Sequence[int]], max_targets: Sequence[int]) -> None:
+        """Start a sentence in every row, with a maximum number of target tokens for each."""
         source, self.lengths = pad(sources, self.row.device)
-        self.most = torch.tensor(most, device=self.row.device)
+        self.max_targets = torch.tensor(max_targets, device=self.row.device)
         self.finished = torch.zeros_like(self.finished)
         self.state.load(source, self.lengths)
 
     def step(self) -> None:
-        """READs and WRITEs until a row has written; rows that are ready wait for the others."""
+        """If the policy needs lookahead states, WRITE in the rows that are ready, and READ in the others.
+
+        If not, READ until all rows are ready, then WRITE in all of them with one decoder step.
+        """
         needs_lookahead, wrote = self.policy.needs_lookahead, False
         while not wrote:
             if self.writers:
@@ -145,21 +152,21 @@ class Lockstep:
                 self.state.uncover(~write)
 
     def write(self, write: Tensor) -> None:
-        """WRITE in those of these rows (booleans) that are not finished."""
+        """WRITE in these rows (booleans), except finished ones."""
         cache, write = self.state.cache, write & ~self.finished
         column, rows = cache.written, torch.arange(len(write), device=write.device)
-        given = None if self.targets is None else self.targets[rows, column]
-        last = self.state.write(write, given)
+        tokens = None if self.targets is None else self.targets[rows, column]
+        last = self.state.write(write, tokens)
         for row in write.nonzero()[:, 0].tolist() if self.writers else ():
             self.writers[row].write(int(last[row]), int(cache.read[row]))
-        # Rows that do not write note something too: it is overwritten, or beyond the end.
+        # Rows that do not write are logged too; these entries are overwritten later, or lie after the last WRITE.
         self.log[rows, column] = torch.stack([last, cache.read, self.steps.expand_as(last)], 1)
-        self.finished = self.finished | (write & ((last == EOS) | (cache.written >= self.most)))
+        self.finished = self.finished | (write & ((last == EOS) | (cache.written >= self.max_targets)))
         self.steps = self.steps + 1
 
     def select(self, rows: Tensor) -> None:
         self.row, self.finished, self.log = self.row[rows], self.finished[rows], self.log[rows]
-        self.lengths, self.most = self.lengths[rows], self.most[rows]
+        self.lengths, self.max_targets = self.lengths[rows], self.max_targets[rows]
         self.targets = None if self.targets is None else self.targets[rows]
         self.writers = [self.writers[row] for row in rows.tolist()] if self.writers else []
         self.state.select(rows)

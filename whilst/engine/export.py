@@ -1,21 +1,22 @@
-"""The commands `export` and `bundle`: a trained run as a folder to translate with elsewhere.
+"""The commands `export` and `bundle`: write a trained run as a folder for translation on other machines.
 
-An export is what runtime.py translates with, without PyTorch:
+An export is the folder that runtime.py loads to translate without PyTorch:
 
     engine.json             format, sizes, settings of the run, checksums of the files below
-    source.*, target.*      the two languages, so that the folder translates by itself
-    lags.json               where the run was calibrated: how far behind its agent is
+    source.*, target.*      the two languages, so that the folder needs no other files
+    lags.json               if the run was calibrated: how far its agent is behind the source
     tables.*.safetensors    scaled embeddings: a step needs one row of each
     read.*.onnx             a source token -> its encoder state, and its keys and values
     write.*.onnx            the last target token -> the decoder state that writes the next, its keys and values
-    words.*.onnx            that state -> logits; apart, because most lookahead states need none
-    agent.*.onnx            where the run has an agent: one step of it
+    words.*.onnx            that state -> logits; separate, because most lookahead states need no logits
+    agent.*.onnx            if the run has an agent: one step of the agent
 
-Each graph and table is there in fp32, in int8 (weights of 8 bits), or in both.
+Each graph and table exists in fp32, in int8 (8-bit weights), or in both.
 
 A bundle is a small run folder: recipe, languages, weights in half precision (single when loaded), the agent. It
 also has an export in int8 (engine/), a model card (README.md), and bundle.json: checksums, and the length ratio,
-which would need the dataset. Without weights, as in the package (whilst/models), PyTorch takes those of the engine.
+which otherwise needs the dataset. For a bundle without weights, as in the package (whilst/models), PyTorch uses the
+weights of its engine.
 """
 
 import contextlib
@@ -78,26 +79,26 @@ CARD = "README.md"
 
 @contextlib.contextmanager
 def replacing(folder: Path, manifest: str) -> Iterator[Path]:
-    """As `writing_folder`, of a folder that is empty or has this manifest.
+    """Like `writing_folder`, but only for a folder that is empty or has this manifest.
 
-    Files that the manifest does not list, such as evaluations, stay.
+    Files that the manifest does not list, such as evaluations, are kept.
     """
     occupied = folder.is_file() or (folder.is_dir() and any(folder.iterdir()))
     if occupied and not (folder / manifest).is_file():
-        what = {MANIFEST: "export", BUNDLE: "bundle"}[manifest]
-        raise UserError(f"{folder}: is there already and is no earlier {what}; name another folder")
-    own = {manifest, SHIPPED}
+        kind = {MANIFEST: "export", BUNDLE: "bundle"}[manifest]
+        raise UserError(f"{folder}: exists and is not an earlier {kind}; name another folder")
+    replaced = {manifest, SHIPPED}
     with contextlib.suppress(UserError, AttributeError):  # no manifest, or a damaged one: all files are kept
-        own |= {Path(file).parts[0] for file in read_json(folder / manifest).get("files", {})}
+        replaced |= {Path(file).parts[0] for file in read_json(folder / manifest).get("files", {})}
     with writing_folder(folder) as new:
         yield new
         for path in folder.iterdir() if folder.is_dir() else ():
-            if path.name not in own and not (new / path.name).exists():
+            if path.name not in replaced and not (new / path.name).exists():
                 shutil.copytree(path, new / path.name) if path.is_dir() else shutil.copy2(path, new)
 
 
 def make_tables(model: Translator, int8: bool) -> dict[str, NDArray[Any]]:
-    """As they are stored: scaled embeddings, and the rates of the sinusoids of positions."""
+    """The tables as they are stored: scaled embeddings, and the angular rates of the sinusoids of positions."""
     from whilst.engine.graphs import floats, quantised  # needs onnx, unlike a bundle of weights
 
     scale = np.float32(model.settings.width**0.5)
@@ -112,7 +113,7 @@ def make_tables(model: Translator, int8: bool) -> dict[str, NDArray[Any]]:
 
 
 def make_engine(model: Translator, agent: Agent | None, precision: str) -> Engine:
-    """An engine without a folder."""
+    """An engine in memory, without a folder."""
     from whilst.engine.graphs import make_graphs
 
     graphs = make_graphs(model, agent, precision == "int8")
@@ -128,14 +129,14 @@ def length_ratio(trained: LoadedRun) -> tuple[int, int] | None:
 
 
 def as_half(table: Floats) -> NDArray[np.floating]:
-    """In half precision if that is exact, as it is for embeddings of a bundle."""
+    """Convert to half precision if that is exact, as it is for the embeddings of a bundle."""
     with np.errstate(over="ignore"):
         half = table.astype(np.float16)
     return half if (half == table).all() else table
 
 
 def write_engine(trained: LoadedRun, folder: Path, precisions: Sequence[str] = PRECISIONS) -> None:
-    """Fill an existing folder."""
+    """Write an export into an existing folder."""
     from whilst.engine.graphs import make_graphs
 
     model, agent = trained.model, trained.agent
@@ -160,7 +161,7 @@ def write_engine(trained: LoadedRun, folder: Path, precisions: Sequence[str] = P
 
 
 def copy_lags(run: Path, folder: Path) -> None:
-    """To an export or bundle of this run."""
+    """Copy the run's table of lags to an export or bundle of this run."""
     if path_in(run).is_file():
         try:
             read_lags(run).write(folder)
@@ -190,42 +191,42 @@ def export(run: Path, out: Path, precisions: Sequence[str] = PRECISIONS) -> None
 
 
 def bundle(run: Path, out: Path, parts: Literal["both", "weights", "engine"] = "both") -> None:
-    """Without weights PyTorch takes those of the engine; without an engine, one is made when it is needed."""
-    home, _, _ = choose_policy(run, "medium")
-    trained = load_run(home, CPU)
+    """`parts`: without weights, PyTorch uses those of the engine; without an engine, one is made when needed."""
+    source, _, _ = choose_policy(run, "medium")
+    trained = load_run(source, CPU)
     obstacle = export_obstacle(trained.recipe.model)
     if obstacle and parts == "engine":
         raise UserError(f"{run}: {obstacle}; bundle its weights")
     with replacing(out, BUNDLE) as folder:
         write_half_precision(trained, folder, out.name)
-        made = load_run(folder, CPU)
+        bundled = load_run(folder, CPU)
         if parts != "weights" and not obstacle:
             (folder / SHIPPED).mkdir()
-            write_engine(made, folder / SHIPPED, ["int8"])
+            write_engine(bundled, folder / SHIPPED, ["int8"])
         if parts == "engine":
             (folder / WEIGHTS).unlink()
-        own = [
+        paths = [
             path
             for path in folder.rglob("*")
             if path.is_file() and path.parent.name != SHIPPED and path.name != LAGS
         ]
-        files = sorted(path.relative_to(folder).as_posix() for path in own)
-        about = {
+        files = sorted(path.relative_to(folder).as_posix() for path in paths)
+        manifest = {
             "format": BUNDLE_FORMAT,
             "whilst": whilst.__version__,
             "weights": trained.checksum,  # of the run
             "pace": length_ratio(trained),
             "files": {name: sha256(folder / name) for name in files},
         }
-        write_json(folder / BUNDLE, about)
-        if (out / CARD).is_file():  # `replacing` keeps it: somebody may have edited it
+        write_json(folder / BUNDLE, manifest)
+        if (out / CARD).is_file():  # `replacing` keeps this file: somebody may have edited it
             notes.print(f"{out / CARD} stays as it is; delete it for a new one")
         else:
-            (folder / CARD).write_text(model_card(made, out.name), encoding="utf-8")
+            (folder / CARD).write_text(model_card(bundled, out.name), encoding="utf-8")
 
 
 def portable(recipe: Recipe, name: str) -> Recipe:
-    """Without the folders and the precision of the machine that it was trained on."""
+    """The recipe without the folders and the precision of the machine where the run was trained."""
     data = dataclasses.replace(recipe.data, folder="", dataset=f"data/{Path(recipe.data.dataset).name}")
     teacher = recipe.teacher and f"runs/{Path(recipe.teacher).name}"
     evaluate = dataclasses.replace(recipe.evaluate, precision="single")  # half: GPU only
@@ -233,10 +234,10 @@ def portable(recipe: Recipe, name: str) -> Recipe:
 
 
 def write_half_precision(trained: LoadedRun, folder: Path, name: str) -> None:
-    """Write everything that makes it a run."""
+    """Write the run folder that a bundle is: recipe, languages, weights, and the agent with its lags."""
     write_run(folder, portable(trained.recipe, name), trained.source, trained.target)
-    tensors, about = read_weights(trained.path, trained.model, CPU)
-    halve(tensors, about, trained.path, folder / WEIGHTS)
+    tensors, metadata = read_weights(trained.path, trained.model, CPU)
+    halve(tensors, metadata, trained.path, folder / WEIGHTS)
     if has_agent(trained.path):
         recipe = read_recipe(trained.path / AGENT)
         write_recipe(folder / AGENT, portable(recipe, f"{name}/{AGENT}"))
@@ -245,28 +246,29 @@ def write_half_precision(trained: LoadedRun, folder: Path, name: str) -> None:
         copy_lags(trained.path, folder)
 
 
-def halve(tensors: dict[str, Tensor], about: dict[str, Any], source: Path, target: Path) -> None:
+def halve(tensors: dict[str, Tensor], metadata: dict[str, Any], source: Path, target: Path) -> None:
+    """Save the tensors in half precision as `target`. `source`: the run folder, for errors."""
     halves = {name: tensor.half() if tensor.is_floating_point() else tensor for name, tensor in tensors.items()}
     for name, tensor in halves.items():
         if not tensor.isfinite().all():
             raise UserError(f"{source}: {name} has weights too large for half precision")
-    about.pop("start", None)  # checksum of a file in single precision, which the bundle does not have
-    save_tensors(target, halves, about)
+    metadata.pop("start", None)  # checksum of a file in single precision, which the bundle does not have
+    save_tensors(target, halves, metadata)
     target.chmod(0o644)  # safetensors makes files that only their owner can read
 
 
-def model_card(made: LoadedRun, name: str) -> str:
-    data, model = made.recipe.data, made.recipe.model
-    modules = filter(None, (made.model, made.agent))
+def model_card(bundled: LoadedRun, name: str) -> str:
+    data, model = bundled.recipe.data, bundled.recipe.model
+    modules = filter(None, (bundled.model, bundled.agent))
     count = sum(parameter.numel() for module in modules for parameter in module.parameters())
     size = f"{model.encoder_layers} + {model.decoder_layers} layers, width {model.width}, {model.heads} heads"
     rows = {
         "languages": f"{data.source} to {data.target}",
         "text": "lower-cased" if data.lowercase else "cased",
         "parameters": f"{count / 1e6:.1f} M ({size})",
-        "units": f"{data.units}: {len(made.source):,} of the source, {len(made.target):,} of the target",
+        "units": f"{data.units}: {len(bundled.source):,} of the source, {len(bundled.target):,} of the target",
         "trained on": data.corpus or Path(data.dataset).name,
-        "latencies": ", ".join(f"{latency}: {for_latency(latency, made.agents)[0]}" for latency in LATENCIES),
+        "latencies": ", ".join(f"{latency}: {for_latency(latency, bundled.agents)[0]}" for latency in LATENCIES),
     }
     table = "\n".join(f"| {left} | {right} |" for left, right in rows.items())
     return f"""# {name}

@@ -1,10 +1,10 @@
-"""The translator and the agent as ONNX graphs: one step of one sentence each.
+"""Build ONNX graphs of the translator and the agent: one step of one sentence each.
 
-Graphs return only new columns of the key/value buffers; the caller appends them. Masks are added to scores: 0 for a
-visible column, -inf for one that is not. Every layer's part of a buffer is an input of its own, because slicing one
-tensor inside of the graph would copy it.
+Graphs return only the new columns of the key/value buffers; the caller appends them. Masks are added to scores: 0
+for a visible column, -inf for a hidden one. Every layer's part of a buffer is a separate input, because slicing one
+tensor inside the graph would copy it.
 
-The same weights and arithmetic as model/transformer.py and model/agent.py; tests compare the two.
+Weights and arithmetic are the same as in model/transformer.py and model/agent.py; tests compare the two.
 """
 
 import itertools
@@ -27,7 +27,7 @@ OPSET, IR = 21, 10  # supported by onnxruntime 1.20 and later
 
 
 class Graph:
-    """Methods that add a value return its name in the graph."""
+    """An ONNX graph under construction. Methods that add a value return its name in the graph."""
 
     def __init__(self, name: str, int8: bool) -> None:
         """`int8`: weights of linear layers are signed 8-bit integers."""
@@ -39,7 +39,7 @@ class Graph:
         self._names = (f"v{number}" for number in itertools.count(1))
 
     def input(self, name: str, *shape: int | str, integer: bool = False) -> str:
-        """float32, or int64; a dimension that is a string may differ from call to call."""
+        """A float32 input, or int64 if `integer`. A dimension that is a string may differ from call to call."""
         kind = TensorProto.INT64 if integer else TensorProto.FLOAT
         self._inputs.append(helper.make_tensor_value_info(name, kind, shape))
         return name
@@ -71,7 +71,7 @@ class Graph:
         return self.ops("Split", len(sizes), [value, self.integers(*sizes)], {"axis": axis})
 
     def linear(self, value: str, weight: Floats, bias: Floats | None = None, name: str = "") -> str:
-        """(rows, in) -> (rows, out); the weight is (out, in), as in torch. `name`: of the constants."""
+        """(rows, in) -> (rows, out); the weight is (out, in), as in torch. `name`: prefix of constants' names."""
         if self.int8:
             product = self._integer_product(value, weight, name)
         else:
@@ -79,21 +79,21 @@ class Graph:
         return product if bias is None else self.op("Add", product, self.constant(bias, name and f"{name} bias"))
 
     def name_of(self, layers: Sequence[nn.Module], scale: float) -> str:  # noqa: ARG002
-        """Of the constants of these layers, so that model/engine_weights.py finds them; "": any."""
+        """The name of these layers' constants, by which model/engine_weights.py finds them; "": any name."""
         return ""
 
     def layers(self, value: str, layers: Sequence[nn.Module], scale: float = 1.0) -> str:
-        """Linear layers of the same input as one: (1, in) -> (1, sum of out). `scale` multiplies the first."""
+        """Linear layers of the same input as one layer: (1, in) -> (1, sum of out). `scale`: of the first one."""
         weights, biases = ([floats(layer.get_parameter(name)) for layer in layers] for name in ("weight", "bias"))
         weights[0], biases[0] = weights[0] * np.float32(scale), biases[0] * np.float32(scale)
         name = self.name_of(layers, scale)
         return self.linear(value, np.concatenate(weights), np.concatenate(biases), name)
 
     def _integer_product(self, value: str, weight: Floats, name: str) -> str:
-        """Inputs are quantised dynamically. onnxruntime fuses nodes in exactly this order.
+        """Multiply dynamically quantised inputs by 8-bit weights. onnxruntime only fuses nodes in this exact order.
 
         Each output has its own scale, so rows of small weights keep their precision. Weights are signed because
-        VNNI multiplies unsigned inputs by signed weights; `load_graph` knows what other CPUs need.
+        VNNI multiplies unsigned inputs by signed weights; for other CPUs see `load_graph`.
         """
         integers, scale = quantised(weight)
         inputs, input_scale, input_zero = self.ops("DynamicQuantizeLinear", 3, [value])
@@ -112,7 +112,8 @@ class Graph:
 def quantised(weight: Floats) -> tuple[NDArray[np.int8], Floats]:
     """Integers from -127 to 127, and the scale of each row.
 
-    A scale has 17 bits, so its products with the integers are exact, and these have the same scale and integers.
+    A scale has 17 significant bits, so its products with the integers are exact in fp32, and quantising these
+    products gives the same integers and scale again.
     """
     scale = (np.maximum(np.abs(weight).max(1), np.finfo(np.float32).tiny * 128) / 127).astype(np.float32)
     scale = (scale.view(np.uint32) & np.uint32(0xFFFFFF80)).view(np.float32)
@@ -171,22 +172,22 @@ class TranslatorGraph(Graph):
     def self_attention(
         self, state: str, layer: EncoderLayer | DecoderLayer, cache: tuple[str, str], mask: str
     ) -> tuple[str, str]:
-        """One token attends to the cache and to itself: its state; its keys and values (2 * heads, 1, head size).
+        """One token attends to the cache and to itself -> its state, its keys and values (2 * heads, 1, head size).
 
-        Concatenating its key and value with the cached ones would copy the cache, so the scores are concatenated.
+        Its keys are not concatenated with the cached ones, which would copy the cache: the scores are concatenated.
         """
         attention, sublayer, heads = layer.attention, layer.attention_sublayer, self.heads
         parts = [attention.query, attention.key_value]
         projected = self.layers(self.before(state, sublayer), parts, self.head_size**-0.5)
         query, key_value = self.split(self.split_heads(projected, 3), [heads, 2 * heads], 0)
-        key, own_value = self.split(key_value, [heads, heads], 0)
+        key, value = self.split(key_value, [heads, heads], 0)
         cached = self.op("Add", self.scores(query, cache[0]), mask)
         both = self.op("Concat", cached, self.scores(query, key), attributes={"axis": 2})
         weights = self.op("Softmax", both, attributes={"axis": 2})
         last = self.integers(-1)
-        past = self.op("Slice", weights, self.integers(0), last, self.integers(2))
-        own = self.op("Slice", weights, last, self.integers(2**62), self.integers(2))
-        mixed = self.op("Add", self.op("MatMul", past, cache[1]), self.op("Mul", own, own_value))
+        cached_weights = self.op("Slice", weights, self.integers(0), last, self.integers(2))
+        own_weight = self.op("Slice", weights, last, self.integers(2**62), self.integers(2))
+        mixed = self.op("Add", self.op("MatMul", cached_weights, cache[1]), self.op("Mul", own_weight, value))
         return self.after(state, self.merge_heads(mixed, attention.out), sublayer), key_value
 
     def cross_attention(self, state: str, layer: DecoderLayer, source: tuple[str, str], mask: str) -> str:
@@ -204,12 +205,12 @@ class TranslatorGraph(Graph):
 
 def cross_of(layer: nn.Module) -> Heads:
     assert isinstance(layer, DecoderLayer)
-    assert isinstance(layer.cross, Heads), "monotone heads have no graph"
+    assert isinstance(layer.cross, Heads), "monotonic heads have no graph"
     return layer.cross
 
 
 def stack(graph: TranslatorGraph, name: str, layers: nn.ModuleList, norm: nn.Module) -> str:
-    """A token through the encoder or decoder: the state after it, and its keys and values."""
+    """Run one token through the encoder or decoder. Its state, keys and values become outputs of the graph."""
     state = graph.input("embedded", 1, graph.width)
     mask = graph.input(f"{name}.mask", f"{name}_capacity")
     source_mask = graph.input("source.mask", "source_capacity") if name == "decoder" else ""
@@ -230,7 +231,7 @@ def stack(graph: TranslatorGraph, name: str, layers: nn.ModuleList, norm: nn.Mod
 
 
 def read_graph(model: Translator, int8: bool) -> Graph:
-    """A source token: its encoder state, its keys and values in the encoder and for cross-attention."""
+    """A source token -> its encoder state, its keys and values in the encoder and for cross-attention."""
     graph, count = TranslatorGraph("read", int8, model), 2 * len(model.decoder)
     state = stack(graph, "encoder", model.encoder, model.encoder_norm)
     # One product for all decoder layers.
@@ -240,7 +241,7 @@ def read_graph(model: Translator, int8: bool) -> Graph:
 
 
 def write_graph(model: Translator, int8: bool) -> Graph:
-    """The last target token: the decoder state that writes the next one, and its keys and values."""
+    """The last target token -> the decoder state that writes the next one, and its keys and values."""
     graph = TranslatorGraph("write", int8, model)
     stack(graph, "decoder", model.decoder, model.decoder_norm)
     return graph
@@ -255,7 +256,7 @@ def words_graph(model: Translator, int8: bool) -> Graph:
 
 
 def agent_graph(agent: Agent, width: int, int8: bool) -> Graph:
-    """One step of the agent: log-odds of WRITE, and its new state."""
+    """One step of the agent -> the log-odds of WRITE, and the agent's new state."""
     graph = Graph("agent", int8)
     names = ["source", "target"]
     names += ["source_state", "target_state"] if agent.settings.inputs != "embeddings" else []
@@ -300,7 +301,7 @@ def gru(graph: Graph, core: nn.GRU, inputs: str) -> str:
     """One step of torch.nn.GRU; its gates are ordered reset, update, new."""
     hidden = core.hidden_size
     previous = graph.input("memory.0", 1, hidden)
-    weights = [floats(part) for part in core.all_weights[0]]  # of inputs, of the state, and their biases
+    weights = [floats(part) for part in core.all_weights[0]]  # for inputs, for the state, and their biases
     from_input = graph.linear(inputs, weights[0], weights[2])
     from_state = graph.linear(previous, weights[1], weights[3])
     input_gates, input_new = graph.split(from_input, [2 * hidden, hidden], 1)

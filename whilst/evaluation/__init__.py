@@ -1,4 +1,4 @@
-"""What a policy is worth: traces, latency and quality metrics, records, reports, figures, the numbers of the paper.
+"""Measure the quality and latency of policies: traces, metrics, records, reports, figures, the paper's numbers.
 
-Reports read records only. Others use `evaluate.evaluate_run`, `record.rescore` and `report.report`.
+Reports read records only. Other packages use `evaluate.evaluate_run`, `record.rescore` and `report.report`.
 """

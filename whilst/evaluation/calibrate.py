@@ -1,7 +1,7 @@
 """The command `whilst calibrate`: measure how far behind the source an agent is, on the development set.
 
-Each of its policies is measured at several thresholds, and at the one that has the AL of the reads that it learnt:
-those that search finds in its interval, which the oracle follows.
+Each policy of the agent is measured at several thresholds. Further thresholds are tried until one has about the AL
+of the oracle, which follows the reads that the agent was trained on.
 """
 
 from collections.abc import Sequence
@@ -28,14 +28,15 @@ from whilst.policy.registry import NO_AGENT
 
 SPLIT = "valid"
 THRESHOLDS = 0.3, 0.4, 0.5, 0.6, 0.7, 0.8
-NEAR, TOLERANCE = 0.1, 0.3  # of an AL: where it is hit, and where it is still called so
-TRIES = 5  # further thresholds for it
+NEAR = 0.1  # no further threshold is tried if one has the oracle's AL up to this difference
+TOLERANCE = 0.3  # a larger difference is reported
+TRIES = 5  # further thresholds
 COLUMNS = "lag", "al", "al_word", "laal", "sacrebleu"
 
 
 @dataclass(frozen=True)
 class DevelopmentSet:
-    """Some pairs of a development set, and the run that translates them."""
+    """Pairs of a development set, and the run that translates them."""
 
     trained: LoadedRun
     sources: Sequence[str]
@@ -51,15 +52,15 @@ class DevelopmentSet:
 
     def measure(self, policy: PolicySpec) -> Lag:
         sentences = self.translate(policy)
-        measured = [one for one in sentences if is_measured(one)]
-        lag = fmean(average_lagging(one.delays, one.source_length, len(one.delays)) for one in measured)
+        measured = [sentence for sentence in sentences if is_measured(sentence)]
+        lag = fmean(average_lagging(item.delays, item.source_length, len(item.delays)) for item in measured)
         scores = score(sentences)
         figures = lag, scores.al, scores.al_word, scores.laal, scores.sacrebleu or 0.0
-        return Lag(str(policy), *(round(one, 4) for one in figures))
+        return Lag(str(policy), *(round(value, 4) for value in figures))
 
 
 def next_threshold(rows: Sequence[Lag], al: float) -> float:
-    """Where this AL is to be expected. A higher threshold has a higher AL."""
+    """The threshold at which this AL is expected, interpolated. AL rises with the threshold."""
     below, above = ([row for row in rows if (row.al < al) is side] for side in (True, False))
     if not below:
         return min(row.threshold for row in rows) / 2
@@ -71,7 +72,7 @@ def next_threshold(rows: Sequence[Lag], al: float) -> float:
 
 
 def calibrate_run(run: Path, sentences: int, overrides: list[str], device: str) -> Path:
-    """Write the table of a run's agent, and print it; `sentences`: of the development set, 0 for all."""
+    """Measure a run's agent; print its table and write it. `sentences`: of the development set, 0 for all."""
     run = agent_folder(run)
     trained = with_precision(loader(overrides, device)(run))
     if trained.agent is None:
@@ -92,7 +93,7 @@ def calibrate_run(run: Path, sentences: int, overrides: list[str], device: str) 
 
 
 def measure_agent(development: DevelopmentSet, agent: PolicySpec) -> list[Lag]:
-    """By threshold; after the row of the oracle, if search made its labels."""
+    """A row for each threshold, in rising order. The oracle's row comes first if search made the agent's labels."""
     rows = [development.measure(agent.with_default_threshold(threshold)) for threshold in THRESHOLDS]
     if agent == AGENT_TRANSLATION:
         return rows
@@ -106,8 +107,8 @@ def measure_agent(development: DevelopmentSet, agent: PolicySpec) -> list[Lag]:
         if distance(min(rows, key=distance)) > NEAR and threshold not in [row.threshold for row in rows]:
             rows.append(development.measure(agent.with_default_threshold(threshold)))
     best = min(rows, key=distance)
-    said = f"{oracle.policy} has AL {oracle.al:.2f}, {best.policy} {best.al:.2f}"
-    notes.print(said if distance(best) <= TOLERANCE else f"{said}: no threshold comes nearer")
+    note = f"{oracle.policy} has AL {oracle.al:.2f}, {best.policy} {best.al:.2f}"
+    notes.print(note if distance(best) <= TOLERANCE else f"{note}: no threshold comes nearer")
     return [oracle, *sorted(rows, key=lambda row: row.threshold)]
 
 

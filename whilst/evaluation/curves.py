@@ -1,4 +1,4 @@
-"""Group evaluations: one result if they differ only by seed; one curve if they are of one system and recipe."""
+"""Group evaluations: one result if they differ only by seed, one curve if they have the same system and recipe."""
 
 import itertools
 import json
@@ -17,10 +17,10 @@ from whilst.evaluation.record import Record
 from whilst.evaluation.tables import NONE, figure
 
 SEEDS, POINTS = names_with(Role.SEED), names_with(Role.POINT)
-# Of the search, the settings that translation-based labels within an interval use.
+# The settings of the search that translation-based labels within an interval use.
 BOUNDS = "search.intervals", "search.slope"
 DATASET = "dataset_sha256"  # in the origin of a record
-# The paper's own choices of what its ablations vary, and how another choice is shown.
+# The paper's default of each setting that its ablations vary, and how another value is shown.
 DEFAULTS = {
     "length": "5",
     "reference": "translation",
@@ -42,7 +42,7 @@ class Point:
 
 
 def interpolate(points: Sequence[Point], al: float | None) -> float | None:
-    """BLEU at this AL on straight lines between the points, which are in order; None outside of them."""
+    """BLEU at this AL on straight lines between the points, which are sorted by AL; None outside of them."""
     known = [(point.al, point.bleu) for point in points if point.al is not None]
     for (left, low), (right, high) in itertools.pairwise(known):
         if al is not None and left <= al <= right:
@@ -83,12 +83,12 @@ class Result:
 
     @property
     def kind(self) -> str:
-        """Of the policy, such as wait, agent, oracle or full."""
+        """The kind of the policy, such as wait, agent, oracle or full."""
         return self.first.decoding.policy.kind
 
     @property
     def label(self) -> str:
-        """Of the point on its curve, as the paper writes it; empty for full-sentence."""
+        """The label of the point on its curve, as the paper writes it; empty for full-sentence."""
         return point_label(self.first.decoding.policy, self.first.recipe)
 
     @property
@@ -97,48 +97,48 @@ class Result:
 
     @property
     def is_full(self) -> bool:
-        """Whether the whole source is read before the first word: a height, not a point of a curve."""
+        """Whether the whole source is read before the first word; such a result is not a point of a curve."""
         return self.kind == "full"
 
     @cached_property
     def settings(self) -> dict[str, Any]:
-        """The settings that decide this result, flat, without seeds and without what tells points apart."""
-        # Of wait-k and MMA each point is a model; translation-based agents have no intervals.
+        """The settings that decide this result, by dotted name, without those that tell seeds or points apart."""
+        # In wait-k and MMA each point is a model; translation-based agents have no intervals.
         of_points = {"wait-k": POINTS, "mma": POINTS, "translation-based": {"evaluate.threshold"}}
         dropped = SEEDS | of_points.get(self.system.name, set())
         used = used_by(self.first, self.first.deciding)
-        found = {name: value for name, value in used.items() if name not in dropped}
+        settings = {name: value for name, value in used.items() if name not in dropped}
         if self.agreement:
-            found.pop("search.intervals", None)  # part of the agreement
-        elif intervals := found.get("search.intervals"):
-            # Length of the intervals, and whether one model serves several.
-            found["search.intervals"] = [intervals[0][1] - intervals[0][0] + 1, len(intervals) > 1]
-        found["text"] = [self.first.source_sha256[:12], self.first.reference_sha256[:12], self.first.split]
-        found["signatures"] = dict(self.first.scores.signatures)
-        return found | {f"origin.{name}": value for name, value in self.first.origin.items()}
+            settings.pop("search.intervals", None)  # named in the agreement
+        elif intervals := settings.get("search.intervals"):
+            # The length of the intervals, and whether one model serves several.
+            settings["search.intervals"] = [intervals[0][1] - intervals[0][0] + 1, len(intervals) > 1]
+        settings["text"] = [self.first.source_sha256[:12], self.first.reference_sha256[:12], self.first.split]
+        settings["signatures"] = dict(self.first.scores.signatures)
+        return settings | {f"origin.{name}": value for name, value in self.first.origin.items()}
 
     @cached_property
     def changes(self) -> dict[str, str]:
-        """What differs from the paper's choices, of those that its ablations vary."""
+        """The settings varied by the paper's ablations that differ from the paper's default."""
         recipe, settings = self.first.recipe, self.settings
         if recipe is None:
             return {}
         condition = settings.get("search.condition", "concavity")
-        own = {
+        values = {
             "length": str(settings.get("search.intervals", [DEFAULTS["length"]])[0]),
             "reference": settings.get("agent.reference", "translation"),
-            # the authors' code only adds to the condition
+            # the condition in the authors' code is concavity with an addition
             "condition": "concavity" if condition == "authors" else condition,
             "base": self.system.base if self.system.fine_tuned else DEFAULTS["base"],
             "agent": settings.get("agent.kind", "lstm"),
         }
         if self.system.name == "wait-k" and self.kind == "wait" and str(recipe.objective.k) != self.label:
-            own["k"] = str(recipe.objective.k)
-        return {name: value for name, value in own.items() if value != DEFAULTS.get(name)}
+            values["k"] = str(recipe.objective.k)
+        return {name: value for name, value in values.items() if value != DEFAULTS.get(name)}
 
     @property
     def agreement(self) -> str:
-        """Which labels a translation-based policy learnt, such as those "within [3,11]"; empty: the usual ones."""
+        """Which labels a translation-based policy learnt, such as "within [3,11]"; empty for the usual labels."""
         recipe = self.first.recipe
         if recipe is None or self.system.name != "translation-based":
             return ""
@@ -148,20 +148,20 @@ class Result:
 
     @property
     def change(self) -> str:
-        """What makes this another curve than the usual one of the system, for display. Its base is in its name."""
+        """How this differs from the usual curve of the system, for display. The base is in the system's title."""
         shown = {name: value for name, value in self.changes.items() if name != "base"}
         named = [SHOWN.get(name, f"{name} {{}}").format(value) for name, value in shown.items()]
         return joined(*named, self.agreement)
 
     @property
     def options(self) -> str:
-        """How it was decoded, such as unknown-keep, which is usual on the way from the paper's system to ours."""
+        """The decoding options, such as unknown-keep, which is left out for systems with a rung, as usual there."""
         usual = ("unknown-keep",) if self.system.rung else ()
         return ".".join(option for option in self.first.decoding.options if option not in usual)
 
     @property
     def decoding(self) -> str:
-        """The same with the threshold, which belongs to the curve except where it is the point."""
+        """The options with the threshold, unless the threshold is what tells the points of the curve apart."""
         threshold = self.first.decoding.policy.threshold
         if threshold is None or self.first.decoding.policy.name == AGENT_TRANSLATION.name:
             return self.options
@@ -169,17 +169,17 @@ class Result:
 
     @property
     def title(self) -> str:
-        """Of the system, without how it was decoded."""
+        """The system and its change, without the decoding."""
         return joined(str(self.system), self.change)
 
     @property
     def variant(self) -> str:
-        """Such as "agent gru" or "threshold-0.4": what makes points of one policy belong to another curve."""
+        """Change and decoding, such as "agent gru" or "threshold-0.4"; each variant has a curve of its own."""
         return joined(self.change, self.decoding)
 
     @property
     def name(self) -> str:
-        """Of the curve that it is a point of."""
+        """The name of the curve that has this point."""
         return joined(self.title, self.decoding)
 
     @property
@@ -200,7 +200,7 @@ class Result:
         return self.mean("bleu")
 
     def mean(self, score: str) -> float | None:
-        """Over the seeds; None if one of them lacks the score."""
+        """The mean over the seeds; None if one of them lacks the score."""
         values = self._values(score)
         return fmean(values) if values else None
 
@@ -215,7 +215,7 @@ class Result:
         return figure(self.mean(score), digits) + ("" if deviation is None else f" ± {deviation:.{digits}f}")
 
     def _values(self, score: str) -> list[float]:
-        """Of every seed; none if one of them lacks the score."""
+        """The score of every seed; empty if one of them lacks the score."""
         values = [record.scores.to_table().get(score) for record in self.records]
         return [value for value in values if value is not None and None not in values]
 
@@ -226,7 +226,7 @@ def seeds_of(record: Record) -> tuple[Any, ...]:
 
 
 def used_by(record: Record, settings: dict[str, Any]) -> dict[str, Any]:
-    """Of flat settings those that its system uses: none of later stages, nor the tables that a stage copies."""
+    """The settings that the record's system uses: none of later stages, and no tables that a stage copies."""
     if record.recipe is None:
         return settings
     kind, translation_based, dropped = record.decoding.policy.kind, record.system.name == "translation-based", []
@@ -243,15 +243,15 @@ def used_by(record: Record, settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def over_seeds(records: Iterable[Record]) -> list[Result]:
-    """Group records that differ only by seed, in the order of the first of each.
+    """Group records that differ only by seed; groups are in the order of their first records.
 
-    A record with the same seed or the same weights as one of a group is no further seed: it starts another group.
+    A record with the same seed or the same weights as a record of the group starts another group.
     """
     groups: list[list[Record]] = []
     alike: defaultdict[tuple[str, str, str], list[list[Record]]] = defaultdict(list)
     for record in _with_dataset(list(records)):
-        one = Result((record,))
-        known = alike[one.curve_key, one.label, record.policy]
+        result = Result((record,))
+        known = alike[result.curve_key, result.label, record.policy]
         group = next((group for group in known if all(_seeds_differ(record, other) for other in group)), None)
         if group is None:
             groups.append(group := [])
@@ -261,7 +261,7 @@ def over_seeds(records: Iterable[Record]) -> list[Result]:
 
 
 def _with_dataset(records: Sequence[Record]) -> list[Record]:
-    """Older records lack the checksum of their dataset: they get that of the pair's others, if it is only one."""
+    """Add the dataset's checksum to older records, if the other records of the pair have only one."""
     known: defaultdict[str, set[str]] = defaultdict(set)
     for record in records:
         known[record.pair] |= {record.origin[name] for name in record.origin.keys() & {DATASET}}
@@ -280,7 +280,7 @@ def _seeds_differ(one: Record, other: Record) -> bool:
 
 @dataclass(frozen=True)
 class Curve:
-    """One system trained by one recipe, by rising AL."""
+    """The results of one system trained by one recipe, by rising AL."""
 
     results: tuple[Result, ...]
     letter: str = ""  # A, B, … if several recipes made curves of one name
@@ -295,12 +295,12 @@ class Curve:
 
     @property
     def title(self) -> str:
-        """For rows that name the policy as well."""
+        """The name without the decoding, for rows that name the policy as well."""
         return f"{self.first.title} {self.letter}".rstrip()
 
     @property
     def is_variant(self) -> bool:
-        """Whether there may be a more usual curve of the system."""
+        """Whether this differs from the usual curve of the system, or is a second curve of the same name."""
         return bool(self.first.variant) or self.letter > "A"
 
     @property
@@ -321,15 +321,18 @@ class Curve:
 
     @property
     def points(self) -> list[Point]:
-        return [Point(one.label, one.al, one.bleu) for one in self.results if one.bleu is not None]
+        return [Point(result.label, result.al, result.bleu) for result in self.results if result.bleu is not None]
 
     def along(self, latency: str) -> list[Point]:
-        """The points by a latency of `Scores`. With the time of computing, none if sentences came in batches."""
-        alone = all(one.recipe is not None and one.recipe.evaluate.batch == 1 for one in self.first.records)
-        if latency.endswith("_ca") and not alone:
+        """The points with a latency of `Scores` as AL; [] if it needs computing time and sentences were batched."""
+        records = self.first.records
+        one_by_one = all(record.recipe is not None and record.recipe.evaluate.batch == 1 for record in records)
+        if latency.endswith("_ca") and not one_by_one:
             return []
         points = [
-            Point(one.shown_label, one.mean(latency), one.bleu) for one in self.results if one.bleu is not None
+            Point(result.shown_label, result.mean(latency), result.bleu)
+            for result in self.results
+            if result.bleu is not None
         ]
         return sorted((point for point in points if point.al is not None), key=lambda point: point.al or 0)
 
@@ -337,32 +340,33 @@ class Curve:
         return interpolate(self.points, al)
 
     def closest(self, curves: Iterable["Curve"]) -> "Curve | None":
-        """Of curves on the same text, the one whose settings differ least."""
-        group = [one for one in curves if one.pair == self.pair]
-        return min(group, key=lambda one: len(differing([one.settings, self.settings])), default=None)
+        """The curve of the same pair whose settings differ least from these; None if there is none."""
+        group = [curve for curve in curves if curve.pair == self.pair]
+        return min(group, key=lambda curve: len(differing([curve.settings, self.settings])), default=None)
 
 
 def to_curves(results: Iterable[Result]) -> list[Curve]:
-    """Group results of one system and recipe. A point that was measured again begins a further curve."""
+    """Group results of one system and recipe. A point that was measured twice begins a second curve."""
     groups: dict[tuple[str, int], dict[str, Result]] = {}
     for result in results:
         keys = ((result.curve_key, number) for number in itertools.count())
         points = next(points for key in keys if result.label not in (points := groups.setdefault(key, {})))
         points[result.label] = result
-    curves = [tuple(sorted(points.values(), key=lambda one: one.al)) for points in groups.values()]
-    names = [(one[0].pair, one[0].first.split, one[0].kind, one[0].name) for one in curves]
+    grouped = [tuple(sorted(points.values(), key=lambda result: result.al)) for points in groups.values()]
+    names = [(first.pair, first.first.split, first.kind, first.name) for first, *_ in grouped]
     letters = {name: iter(string.ascii_uppercase) for name, count in Counter(names).items() if count > 1}
-    return [Curve(one, next(letters.get(name, iter("")), "")) for one, name in zip(curves, names, strict=True)]
+    named = zip(grouped, names, strict=True)
+    return [Curve(group, next(letters.get(name, iter("")), "")) for group, name in named]
 
 
 def differing(settings: Sequence[dict[str, Any]]) -> list[str]:
-    """Names of the settings in which some of these differ."""
+    """The names of the settings in which these tables differ."""
     names = sorted({name for table in settings for name in table})
     return [name for name in names if len({repr(table.get(name)) for table in settings}) > 1]
 
 
 def differences(curves: Sequence[Curve]) -> list[str]:
-    """The settings in which curves differ. A table that some do not use is named as a whole."""
+    """The settings in which curves differ, as lines of text. A table that some do not use is named as a whole."""
     settings = differing([curve.settings for curve in curves])
     users = {setting: [curve.name for curve in curves if setting in curve.settings] for setting in settings}
     unused = [setting.rpartition(".")[0] for setting in settings if len(users[setting]) < len(curves)]

@@ -82,18 +82,18 @@ def translate_lines(
     trained: Loaded, lines: Sequence[str], policy: Policy | Rule, settings: Evaluate
 ) -> list[Output]:
     """Translate cleaned lines."""
-    known = [trained.rules.known_source(line.split()) for line in lines]
+    sources = [trained.rules.known_source(line.split()) for line in lines]
     if isinstance(policy, Rule):
         model = trained.model if isinstance(trained.model, OfflineModel) else OwnModel(trained.model)
-        return translate_anew(model, policy, known, settings.limits, settings.batch)
+        return translate_anew(model, policy, sources, settings.limits, settings.batch)
     assert isinstance(trained, LoadedRun)
-    units = [[*one.units, EOS] for one in known]
-    writers = [GuidedWriter(trained.rules.writer(), one) for one in known if settings.guards]
+    units = [[*source.units, EOS] for source in sources]
+    writers = [GuidedWriter(trained.rules.writer(), source) for source in sources if settings.guards]
     return translate(trained.model, units, policy, settings.limits, settings.batch, writers=writers)
 
 
 def policy_or_rule(trained: Loaded, policy: PolicySpec, split: Split | None = None) -> Policy | Rule:
-    """`split`: the pairs that an oracle is searched for on."""
+    """The policy, or the rule for a model of whole sentences. `split`: the pairs whose reads an oracle searches."""
     if isinstance(trained, Pretrained) or translates_anew(trained.recipe.model, policy):
         return Rule(policy)
     return policy_for(trained, policy, trained.recipe.evaluate, split)
@@ -102,7 +102,7 @@ def policy_or_rule(trained: Loaded, policy: PolicySpec, split: Split | None = No
 def translate_text(
     run: Path, file: Path | None, policy: PolicySpec, show: bool, overrides: list[str], device: str
 ) -> None:
-    """The `translate` command: print translations of lines, or their READs and WRITEs."""
+    """The `translate` command: print translations of lines; `show`: print their READs and WRITEs instead."""
     folder, policy = place_of(run, policy)
     trained = with_precision(opener(overrides, device)(folder))
     recipe = trained.recipe
@@ -111,17 +111,17 @@ def translate_text(
     lines = [clean(line) for line in lines_of(file)]
     sources = list(filter(None, lines))
     outputs = translate_lines(trained, sources, chosen, recipe.evaluate)
-    found = (to_sentence(0, line, "", output, trained) for line, output in zip(sources, outputs, strict=True))
-    print_translations(lines, found, show)
+    sentences = (to_sentence(0, line, "", output, trained) for line, output in zip(sources, outputs, strict=True))
+    print_translations(lines, sentences, show)
 
 
 def lines_of(file: Path | None) -> list[str]:
-    """Of a file, or of standard input."""
+    """The lines of a file; None and - stand for standard input."""
     return split_lines(read_bytes(STDIN), "standard input") if file in (None, STDIN) else read_lines(file)
 
 
 def print_translations(lines: Iterable[str], sentences: Iterator[Sentence], show: bool) -> None:
-    """Print the sentences of lines that are not empty, or their READs and WRITEs."""
+    """Print the translations of lines, or READs and WRITEs. `sentences`: one for each line that is not empty."""
     width = console.width if console.is_terminal else 100
     for line in lines:
         if line:
@@ -148,8 +148,8 @@ def evaluate(
 ) -> Callable[[], Record]:
     """Translate a split by the settings of the run.
 
-    Returns the rest of the work, which needs no model and can run in another process: to score the translations and
-    to write trace and record (see `trace_path`).
+    Returns a function for the rest of the work, which needs no model and can run in another process: it scores the
+    translations and writes trace and record (see `trace_path`).
     """
     settings = trained.recipe.evaluate
     sources, references = dataset.text(settings.split)
@@ -172,7 +172,7 @@ def evaluate(
 
 
 def weights(trained: Loaded, policy: PolicySpec) -> dict[str, str]:
-    """Checksums of model and agent, the latter empty if it does not decide."""
+    """Checksums of model and agent; the agent's is empty if the policy is not an agent."""
     agent = sha256(trained.path / AGENT / WEIGHTS) if policy.kind == "agent" else ""
     return {"model_sha256": trained.checksum, "agent_sha256": agent}
 
@@ -183,12 +183,12 @@ def check_precision(settings: Evaluate, device: torch.device) -> None:
 
 
 def check_evaluation(recipe: Recipe, dataset: Dataset, device: torch.device) -> None:
-    """Check what can be checked before training."""
+    """Check the settings of an evaluation before training, so that errors show early."""
     settings = recipe.evaluate
     check_precision(settings, device)
     dataset.text(settings.split)
-    for named in settings.policies if len(recipe.stages) > 1 else ():  # without training it is found at once
-        policy = PolicySpec.parse(named)
+    for name in settings.policies if len(recipe.stages) > 1 else ():  # without training, evaluation fails at once
+        policy = PolicySpec.parse(name)
         kind = policy.kind
         if recipe.model.encoder == "bidirectional":
             Rule(policy)
@@ -224,21 +224,21 @@ def loader(overrides: list[str], device: str, settings: Evaluate | None = None) 
 
 
 def opener(overrides: list[str], device: str, settings: Evaluate | None = None) -> Callable[[Path], Loaded]:
-    """As `loader`; also opens pretrained models by their names."""
-    own = loader(overrides, device, settings)
+    """Like `loader`, but also opens pretrained models by their names."""
+    load_folder = loader(overrides, device, settings)
 
     @functools.cache
     def load(name: Path) -> Loaded:
         if Recipe(run=str(name)).checkpoint:
             return open_pretrained(str(name), overrides, pick_device(device))
-        return own(name)
+        return load_folder(name)
 
     return load
 
 
 @dataclasses.dataclass(frozen=True)
 class Job(Generic[L]):
-    """A policy to evaluate, and the run that it is for; the run's recipe says how."""
+    """A policy to evaluate with a run, whose recipe has the settings of the evaluation."""
 
     policy: PolicySpec  # without a threshold, which is in the settings
     trained: L
@@ -249,7 +249,7 @@ class Job(Generic[L]):
 
 
 def place_of(run: Path, policy: PolicySpec) -> tuple[Path, PolicySpec]:
-    """The folder with the model for a policy, and the policy: for one such as lag-3 that which has this lag."""
+    """The folder with the model for a policy, and the policy; lag-3 is replaced by the policy that has this lag."""
     folder = model_folder(run, policy)
     policy, note = at_lag(folder, policy)
     if note:
@@ -258,8 +258,8 @@ def place_of(run: Path, policy: PolicySpec) -> tuple[Path, PolicySpec]:
 
 
 def find_jobs(run: Path, policies: Sequence[str], load: Callable[[Path], L]) -> tuple[Recipe, list[Job[L]]]:
-    """A run's recipe, and these policies without duplicates, or those of the recipe if none is named."""
-    # a run that began with the translator of another has only a fine-tuned model
+    """A run's recipe, and a job for each of these policies, by default the recipe's, without duplicates."""
+    # a run that began with the translator of another run has only a fine-tuned model
     run = run if (run / "recipe.json").is_file() or not (run / SEARCH).is_dir() else run / SEARCH
     recipe = load(run).recipe
     jobs: dict[tuple[PolicySpec, float], Job[L]] = {}
@@ -289,7 +289,7 @@ def evaluate_run(
     dataset.require_languages("data.dataset", run, recipe.data)
     if recipe.checkpoint:
         run = Path("runs") / recipe.checkpoint.replace("/", "--")
-    chosen = []  # all of them first, so that an error in the last costs no time
+    chosen = []  # choose all policies first, so that an error in the last one costs no time
     for job in jobs:
         trained = with_precision(job.trained)
         split = dataset.split(job.settings.split)
@@ -297,17 +297,18 @@ def evaluate_run(
             dataset.require_units("data.dataset", trained.path)  # the search runs on the dataset's own units
         chosen.append((trained, policy_or_rule(trained, job.policy, split)))
     folder = out or run / "evaluations"
-    wanted = ((trace_path(folder, job.policy, job.settings), job.policy, job.trained.recipe) for job in jobs)
-    require_replaceable(wanted, dataset, is_own=out is None and not overrides)
+    planned = ((trace_path(folder, job.policy, job.settings), job.policy, job.trained.recipe) for job in jobs)
+    require_replaceable(planned, dataset, is_own=out is None and not overrides)
     works = (evaluate(trained, dataset, policy, folder, with_text) for trained, policy in chosen)
     in_parallel = len(chosen) > 1 and pick_device(device).type == "cuda"
     return run_in_workers(works, min(MAX_WORKERS, (os.cpu_count() or 1) - 1) if in_parallel else 0)
 
 
 def run_in_workers(jobs: Iterable[Callable[[], T]], workers: int) -> list[T]:
-    """The results of all jobs, in order. Without worker processes they run here, else each starts once yielded.
+    """The results of all jobs, in order. Without workers, jobs run in this process.
 
-    Jobs and results must then be picklable. If `jobs` raises, those already submitted are still completed.
+    With workers, each job starts when `jobs` yields it; jobs and results must be picklable. If `jobs` raises, those
+    already submitted are still completed.
     """
     if not workers:
         return [job() for job in jobs]
@@ -320,7 +321,7 @@ def run_in_workers(jobs: Iterable[Callable[[], T]], workers: int) -> list[T]:
 def find_evaluated(
     run: Path, policies: Sequence[str], with_text: bool, settings: Evaluate | None = None
 ) -> dict[str, Record]:
-    """By policy, the evaluations in a run that are complete and would be the same again: they can be skipped."""
+    """The evaluations of a run that need not be repeated, by policy: complete and with unchanged inputs."""
     folder = run / "evaluations"
     if not folder.is_dir():
         return {}
@@ -345,4 +346,5 @@ def _find_record(job: Job[LoadedRun], dataset: Dataset, folder: Path, with_text:
     names = ("policy", "source_sha256", "reference_sha256", "deciding", "model_sha256", "agent_sha256")
     same = all(getattr(now, name) == getattr(record, name) for name in names)
     complete = len(sentences) == len(dataset.text(job.settings.split)[0])
-    return record if same and complete and all((one.source is not None) == with_text for one in sentences) else None
+    has_text = all((sentence.source is not None) == with_text for sentence in sentences)
+    return record if same and complete and has_text else None

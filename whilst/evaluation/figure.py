@@ -1,4 +1,4 @@
-"""The quality/latency figure as PNG and SVG, and the style of all figures. The same input gives the same bytes."""
+"""Draw the quality/latency figure as PNG and SVG, reproducible byte by byte; the style of all figures."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,8 +15,8 @@ from whilst.evaluation.curves import Point
 from whilst.evaluation.identity import System
 
 MAX_LINES = 6
-# The systems of a figure, the most important first, each with the same colour in every figure: mostly those of
-# Okabe and Ito, which colour-blind readers can tell apart.
+# The systems of a figure, the most important first. A system has the same colour in every figure; most colours are
+# those of Okabe and Ito, which colour-blind readers can tell apart.
 COLOURS = {
     "bs-simt": "#0072B2",
     "multi-path": "#009E73",
@@ -29,12 +29,12 @@ COLOURS = {
     "local-agreement": "#44AA99",
     "align-att": "#882255",
 }
-GREY = "#5B5B5B"  # of the first curve of the paper
+GREY = "#5B5B5B"  # the first of the paper's curves
 MARKERS = dict(zip((*COLOURS.values(), GREY), "osD^vhX<>*P", strict=True))
 STYLE: dict[Any, Any] = {
     "svg.hashsalt": "whilst",
     "font.size": 11,
-    "font.family": "DejaVu Sans",  # comes with matplotlib, so that every machine draws the same
+    "font.family": "DejaVu Sans",  # comes with matplotlib, so that figures are the same on every machine
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.titlelocation": "left",
@@ -49,13 +49,13 @@ STYLE: dict[Any, Any] = {
 
 @dataclass(frozen=True)
 class Line:
-    """A curve, or a height if its points have no AL."""
+    """A curve, or a horizontal line at a BLEU if its points have no AL."""
 
     name: str
     points: Sequence[Point]
-    role: str = ""  # one of COLOURS; others come last
-    is_variant: bool = False  # comes after the others
-    is_reference: bool = False  # of the paper: dashed
+    role: str = ""  # a key of COLOURS; any other role is the least important
+    is_variant: bool = False  # less important than the usual curve of the system
+    is_reference: bool = False  # a dashed line of the paper
 
     @property
     def rank(self) -> tuple[bool, bool, int]:
@@ -68,7 +68,7 @@ def role_of(system: System) -> str:
 
 
 def choose(lines: Sequence[Line]) -> list[Line]:
-    """The most important lines, ours first; one of the paper always."""
+    """At most MAX_LINES, ours first, the most important first; at least one of the paper's if there is any."""
     ordered = sorted(lines, key=lambda line: line.rank)
     ours, references = ([line for line in ordered if line.is_reference is side] for side in (False, True))
     ours = ours[: MAX_LINES - bool(references)]
@@ -96,11 +96,11 @@ def draw(
 
 
 def _colours(lines: Sequence[Line]) -> list[str]:
-    """The colour of its role for the first line of ours that has it, a colour that is left for any other."""
+    """The first line of ours with a role has the colour of the role; other lines have colours that are left."""
     roles = {line.role for line in lines if not line.is_reference}
-    own = {role: colour for role, colour in COLOURS.items() if role in roles}
+    by_role = {role: colour for role, colour in COLOURS.items() if role in roles}
     left = [*(colour for role, colour in COLOURS.items() if role not in roles), GREY]
-    return [left.pop() if line.is_reference else own.pop(line.role, "") or left.pop(0) for line in lines]
+    return [left.pop() if line.is_reference else by_role.pop(line.role, "") or left.pop(0) for line in lines]
 
 
 def _draw(axes: Axes, line: Line, colour: str) -> Line2D:
@@ -120,7 +120,7 @@ def _draw(axes: Axes, line: Line, colour: str) -> Line2D:
 
 
 def save(figure: Figure, stem: Path) -> None:
-    """Write `stem`.png and `stem`.svg, without dates and versions."""
+    """Write `stem`.png and `stem`.svg, without dates and versions of programs."""
     for suffix, metadata in ((".png", {"Software": None}), (".svg", {"Date": None})):
         with writing(stem.with_name(stem.name + suffix)) as temporary:
             figure.savefig(temporary, format=suffix[1:], dpi=160, metadata=metadata)

@@ -1,6 +1,6 @@
 """Identity of an evaluation as typed values: system, policy with its decoding options, language pair.
 
-`str()` of a system is its title for people. That of a decoding is the name in records and of files.
+`str()` of a `System` is its title for display, that of a `Decoding` its name in records and in file names.
 """
 
 import re
@@ -10,10 +10,10 @@ from pathlib import Path
 from whilst.core.policy_spec import AGENT_TRANSLATION, PolicySpec, split_name
 from whilst.core.settings import Data, Evaluate, Recipe, Rung
 
-# Policies whose systems have names of the field.
+# Kinds of built-in policies. With any other kind, the system has the name of the kind.
 BUILT_IN = "full", "wait", "diagonal", "mma", "agent", "oracle", "local-agreement", "align-att"
-SYSTEMS = {"full": "full-sentence", "search": "bs-simt"}  # of objectives, where they differ
-# Of systems and policies, where they differ from the name.
+SYSTEMS = {"full": "full-sentence", "search": "bs-simt"}  # objective -> system, where the names differ
+# Titles of systems and of kinds of policy, where they differ from the name.
 TITLES = {
     "bs-simt": "BS-SiMT, ours",
     "mma": "MMA",
@@ -21,7 +21,7 @@ TITLES = {
     "local-agreement": "LocalAgreement",
     "align-att": "AlignAtt",
 }
-WAYS = {"paper": "slope 1", "authors": "authors' code"}  # the rungs that are the paper's system
+WAYS = {"paper": "slope 1", "authors": "authors' code"}  # the rungs that are the system as in the paper
 SCRATCH = "scratch"
 OPTION = r"\.(?:unknown-[a-z]+|ending-[a-z]+|repeats|literals|glossary|half|fp32|int8)"
 DECODING = re.compile(rf"(.*?)(?:\.threshold-(\d*\.?\d+))?((?:{OPTION})*)", re.DOTALL)  # policy, threshold, options
@@ -33,14 +33,14 @@ class System:
     """What was trained and how it decides. Its evaluations under several policies are points of one curve."""
 
     name: str  # of the field, such as multi-path or bs-simt; or the kind of a policy that is not built in
-    base: str = ""  # the system that bs-simt starts from or a policy of one's own runs on, or a checkpoint
-    fine_tuned: bool = False  # bs-simt: on searched reads; otherwise it runs on the base as it is
+    base: str = ""  # the system that bs-simt or a registered policy runs on; a pretrained checkpoint; or SCRATCH
+    fine_tuned: bool = False  # bs-simt: the base was fine-tuned on searched reads; otherwise it is used as it is
     policy: str = ""  # kind of policy, if it is not the usual one of the system
-    rung: Rung = ""  # of the ladder from the paper's system to ours, which has none
+    rung: Rung = ""  # step of the ladder from the paper's system to ours; empty for ours
 
     @classmethod
     def of(cls, recipe: Recipe, policy: PolicySpec, base_objective: str = "") -> "System":
-        """`base_objective`: that of the run that training started from, "" if it is not known."""
+        """`base_objective`: the objective of the run that training started from, "" if it is not known."""
         objective, kind = recipe.objective.name, policy.kind
         trained = SYSTEMS.get(objective, objective)
         if kind not in BUILT_IN:
@@ -59,18 +59,18 @@ class System:
 
     @property
     def is_between(self) -> bool:
-        """Whether it is neither the paper's nor ours, but a rung from one to the other."""
+        """Whether this is a rung between the paper's system and ours."""
         return bool(self.rung) and self.rung not in WAYS
 
     @property
     def way(self) -> str:
-        """Of a system with a rung."""
+        """The part of the title that names the rung, if there is one."""
         if self.rung not in WAYS:
             return f"rung {self.rung}"
         return f"as in the paper: {WAYS[self.rung]}" if self.name == "bs-simt" else "as in the paper"
 
     def __str__(self) -> str:
-        """The title for people, such as "BS-SiMT, ours, fine-tuned" or "multi-path, diagonal"."""
+        """The title for display, such as "BS-SiMT, ours, fine-tuned" or "multi-path, diagonal"."""
         usual_base = self.name == "bs-simt" and self.base == "multi-path"
         parts = [TITLES.get(self.name, self.name)]
         if self.rung:
@@ -88,9 +88,9 @@ class System:
 
 @dataclass(frozen=True)
 class Decoding:
-    """A policy, and the other settings that change its output where they are not the usual ones.
+    """A policy, and the other settings that change its output where they differ from the defaults.
 
-    Evaluations with another threshold are other points, and have files of their own.
+    Each threshold is a point of its own, with files of its own.
     """
 
     policy: PolicySpec
@@ -99,21 +99,21 @@ class Decoding:
     @classmethod
     def of(cls, policy: PolicySpec, settings: Evaluate, engine: str = "") -> "Decoding":
         """`engine`: the precision of an exported run."""
-        usual, about = Evaluate(), policy.about
+        default, about = Evaluate(), policy.about
         threshold = settings.threshold if policy.threshold is None else policy.threshold
-        own_threshold = about.has_threshold and threshold != usual.threshold
-        options = [f"unknown-{settings.unknown}"] * (settings.unknown != usual.unknown)
-        options += [f"ending-{settings.ending}"] * (about.can_end_early and settings.ending != usual.ending)
+        is_named = about.has_threshold and threshold != default.threshold
+        options = [f"unknown-{settings.unknown}"] * (settings.unknown != default.unknown)
+        options += [f"ending-{settings.ending}"] * (about.can_end_early and settings.ending != default.ending)
         options += [*settings.guards, *["glossary"] * bool(settings.glossary)]
-        options += [settings.precision] * (settings.precision != usual.precision) + [engine] * bool(engine)
-        return cls(replace(policy, threshold=threshold if own_threshold else None), tuple(options))
+        options += [settings.precision] * (settings.precision != default.precision) + [engine] * bool(engine)
+        return cls(replace(policy, threshold=threshold if is_named else None), tuple(options))
 
     @classmethod
     def parse(cls, name: str) -> "Decoding":
-        """Read the name of a record. Its policy need not be one that is known here."""
-        found = DECODING.fullmatch(name)
-        assert found is not None  # anything is a policy
-        policy, threshold, options = found.groups()
+        """Parse the name in a record. Its policy may be unknown here."""
+        match = DECODING.fullmatch(name)
+        assert match is not None  # the pattern accepts any name of a policy
+        policy, threshold, options = match.groups()
         kind, _, argument = split_name(policy)
         spec = PolicySpec(kind, argument, float(threshold) if threshold else None)
         return cls(spec, tuple(options.split(".")[1:]))
@@ -123,7 +123,7 @@ class Decoding:
 
 
 def point_label(policy: PolicySpec, recipe: Recipe | None) -> str:
-    """Which point of a curve it is, as the paper writes it: k, a search interval, lambda, or a threshold."""
+    """The label of a point on its curve, as the paper writes it: k, a search interval, lambda, or a threshold."""
     if policy.kind in ("full", "wait", "diagonal", "local-agreement", "align-att"):
         return policy.argument
     if policy.kind == "mma":  # each lambda is a model
@@ -135,14 +135,14 @@ def point_label(policy: PolicySpec, recipe: Recipe | None) -> str:
 
 
 def shown_label(policy: PolicySpec, recipe: Recipe | None) -> str:
-    """The same for figures and tables, where labels of several systems meet."""
+    """`point_label` with a symbol such as "k=", for figures and tables of several systems."""
     label = point_label(policy, recipe) or policy.name
     symbols = {"wait": "k=", "diagonal": "k=", "mma": "λ=", "local-agreement": "n=", "align-att": "f="}
     return symbols.get(policy.kind, "") + label
 
 
 def pair_name(data: Data) -> str:
-    """Such as iwslt15.en-vi. Raw text is another one, since its scores do not compare."""
+    """Corpus and languages, such as iwslt15.en-vi. Raw text has another name: its scores are not comparable."""
     languages = f".{data.source}-{data.target}"
     name = (data.corpus or Path(data.dataset).name).removesuffix(languages)
     return name + "-raw" * data.detokenise + languages

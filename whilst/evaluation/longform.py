@@ -1,6 +1,7 @@
-"""Scores of words with times; whole talks are first divided among the sentences of the reference.
+"""Score passages; the words of a whole talk are first divided among the sentences of the reference.
 
-Divided by "soft", they are OmniSTEval's LongYAAL, LongAL, LongLAAL, …; by "mwer", LAAL is simulstream's StreamLAAL.
+With method "soft" the scores are OmniSTEval's LongYAAL, LongAL, LongLAAL, …; with "mwer", LAAL is simulstream's
+StreamLAAL.
 """
 
 import json
@@ -31,7 +32,7 @@ from whilst.evaluation.metrics import (
 from whilst.evaluation.passages import Passage, read_passages
 
 Method = Literal["soft", "mwer"]
-TIMES = ".yaml", ".yml", ".json"  # of a segmentation in seconds
+TIMES = ".yaml", ".yml", ".json"  # suffixes of files that give the segments of a talk in seconds
 PUNCTUATION = frozenset(".!?,;:-()\u2014\u3002\u30fc\uff01\uff08\uff09\uff0c\uff1a\uff1b\uff1f")
 MATCH, DELETE, INSERT = range(3)
 
@@ -46,58 +47,58 @@ class Segment:
 
 
 def latency(passages: Sequence[Passage], aware: bool, is_long: bool) -> dict[str, float | None]:
-    """Mean lagging over the passages with words. `aware`: with the time of computing."""
-    sums: dict[str, list[float | None]] = {}
-    for one in passages:
-        times = one.elapsed if aware else one.delays
+    """Mean latency over the passages with words. `aware`: with computing time. `is_long`: of segments of talks."""
+    by_name: dict[str, list[float | None]] = {}
+    for passage in passages:
+        times = passage.elapsed if aware else passage.delays
         if not times:
             continue
-        source, reference = one.source_length, one.reference_length
+        source, reference = passage.source_length, passage.reference_length
         figures = {
-            "YAAL": yet_another_average_lagging(times, source, reference, one.end if is_long else None),
+            "YAAL": yet_another_average_lagging(times, source, reference, passage.end if is_long else None),
             "AL": average_lagging(times, source, reference),
             "LAAL": length_adaptive_average_lagging(times, source, reference),
             "AP": average_proportion(times, source, reference),
             "DAL": differentiable_average_lagging(times, source),
         }
         if not is_long:
-            computed = [time - delay for time, delay in zip(times, one.delays, strict=True)]
+            computed = [time - delay for time, delay in zip(times, passage.delays, strict=True)]
             computing = [after - before for before, after in zip([0.0, *computed], computed, strict=False)]
-            figures["ATD"] = average_token_delay(one.delays, computing, WORD_MS, 0)
+            figures["ATD"] = average_token_delay(passage.delays, computing, WORD_MS, 0)
         for name, figure in figures.items():
-            sums.setdefault(name, []).append(figure)
-    known = {name: [figure for figure in found if figure is not None] for name, found in sums.items()}
-    return {name: fmean(found) if found else None for name, found in known.items()}
+            by_name.setdefault(name, []).append(figure)
+    known = {name: [figure for figure in values if figure is not None] for name, values in by_name.items()}
+    return {name: fmean(values) if values else None for name, values in known.items()}
 
 
 def passage_quality(passages: Sequence[Passage]) -> dict[str, tuple[float, str]]:
     """sacreBLEU and chrF with their signatures; nothing without references."""
-    references = [one.reference for one in passages if one.reference is not None]
+    references = [passage.reference for passage in passages if passage.reference is not None]
     if len(references) < len(passages) or not any(references):
         return {}
-    found = quality([one.prediction for one in passages], references)
-    return {name: found[name] for name in ("sacrebleu", "chrf")}
+    scores = quality([passage.prediction for passage in passages], references)
+    return {name: scores[name] for name in ("sacrebleu", "chrf")}
 
 
 def read_talks(trace: Path, segments: Path, reference: Path, method: Method) -> list[Passage]:
     """The words of a log of talks, divided among the sentences of the reference.
 
-    `segments`: times of the sentences, or the source with a sentence in each line.
+    `segments`: a file with the times of the sentences, or the source text with one sentence per line.
     """
     in_words = segments.suffix not in TIMES
     passages, references = read_passages(trace, in_words), read_lines(reference)
-    found = _in_words(segments, passages) if in_words else _in_seconds(segments)
-    if len(found) != len(references):
-        raise UserError(f"{segments}: has {len(found)} sentences, {reference} has {len(references)} lines")
+    sentences = _in_words(segments, passages) if in_words else _in_seconds(segments)
+    if len(sentences) != len(references):
+        raise UserError(f"{segments}: has {len(sentences)} sentences, {reference} has {len(references)} lines")
     by_talk: dict[str, list[tuple[Segment, str]]] = {}
-    for segment, text in zip(found, references, strict=True):
+    for segment, text in zip(sentences, references, strict=True):
         by_talk.setdefault(segment.wav, []).append((segment, " ".join(text.split())))
-    talks = {Path(one.name).stem: one for one in passages}
-    if len(by_talk) == len(talks) == 1:  # whatever their names
+    talks = {Path(passage.name).stem: passage for passage in passages}
+    if len(by_talk) == len(talks) == 1:  # a single talk may have two names
         talks = dict.fromkeys(by_talk, next(iter(talks.values())))
     if unknown := sorted(by_talk.keys() ^ talks.keys()):
         raise UserError(f"{trace} and {segments} do not have the same talks: {', '.join(unknown)}")
-    return [one for name, own in by_talk.items() for one in resegment(talks[name], own, method)]
+    return [passage for name, pairs in by_talk.items() for passage in resegment(talks[name], pairs, method)]
 
 
 def _in_seconds(path: Path) -> list[Segment]:
@@ -123,7 +124,7 @@ def _in_seconds(path: Path) -> list[Segment]:
 
 
 def _in_words(path: Path, passages: Sequence[Passage]) -> list[Segment]:
-    """The lines of the source text belong to the talks in order, as many as each one's words."""
+    """A segment for each line of the source text. Each talk in turn has the lines that make up its source words."""
     talks = iter(passages)
     talk, offset, segments = next(talks), 0, list[Segment]()
     for number, line in enumerate(read_lines(path), start=1):
@@ -145,23 +146,23 @@ def _in_words(path: Path, passages: Sequence[Passage]) -> list[Segment]:
 
 
 def resegment(talk: Passage, sentences: Sequence[tuple[Segment, str]], method: Method) -> list[Passage]:
-    """The words of a talk, divided among sentences with references; times count from the beginning of each."""
+    """The words of a talk, divided among sentences with references; times count from each sentence's beginning."""
     divide = _divide_mwer if method == "mwer" else _divide_soft
     ends = np.cumsum(divide(talk.words, [text for _, text in sentences])).tolist()
     recording_end = max(segment.offset + segment.duration for segment, _ in sentences)
-    found = []
+    passages = []
     for begin, end, (segment, text) in zip([0, *ends], ends, sentences, strict=False):
         delays, elapsed = (
             tuple(time - segment.offset for time in times[begin:end]) for times in (talk.delays, talk.elapsed)
         )
         end_of_talk = recording_end - segment.offset
         words, length = talk.words[begin:end], segment.duration
-        found.append(Passage(talk.name, words, delays, elapsed, length, text, end_of_talk))
-    return found
+        passages.append(Passage(talk.name, words, delays, elapsed, length, text, end_of_talk))
+    return passages
 
 
 def _divide_mwer(words: Sequence[str], references: Sequence[str]) -> list[int]:
-    """How many words each sentence gets: those of the smallest number of edits."""
+    """How many words each sentence gets, by mweralign: the division with the lowest word error rate."""
     with naming_extras():
         from mweralign import mweralign
     lines = mweralign.align_texts("\n".join(references), " ".join(words)).split("\n")
@@ -171,36 +172,36 @@ def _divide_mwer(words: Sequence[str], references: Sequence[str]) -> list[int]:
 def _divide_soft(words: Sequence[str], references: Sequence[str]) -> list[int]:
     """How many words each sentence gets, by SoftSegmenter (Polák et al., 2025, arXiv 2509.17349).
 
-    The alignment with the largest sum of similarities, those of the sets of letters. Words between two aligned ones
-    of different sentences go to the first of these until one is more similar to the second.
+    Words are aligned with reference words for the largest sum of similarities. Unaligned words between two aligned
+    reference words are counted with the first of the two, up to a word that is more similar to the second.
     """
     counts = [0] * len(references)
     owners = [number for number, text in enumerate(references) for _ in text.split()]
     if not owners:
         raise UserError("the reference has no words: there is nothing to divide a talk by")
-    similar, mine, theirs = _similarity(" ".join(references).split(), words)
-    last, waiting = -1, list[int]()  # the last reference word, and the words since
-    for one, word in [*_align(similar, mine, theirs), (len(owners), None)]:
-        if one is None:
+    similar, rows, columns = _similarity(" ".join(references).split(), words)
+    last, waiting = -1, list[int]()  # the last reference word, and the unaligned words since
+    for reference, word in [*_align(similar, rows, columns), (len(owners), None)]:
+        if reference is None:
             waiting += [] if word is None else [word]
             continue
-        cut = len(waiting) if one == len(owners) else 0
-        if last >= 0 and one < len(owners):
-            scores = ((similar[mine[one], theirs[w]], similar[mine[last], theirs[w]]) for w in waiting)
-            cut = next((place for place, (after, before) in enumerate(scores) if after > before), len(waiting))
+        cut = len(waiting) if reference == len(owners) else 0
+        if last >= 0 and reference < len(owners):
+            scores = ((similar[rows[reference], columns[w]], similar[rows[last], columns[w]]) for w in waiting)
+            cut = next((number for number, (after, before) in enumerate(scores) if after > before), len(waiting))
         counts[owners[max(last, 0)]] += cut
-        if one < len(owners):
-            counts[owners[one]] += len(waiting) - cut + (word is not None)
-        last, waiting = one, []
+        if reference < len(owners):
+            counts[owners[reference]] += len(waiting) - cut + (word is not None)
+        last, waiting = reference, []
     return counts
 
 
 def _similarity(
     references: Sequence[str], words: Sequence[str]
 ) -> tuple[NDArray[np.float64], NDArray[np.intp], NDArray[np.intp]]:
-    """Similarities of different words, the row of each reference word and the column of each word."""
-    (rows, mine), (columns, theirs) = _numbered(references), _numbered(words)
-    letters = {letter: number for number, letter in enumerate(sorted({*"".join([*rows, *columns])}))}
+    """Jaccard similarities of words as sets of letters, the row of each reference word, the column of each word."""
+    (left_words, rows), (right_words, columns) = _numbered(references), _numbered(words)
+    letters = {letter: number for number, letter in enumerate(sorted({*"".join([*left_words, *right_words])}))}
 
     def sets(text: Sequence[str]) -> NDArray[np.float64]:
         table = np.zeros((len(text), len(letters)))
@@ -208,36 +209,36 @@ def _similarity(
             table[number, [letters[letter] for letter in {*word}]] = 1
         return table
 
-    left, right = sets(rows), sets(columns)
+    left, right = sets(left_words), sets(right_words)
     common = left @ right.T
     similar = common / (left.sum(1)[:, None] + right.sum(1) - common)
-    marks = [np.array([word in PUNCTUATION for word in text], dtype=bool) for text in (rows, columns)]
-    similar[marks[0][:, None] != marks[1]] = -np.inf
-    return similar, mine, theirs
+    marks = [np.array([word in PUNCTUATION for word in text], dtype=bool) for text in (left_words, right_words)]
+    similar[marks[0][:, None] != marks[1]] = -np.inf  # never align punctuation with a word
+    return similar, rows, columns
 
 
 def _numbered(text: Sequence[str]) -> tuple[list[str], NDArray[np.intp]]:
-    """The different words of a text, normalised, and the number of each word among them."""
+    """The distinct words of a text, normalised, and the number of each word of the text among them."""
     words = [unicodedata.normalize("NFKC", word).lower() for word in text]
     numbers = {word: number for number, word in enumerate(dict.fromkeys(words))}
     return list(numbers), np.array([numbers[word] for word in words], dtype=np.intp)
 
 
 def _align(
-    similar: NDArray[np.float64], mine: NDArray[np.intp], theirs: NDArray[np.intp]
+    similar: NDArray[np.float64], rows: NDArray[np.intp], columns: NDArray[np.intp]
 ) -> list[tuple[int | None, int | None]]:
-    """Pairs of numbers of reference word and word, None where one has no partner. Gaps cost nothing."""
-    best = np.zeros(len(theirs) + 1)
-    moves = np.full((len(mine) + 1, len(theirs) + 1), DELETE, dtype=np.uint8)
+    """Pairs of the number of a reference word and that of a word; None in place of a partner. Gaps cost nothing."""
+    best = np.zeros(len(columns) + 1)
+    moves = np.full((len(rows) + 1, len(columns) + 1), DELETE, dtype=np.uint8)
     moves[0] = INSERT
-    for number, row in enumerate(mine, start=1):
-        match, delete = best[:-1] + similar[row, theirs], best[1:]
+    for number, row in enumerate(rows, start=1):
+        match, delete = best[:-1] + similar[row, columns], best[1:]
         best = np.concatenate(([0.0], np.maximum.accumulate(np.maximum(np.maximum(match, delete), 0.0))))
         insert = best[:-1]
         moves[number, 1:] = np.where(delete >= insert, DELETE, INSERT)
         moves[number, 1:][(match >= delete) & (match >= insert)] = MATCH
     pairs: list[tuple[int | None, int | None]] = []
-    i, j = len(mine), len(theirs)
+    i, j = len(rows), len(columns)
     while i or j:
         move = moves[i, j]
         i, j = i - (move != INSERT), j - (move != DELETE)

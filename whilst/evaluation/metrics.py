@@ -4,7 +4,7 @@ The latency formulas take the reads g of each target position and two lengths. T
 - the paper's: over model units, with the hypothesis's length (`al`, `cw`; BLEU tokenised and lower-cased);
 - SimulEval's and sacreBLEU's: over words, with the reference's length (`al_word`, `laal`, `ap`, `dal`).
 
-For speech they take milliseconds in place of counts.
+For speech, the formulas take milliseconds instead of counts.
 """
 
 import dataclasses
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from sacrebleu.metrics.bleu import BLEU
     from sacrebleu.metrics.chrf import CHRF
 
-WORD_MS = 300.0  # of speech for each source word, as SimulEval's ATD counts
+WORD_MS = 300.0  # milliseconds of speech per source word, as in SimulEval's ATD
 
 
 def average_lagging(reads: Sequence[float], source_length: float, target_length: int) -> float:
     """AL: how many source tokens the translation lags behind one at a constant rate.
 
-    Averaged up to the first target token with the whole source.
+    Averaged up to the first target token that is written with the whole source.
     """
     rate = source_length / target_length
     total = 0.0
@@ -55,7 +55,7 @@ def length_adaptive_average_lagging(reads: Sequence[float], source_length: float
 def yet_another_average_lagging(
     reads: Sequence[float], source_length: float, reference_length: int, end: float | None = None
 ) -> float | None:
-    """YAAL: LAAL over the words that were written before `end`, by default that of the source; None without any."""
+    """YAAL: LAAL over the words written before `end`, by default the end of the source; None if there are none."""
     end = source_length if end is None else end
     rate = source_length / max(len(reads), reference_length)
     early = itertools.takewhile(lambda g: g < end, reads)
@@ -66,15 +66,15 @@ def yet_another_average_lagging(
 def average_token_delay(
     reads: Sequence[float], computing: Sequence[float] = (), source_token: float = 1, target_token: float = 1
 ) -> float:
-    """ATD: how long after the source token at its place a target token ends, on average.
+    """ATD: the mean time from the end of a source token to the end of the target token at the same position.
 
-    Tokens have a duration; a target token begins when the one before has ended. After a burst of more target tokens
-    than source tokens, later ones are compared with earlier source tokens. `computing`: time for each target token.
+    Tokens have a duration; a target token begins when the previous one has ended. After a burst of more target
+    tokens than source tokens, later ones are compared with earlier source tokens. `computing`: per target token.
     """
-    ends, done = [0.0], 0.0  # of the source tokens read, and of the last target token
+    ends, done = [0.0], 0.0  # when each source token that was read, and the last target token, ended
     lags: list[float] = []
     for delay, burst in itertools.groupby(
-        zip(reads, computing or [0.0] * len(reads), strict=True), lambda one: one[0]
+        zip(reads, computing or [0.0] * len(reads), strict=True), lambda pair: pair[0]
     ):
         excess = max(0, len(lags) - (len(ends) - 1))
         whole, rest = divmod(delay - ends[-1], source_token)
@@ -91,7 +91,7 @@ def average_proportion(reads: Sequence[float], source_length: float, reference_l
 
 
 def differentiable_average_lagging(reads: Sequence[float], source_length: float) -> float:
-    """DAL: AL over all target tokens, each of which costs at least 1 / rate. Uses the hypothesis length."""
+    """DAL: AL over all target tokens, each of which costs at least `rate` tokens. Uses the hypothesis length."""
     rate = source_length / len(reads)
     total, earliest = 0.0, -math.inf  # the earliest time of the next token
     for i, g in enumerate(reads):
@@ -112,7 +112,7 @@ class Scores:
     """Scores of a corpus. Latency: mean over sentences with an output; quality: None without references."""
 
     sentences: int
-    empty: int  # without an output or a source: they count for quality only
+    empty: int  # sentences without an output or a source, which count for quality only
     al: float  # paper convention: units, hypothesis length
     cw: float  # units
     al_word: float  # SimulEval's convention: words, reference length
@@ -123,11 +123,11 @@ class Scores:
     sacrebleu: float | None = None  # 13a, cased, entities unescaped
     chrf: float | None = None
     signatures: dict[str, str] = field(default_factory=dict)
-    # Older records lack what follows.
+    # Older records lack the scores below.
     length: float | None = None  # words written for each word of the references
     atd: float | None = None
     yaal: float | None = None  # None if all words are written after their source's end
-    # With the time of computing, a source word every WORD_MS; None without elapsed times. No two runs are equal.
+    # With computing time, one source word every WORD_MS; None without elapsed times. They differ with every run.
     al_ca: float | None = field(default=None, compare=False)
     laal_ca: float | None = field(default=None, compare=False)
 
@@ -139,15 +139,15 @@ class Scores:
 
 
 def score(sentences: Sequence[Sentence], references: Sequence[str] | None = None) -> Scores:
-    """All figures. `references[i]` belongs to the sentence of index i; by default those in the sentences.
+    """All scores. `references[i]` belongs to the sentence of index i; default: the references in the sentences.
 
-    If a sentence has none, or none has a word, only latency is measured.
+    If a reference is missing or all are empty, only latency is measured.
     """
     measured = [item for item in sentences if is_measured(item)]
     if not measured:
-        raise UserError("not one sentence has an output: there is no latency to measure")
+        raise UserError("no sentence has an output: there is no latency to measure")
 
-    wanted = sum(item.reference_length for item in sentences)
+    reference_words = sum(item.reference_length for item in sentences)
 
     def mean(figure: Callable[[Sentence], float]) -> float:
         return fmean(map(figure, measured))
@@ -164,7 +164,7 @@ def score(sentences: Sequence[Sentence], references: Sequence[str] | None = None
         laal=mean(lambda s: length_adaptive_average_lagging(s.delays, s.source_length, counted_reference(s))),
         ap=mean(lambda s: average_proportion(s.delays, s.source_length, counted_reference(s))),
         dal=mean(lambda s: differentiable_average_lagging(s.delays, s.source_length)),
-        length=sum(len(item.delays) for item in sentences) / wanted if wanted else None,
+        length=sum(len(item.delays) for item in sentences) / reference_words if reference_words else None,
         atd=mean(lambda s: average_token_delay(s.delays)),
         yaal=fmean(early) if early else None,
     )
@@ -177,11 +177,11 @@ def score(sentences: Sequence[Sentence], references: Sequence[str] | None = None
         references = [item.reference for item in ordered if item.reference is not None]
         if len(references) < len(ordered) or not any(references):
             return scores
-    found, expected = Counter(item.index for item in sentences), Counter(range(len(references)))
-    if wrong := (found - expected) + (expected - found):
+    present, expected = Counter(item.index for item in sentences), Counter(range(len(references)))
+    if wrong := (present - expected) + (expected - present):
         first = min(wrong)
-        how = f"sentence {first} (from 0) is {'missing' if first not in found else 'one too many'}"
-        raise UserError(f"{len(sentences)} sentences do not match {len(references)} references by index: {how}")
+        problem = f"sentence {first} (from 0) is {'missing' if first not in present else 'one too many'}"
+        raise UserError(f"{len(sentences)} sentences do not match {len(references)} references by index: {problem}")
     by_name = quality([item.prediction for item in ordered], references)
     bleu, sacrebleu, chrf = (figure for figure, _ in by_name.values())
     signatures = {name: signature for name, (_, signature) in by_name.items()}
@@ -189,9 +189,9 @@ def score(sentences: Sequence[Sentence], references: Sequence[str] | None = None
 
 
 def paced_times(sentence: Sentence) -> list[float]:
-    """When each word is written in ms if a source word arrives every WORD_MS, from the times that computing took.
+    """When each word is written, in ms, if a source word arrives every WORD_MS. Computing times are from the trace.
 
-    Computing begins when the source word is there and the word before is written.
+    The computing for a word begins when its last source word has arrived and the previous word is written.
     """
     times: list[float] = []
     for read, begun, ended in zip(sentence.delays, (0.0, *sentence.elapsed), sentence.elapsed, strict=False):
@@ -205,19 +205,19 @@ def is_measured(sentence: Sentence) -> bool:
 
 
 def counted_reference(sentence: Sentence) -> int:
-    """An empty reference counts as one word, as in SimulEval."""
+    """The reference length in words; an empty reference counts as one word, as in SimulEval."""
     return max(sentence.reference_length, 1)
 
 
 def paper_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> tuple[float, str]:
-    """BLEU on the tokens as they are, lower-cased: the paper's convention. Score and signature."""
+    """BLEU on the tokens as they are, lower-cased: the paper's convention. Returns the score and its signature."""
     from sacrebleu.metrics.bleu import BLEU
 
     return _quality(BLEU(lowercase=True, tokenize="none", force=True), hypotheses, references)
 
 
 def quality(hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, tuple[float, str]]:
-    """Every quality score by its name in `Scores`, and the signature that says how it was made."""
+    """Every quality score by its name in `Scores`, with its signature."""
     from sacrebleu.metrics.bleu import BLEU
     from sacrebleu.metrics.chrf import CHRF
 
@@ -242,8 +242,8 @@ def comet(model: str, sources: Sequence[str], hypotheses: Sequence[str], referen
         try:
             done = subprocess.run(command, capture_output=True, text=True, check=False)
         except FileNotFoundError:
-            how = "install unbabel-comet into an environment of its own (it needs NumPy below 2)"
-            raise UserError(f"comet-score is not on the PATH: {how} and add its bin folder") from None
+            advice = "install unbabel-comet into an environment of its own (it needs NumPy below 2)"
+            raise UserError(f"comet-score is not on the PATH: {advice} and add its bin folder") from None
     found = re.search(r"score: (-?\d+\.\d+)", done.stdout)
     if done.returncode or found is None:
         raise UserError(f"comet-score failed: {done.stderr.strip().splitlines()[-1:] or done.stdout[-200:]}")

@@ -1,4 +1,4 @@
-"""The numbers that the BS-SiMT paper prints: average lagging and BLEU of each system. Knows none of our own."""
+"""The numbers that the BS-SiMT paper prints: average lagging and BLEU of each system. It has no results of ours."""
 
 import functools
 import re
@@ -12,7 +12,7 @@ FULL = "offline"  # the paper's full-sentence model
 BEST = "bs-simt"
 ORACLE = f"{BEST} oracle"
 BASE = "multi-path"  # what BS-SiMT is fine-tuned from
-# By the paper's name of a system: ours, and the kind of its policy.
+# The paper's name of a system -> our name of the system, and the kind of its policy.
 SYSTEMS = {
     FULL: ("full-sentence", "full"),
     "wait-k": ("wait-k", "wait"),
@@ -26,19 +26,19 @@ TITLES = {FULL: "full-sentence", "mma": "MMA", BEST: "BS-SiMT", ORACLE: "BS-SiMT
 
 
 def title(system: str) -> str:
-    """For people. Our own titles are those of `identity.System`."""
+    """The title of one of the paper's systems for display; those of ours are made by `identity.System`."""
     return f"paper: {TITLES.get(system, system)}"
 
 
 @functools.cache
 def facts() -> dict[str, Any]:
-    """The whole of paper.json: curves, contents, hyperparameters and the numbers in the running text."""
+    """All of paper.json: curves, contents, hyperparameters and the numbers in the running text."""
     everything: dict[str, Any] = read_json(Path(__file__).with_name("paper.json"))
     return everything
 
 
 def task(pair: str) -> str:
-    """The pair without training text that was added: `iwslt14+more.de-en` has the test set of iwslt14.de-en."""
+    """The pair without the name of added training text: iwslt14.de-en for `iwslt14+more.de-en`, same test set."""
     return re.sub(r"\+[^.]*", "", pair)
 
 

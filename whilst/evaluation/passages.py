@@ -1,7 +1,7 @@
-"""Words with the times at which they were written, and the logs of other toolkits that hold such words.
+"""Read, write and convert logs that say when each word was written, those of other toolkits included.
 
-A passage is a whole talk or a segment of one. Its times are milliseconds from its beginning, or source words. Logs
-are those of SimulEval (speech), OmniSTEval, simulstream and `whilst live --json`.
+A passage is a whole talk or a segment of one. Its times are milliseconds from its beginning, or source words. The
+formats are those of SimulEval (speech), OmniSTEval, simulstream and `whilst live --json`.
 """
 
 import json
@@ -19,21 +19,21 @@ from whilst.data.text import read_lines
 from whilst.evaluation.metrics import WORD_MS, paced_times
 from whilst.evaluation.trace import Sentence, read_trace, write_trace
 
-PIECE = "▁"  # begins a word in SentencePiece's pieces
+PIECE = "▁"  # marks a SentencePiece piece that begins a word
 Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Passage:
-    """What was written for a stretch of the source."""
+    """The translation of a talk or of a segment of one."""
 
     name: str  # of the recording
     words: tuple[str, ...]
-    delays: tuple[float, ...]  # per word: the source heard when it was written
-    elapsed: tuple[float, ...]  # per word: the time when it was written, with that of computing; empty if unknown
+    delays: tuple[float, ...]  # per word: how much of the source had been heard when it was written
+    elapsed: tuple[float, ...]  # per word: when it was written, computing time included; empty if unknown
     source_length: float
     reference: str | None = None
-    end: float = math.inf  # of the recording, from the beginning of the passage
+    end: float = math.inf  # when the recording ends, counted from the beginning of the passage
 
     @property
     def prediction(self) -> str:
@@ -46,7 +46,7 @@ class Passage:
 
 
 def find_problem(passage: Passage) -> str:
-    """What cannot be true of a passage; empty if all is well."""
+    """What is inconsistent in a passage; empty if nothing is."""
     for name, times in (("delays", passage.delays), ("elapsed", passage.elapsed)):
         if len(times) != len(passage.words) and (name == "delays" or times):
             return f"{len(passage.words)} words in the prediction but {len(times)} {name}"
@@ -92,18 +92,18 @@ class _Live:
 
 
 def _pick(kind: Callable[..., Any], row: Row, where: str) -> Any:
-    """A dataclass from those fields of a row that it has."""
+    """The dataclass `kind`, filled from the row; fields that the row lacks are None, other entries are ignored."""
     names = kind.__annotations__
     return from_row(kind, {name: row.get(name) for name in names}, where)
 
 
 def read_rows(path: Path) -> list[Row]:
-    """The objects of a file of JSON lines; empty for empty lines."""
+    """The object on each line of a JSON lines file; an empty one for an empty line."""
     return [parse_row(line.strip() or "{}", f"{path}:{number}") for number, line in enumerate(read_lines(path), 1)]
 
 
 def is_timed(path: Path) -> bool:
-    """Whether a log has times. A trace, and SimulEval's log of text, counts source words."""
+    """Whether the delays of a log are times; in a trace and in SimulEval's log of text they count source words."""
     try:
         first = json.loads(next(filter(str.strip, read_lines(path))))
     except (ValueError, RecursionError):
@@ -115,7 +115,7 @@ def is_timed(path: Path) -> bool:
 
 
 def read_passages(path: Path, in_words: bool = False) -> list[Passage]:
-    """The passages of a log of any format. `in_words`: times of `whilst live --json` are source words."""
+    """The passages of a log in any format. `in_words`: count source words in a log of `whilst live --json`."""
     rows = read_rows(path)
     first: Row = next(filter(None, rows), {})
     if "metadata" in first or "generated_tokens" in first:
@@ -134,65 +134,65 @@ def read_passages(path: Path, in_words: bool = False) -> list[Passage]:
 
 
 def _simuleval(row: Row, where: str) -> Passage:
-    found: _SimulEval = _pick(_SimulEval, {"elapsed": []} | row, where)
+    parsed: _SimulEval = _pick(_SimulEval, {"elapsed": []} | row, where)
     source = row.get("source")
     name = source[0] if isinstance(source, list) and source else source
-    words, elapsed = tuple(found.prediction.split()), found.elapsed if any(found.elapsed) else ()
+    words, elapsed = tuple(parsed.prediction.split()), parsed.elapsed if any(parsed.elapsed) else ()
     return Passage(
-        str(name or row.get("index")), words, found.delays, elapsed, found.source_length, found.reference
+        str(name or row.get("index")), words, parsed.delays, elapsed, parsed.source_length, parsed.reference
     )
 
 
 def _omnisteval(row: Row, where: str) -> Passage:
-    """A resegmented line. Without words it has no times."""
+    """A line of a resegmented log, which has no times if the segment has no words."""
     absent: Row = {"emission_cu": [], "emission_ca": [], "time_to_recording_end": None}
-    found: _OmniSTEval = _pick(_OmniSTEval, absent | row, where)
-    name, words = str(row.get("docid", row.get("index"))), tuple(found.prediction.split())
-    times = found.emission_cu, found.emission_ca
-    end = math.inf if found.time_to_recording_end is None else found.time_to_recording_end
-    return Passage(name, words, *times, found.source_length, found.reference, end)
+    parsed: _OmniSTEval = _pick(_OmniSTEval, absent | row, where)
+    name, words = str(row.get("docid", row.get("index"))), tuple(parsed.prediction.split())
+    times = parsed.emission_cu, parsed.emission_ca
+    end = math.inf if parsed.time_to_recording_end is None else parsed.time_to_recording_end
+    return Passage(name, words, *times, parsed.source_length, parsed.reference, end)
 
 
 def _live(rows: Sequence[Row], path: Path, in_words: bool) -> Passage:
     numbered = [(f"{path}:{number}", row) for number, row in enumerate(rows, start=1)]
-    words: list[_Live] = [_pick(_Live, row, where) for where, row in numbered if "word" in row]
-    text = tuple(one.word for one in words)
+    events: list[_Live] = [_pick(_Live, row, where) for where, row in numbered if "word" in row]
+    words = tuple(event.word for event in events)
     if in_words:
         length = max((row["source"] for row in rows if isinstance(row.get("source"), int)), default=0)
-        return Passage(path.name, text, tuple(one.source for one in words), (), length)
-    delays, elapsed = tuple(1000 * one.arrived for one in words), tuple(1000 * one.time for one in words)
-    return Passage(path.name, text, delays, elapsed, max(elapsed, default=0.0))
+        return Passage(path.name, words, tuple(event.source for event in events), (), length)
+    delays, elapsed = tuple(1000 * event.arrived for event in events), tuple(1000 * event.time for event in events)
+    return Passage(path.name, words, delays, elapsed, max(elapsed, default=0.0))
 
 
 def _simulstream(rows: Sequence[Row], path: Path) -> list[Passage]:
-    """A token that was deleted later does not count; a word has the time of its last piece."""
+    """A passage for each recording. Deleted tokens do not count; a word has the times of its last piece."""
     names: dict[Any, str] = {}
     tokens: dict[str, list[tuple[str, float, float]]] = {}
     lengths: dict[str, float] = {}
     for number, row in enumerate(rows, start=1):
         where = f"{path}:{number}"
-        if isinstance(about := row.get("metadata"), dict):
-            names[row.get("id")] = Path(str(about.get("wav_name"))).stem
+        if isinstance(metadata := row.get("metadata"), dict):
+            names[row.get("id")] = Path(str(metadata.get("wav_name"))).stem
         elif "generated_tokens" in row:
-            found: _Simulstream = _pick(_Simulstream, row, where)
-            if found.id not in names:
-                raise UserError(f"{where}: no metadata names the recording of id {found.id}")
-            heard = 1000 * found.total_audio_processed
-            now = heard, heard + 1000 * found.computation_time
-            own = tokens.setdefault(names[found.id], [])
-            if deleted := found.deleted_tokens:
-                if tuple(token for token, _, _ in own[-len(deleted) :]) != deleted:
+            update: _Simulstream = _pick(_Simulstream, row, where)
+            if update.id not in names:
+                raise UserError(f"{where}: no metadata names the recording of id {update.id}")
+            heard = 1000 * update.total_audio_processed
+            times = heard, heard + 1000 * update.computation_time
+            written = tokens.setdefault(names[update.id], [])
+            if deleted := update.deleted_tokens:
+                if tuple(token for token, _, _ in written[-len(deleted) :]) != deleted:
                     raise UserError(f"{where}: deletes tokens that are not the last ones")
-                del own[-len(deleted) :]
-                if not deleted[0].startswith(PIECE) and any(token.startswith(PIECE) for token, _, _ in own):
-                    own[-1] = own[-1][0], *now  # the word that ends here has changed
-            own += [(token, *now) for token in found.generated_tokens]
-            lengths[names[found.id]] = max(heard, lengths.get(names[found.id], 0.0))
-    return [_joined(name, own, lengths[name]) for name, own in tokens.items()]
+                del written[-len(deleted) :]
+                if not deleted[0].startswith(PIECE) and any(token.startswith(PIECE) for token, _, _ in written):
+                    written[-1] = written[-1][0], *times  # the word lost its last pieces: it was completed now
+            written += [(token, *times) for token in update.generated_tokens]
+            lengths[names[update.id]] = max(heard, lengths.get(names[update.id], 0.0))
+    return [_joined(name, written, lengths[name]) for name, written in tokens.items()]
 
 
 def _joined(name: str, tokens: Iterable[tuple[str, float, float]], length: float) -> Passage:
-    """Tokens are words, or SentencePiece's pieces if any of them begins like one."""
+    """The passage of these tokens: words, or SentencePiece pieces if any of them begins with PIECE."""
     tokens = list(tokens)
     in_pieces = any(token.startswith(PIECE) for token, _, _ in tokens)
     words: list[tuple[str, float, float]] = []
@@ -206,7 +206,7 @@ def _joined(name: str, tokens: Iterable[tuple[str, float, float]], length: float
 
 
 def write_simuleval(path: Path, passages: Iterable[Passage]) -> None:
-    """As SimulEval's instances.log of speech, which OmniSTEval reads too."""
+    """Write the format of SimulEval's instances.log for speech, which OmniSTEval reads too."""
     rows: list[Row] = []
     for passage in passages:
         row: Row = {"index": len(rows), "prediction": passage.prediction, "delays": passage.delays}
@@ -217,7 +217,7 @@ def write_simuleval(path: Path, passages: Iterable[Passage]) -> None:
 
 
 def write_omnisteval(path: Path, segments: Iterable[Passage]) -> None:
-    """As OmniSTEval's instances.resegmented.jsonl."""
+    """Write the format of OmniSTEval's instances.resegmented.jsonl."""
     rows: list[Row] = []
     docs: dict[str, int] = {}
     for segment in segments:
@@ -233,12 +233,12 @@ def write_omnisteval(path: Path, segments: Iterable[Passage]) -> None:
 
 
 def write_simulstream(path: Path, passages: Iterable[Passage]) -> None:
-    """As simulstream's log of metrics; its scorers need detokenizer_type simuleval and latency_unit word."""
+    """Write simulstream's log of metrics; its scorers need detokenizer_type simuleval and latency_unit word."""
     rows: list[Row] = []
     for number, passage in enumerate(passages):
         rows.append({"id": number, "metadata": {"wav_name": passage.name}})
         words = zip(passage.words, passage.delays, passage.elapsed or passage.delays, strict=True)
-        for (heard, elapsed), group in groupby(words, key=lambda one: one[1:]):
+        for (heard, elapsed), group in groupby(words, key=lambda word: word[1:]):
             row: Row = {"id": number, "total_audio_processed": heard / 1000}
             row |= {"computation_time": (elapsed - heard) / 1000}
             rows.append(row | {"generated_tokens": [word for word, _, _ in group], "deleted_tokens": []})
@@ -250,15 +250,16 @@ def _write(path: Path, rows: Iterable[Row]) -> None:
 
 
 def with_references(passages: Sequence[Passage], path: Path) -> list[Passage]:
-    """The passages with the lines of a file as references, in their order."""
+    """The passages with the lines of a file, which has the same order, as references."""
     lines = read_lines(path)
     if len(lines) != len(passages):
         raise UserError(f"{path}: has {len(lines)} lines, the log has {len(passages)} passages")
-    return [replace(one, reference=" ".join(text.split())) for one, text in zip(passages, lines, strict=True)]
+    pairs = zip(passages, lines, strict=True)
+    return [replace(passage, reference=" ".join(text.split())) for passage, text in pairs]
 
 
 def paced(sentence: Sentence) -> Passage:
-    """A sentence in milliseconds, as if its words were spoken one every WORD_MS."""
+    """A sentence as a passage in milliseconds, as if one source word were spoken every WORD_MS."""
     delays, elapsed = (WORD_MS * read for read in sentence.delays), paced_times(sentence)
     length = WORD_MS * sentence.source_length
     name, words = str(sentence.index), tuple(sentence.words)
@@ -266,7 +267,7 @@ def paced(sentence: Sentence) -> Passage:
 
 
 def convert(trace: Path, out: Path, to: Literal["simuleval", "simulstream"]) -> int:
-    """Write a trace or log as another toolkit's; returns the number of its passages."""
+    """Write a trace or log in the format of another toolkit; returns the number of passages."""
     write = write_simuleval if to == "simuleval" else write_simulstream
     if is_timed(trace):
         passages = read_passages(trace)

@@ -1,11 +1,11 @@
-"""The record of an evaluation, `NAME.json` beside the trace `NAME.jsonl.xz`, and scoring a trace again.
+"""Write and read the record of an evaluation, `NAME.json` beside the trace `NAME.jsonl.xz`; score traces again.
 
 A record says what was measured, on which text (by checksum) and how to repeat it. Scoring again needs no model:
 latency comes from the trace alone, quality from the trace and the reference text.
 
 An archive has the records of many evaluations, `records.jsonl`, and their traces in one compressed file,
-`traces.tar.xz`: together they compress to a third. A member has the name of its record, such as
-multi-path/test.wait-3.jsonl. It has no elapsed times: computation-aware scores are in the records.
+`traces.tar.xz`, which is a third of the size of single files. A member has the name of its record, such as
+multi-path/test.wait-3.jsonl, and no elapsed times: computation-aware scores are only in the records.
 """
 
 import io
@@ -34,8 +34,8 @@ FORMAT = 1
 LATER_SCORES = "length", "atd", "yaal", "al_ca", "laal_ca"  # older records lack them
 ARCHIVED = "records.jsonl"
 TRACES = "traces.tar.xz"
-_SUFFIXES = (".jsonl", ".log", ".jsonl.gz", ".jsonl.xz")  # SimulEval's is instances.log
-# A window of 64 MiB holds the traces of neighbours; lc and pb suit text.
+_SUFFIXES = (".jsonl", ".log", ".jsonl.gz", ".jsonl.xz")  # SimulEval writes instances.log
+# The preset's window of 64 MiB holds neighbouring traces; lc and pb suit text.
 _FILTERS = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "lc": 4, "lp": 0, "pb": 0}]
 _NEUTRAL, _ORIGIN = names_with(NEUTRAL), names_with(Role.ORIGIN)
 
@@ -58,11 +58,11 @@ class Record:
     seconds: float  # decoding
     device: str
     versions: dict[str, str]
-    agent_sha256: str = ""  # of an agent's policy; older records do not have it
+    agent_sha256: str = ""  # empty if no agent decides, and in older records
     # dataset_sha256, of the training data, and began_with, the objective of the run that training started from.
-    # Older records have none.
+    # Empty in older records.
     origin: dict[str, str] = field(default_factory=dict)
-    path: Path | None = field(default=None, compare=False)  # where it was read
+    path: Path | None = field(default=None, compare=False)  # the file that it was read from
 
     @cached_property
     def recipe(self) -> Recipe | None:
@@ -84,31 +84,31 @@ class Record:
 
     @cached_property
     def deciding(self) -> dict[str, Any]:
-        """The settings that can change a result, flat. Of other runs only whether there is one."""
+        """The settings that can change a result, by dotted name; those that name another run as true or false."""
         table = flat(self.settings if self.recipe is None else to_table(self.recipe))
         return {name: bool(table[name]) if name in _ORIGIN else table[name] for name in table.keys() - _NEUTRAL}
 
 
 def header(recipe: Recipe, policy: PolicySpec, dataset: Dataset, run: Path, engine: str = "") -> dict[str, Any]:
-    """What a record says of an evaluation by its recipe. `engine`: the precision of an exported run."""
-    settings, known = recipe.evaluate, origin(run, recipe)
+    """The fields of a record that follow from recipe and dataset. `engine`: the precision of an exported run."""
+    settings, run_origin = recipe.evaluate, origin(run, recipe)
     if not policy.about.can_end_early:
-        settings = replace(settings, ending=Evaluate().ending)  # it has no effect
+        settings = replace(settings, ending=Evaluate().ending)  # has no effect on this policy
     source, reference = map(sha256_lines, dataset.text(settings.split))
     return {
-        "title": str(System.of(recipe, policy, known.get("began_with", ""))),
+        "title": str(System.of(recipe, policy, run_origin.get("began_with", ""))),
         "policy": str(Decoding.of(policy, settings, engine)),
         "pair": pair_name(recipe.data),
         "split": settings.split,
         "source_sha256": source,
         "reference_sha256": reference,
         "settings": to_table(replace(recipe, evaluate=settings, data=dataset.cleaning_settings(recipe.data))),
-        "origin": known,
+        "origin": run_origin,
     }
 
 
 def origin(run: Path, recipe: Recipe) -> dict[str, str]:
-    """Where the weights of a run come from, as far as it is known."""
+    """What is known of the origin of a run's weights, as in `Record.origin`."""
     summaries = (run / "summary.json", run / AGENT / "summary.json")  # a copied translator has only its agent's
     summary: Any = next((read_json(path) for path in summaries if path.is_file()), None)
     summary = summary if isinstance(summary, dict) else {}
@@ -117,7 +117,7 @@ def origin(run: Path, recipe: Recipe) -> dict[str, str]:
 
 
 def trace_path(folder: Path, policy: PolicySpec, settings: Evaluate, engine: str = "") -> Path:
-    """Of an evaluation; `engine` as in `header`."""
+    """The trace of an evaluation in this folder; `engine` as in `header`."""
     return folder / f"{settings.split}.{Decoding.of(policy, settings, engine)}{_SUFFIXES[-1]}"
 
 
@@ -138,7 +138,7 @@ def trace_of(record: Path) -> Path | None:
 
 
 def write_up(about: dict[str, Any], trace: Path, sentences: list[Sentence], with_text: bool) -> Record:
-    """Write and score the trace of sentences with references; write the record with these other fields."""
+    """Write the trace of sentences, score them and write the record. `about`: the other fields of the record."""
     write_trace(trace, sentences, with_text)
     record = Record(**about, trace=trace.name, scores=score(sentences))
     write_record(record_path(trace), record)  # last, so that a record always has its trace
@@ -192,7 +192,7 @@ def read_archived(folder: Path) -> dict[str, Record]:
 
 
 def write_archived(folder: Path, records: Mapping[str, Record]) -> None:
-    first: dict[str, str] = {}  # name of the first record with these settings
+    first: dict[str, str] = {}  # settings -> name of the first record that has them
     lines = []
     for name, record in sorted(records.items()):
         row = {"name": name, **to_row(record)}
@@ -202,15 +202,15 @@ def write_archived(folder: Path, records: Mapping[str, Record]) -> None:
     write_lines(folder / ARCHIVED, lines)
 
 
-ELSEWHERE = "choose another folder with --out, or remove it"
+ELSEWHERE = "choose another folder with --out, or remove this file"
 
 
-def require_replaceable(wanted: Iterable[tuple[Path, PolicySpec, Recipe]], dataset: Dataset, is_own: bool) -> None:
+def require_replaceable(planned: Iterable[tuple[Path, PolicySpec, Recipe]], dataset: Dataset, is_own: bool) -> None:
     """Refuse to overwrite evaluations of another text, of another run, or of an oracle of another search.
 
-    `wanted`: trace, policy and recipe of each evaluation to come. `is_own`: in the run's folder, they are replaced.
+    `planned`: trace, policy and recipe of each evaluation. `is_own`: in the run's folder, only texts are compared.
     """
-    for trace, policy, recipe in wanted:
+    for trace, policy, recipe in planned:
         path = record_path(trace)
         try:
             record = read_record(path)
@@ -228,7 +228,7 @@ def require_replaceable(wanted: Iterable[tuple[Path, PolicySpec, Recipe]], datas
 
 
 def records_in(folder: Path) -> dict[Path, Record]:
-    """The records under a folder that have a trace, by their paths; of archived ones the path that they had."""
+    """The records under a folder that have a trace, by path. Archived ones have the path that they had before."""
     found = {path: read_record(path) for path in folder.rglob("*.json") if trace_of(path)}
     for file in folder.rglob(ARCHIVED):
         for name, record in read_archived(file.parent).items():
@@ -236,20 +236,20 @@ def records_in(folder: Path) -> dict[Path, Record]:
     return {path: found[path] for path in sorted(found)}
 
 
-def read_records(places: list[Path]) -> list[Record]:
+def read_records(paths: list[Path]) -> list[Record]:
     """Records from files (a record or its trace) and folders (every trace in them that has a record)."""
     records: dict[Path, Record] = {}  # without duplicates
-    for place in places:
-        if place.is_dir():
-            found = records_in(place)
+    for path in paths:
+        if path.is_dir():
+            found = records_in(path)
             if not found:
-                raise UserError(f"{place}: no evaluation in this folder; run `whilst evaluate` first")
-        elif not place.exists():
-            raise UserError(f"{place}: no such file or folder; `whilst evaluate` makes them")
+                raise UserError(f"{path}: no evaluation in this folder; run `whilst evaluate` first")
+        elif not path.exists():
+            raise UserError(f"{path}: no such file or folder; `whilst evaluate` makes evaluations")
         else:
-            path = place if place.suffix == ".json" else record_path(place)
-            found = {path: read_record(path)}
-        records |= {path.resolve(): record for path, record in found.items()}
+            file = path if path.suffix == ".json" else record_path(path)
+            found = {file: read_record(file)}
+        records |= {file.resolve(): record for file, record in found.items()}
     return list(records.values())
 
 
@@ -258,18 +258,18 @@ class Rescored:
     """Scores of a trace, computed again."""
 
     scores: Scores
-    sentences: list[Sentence]  # with the joined text
+    sentences: list[Sentence]  # with the text of the given files
     record: Record | None  # of the original evaluation
     notes: list[str]  # what could not be measured or checked, and what to do about it
 
     @property
     def early(self) -> int:
         """Sentences whose last word was written before the whole source had been read."""
-        return sum(bool(one.delays) and one.delays[-1] < one.source_length for one in self.sentences)
+        return sum(bool(item.delays) and item.delays[-1] < item.source_length for item in self.sentences)
 
     @property
     def differences(self) -> dict[str, tuple[float | None, float | None]]:
-        """Scores that differ: (recorded, now). Those that need absent text, or were not recorded, are left out."""
+        """Scores that differ, as (recorded, now). Scores that are None on one side are left out."""
         if self.record is None:
             return {}
         now, then = self.scores.to_table(), self.record.scores.to_table()
@@ -278,7 +278,7 @@ class Rescored:
 
 
 def rescore(trace: Path, source: Path | None = None, reference: Path | None = None) -> Rescored:
-    """Score a trace without the model. Text is joined by line and checked against the record."""
+    """Score a trace without the model. Texts are joined by sentence index and checked against the record."""
     if trace.suffix == ".json" and trace.is_file():
         raise UserError(f"{trace}: is a record; name its trace, such as {trace.stem}{_SUFFIXES[-1]}")
     sentences, path = read_trace(trace), record_path(trace)
@@ -289,7 +289,7 @@ def rescore(trace: Path, source: Path | None = None, reference: Path | None = No
 def rescore_sentences(
     sentences: list[Sentence], record: Record | None, path: Path, source: Path | None, reference: Path | None
 ) -> Rescored:
-    """Score the sentences of a trace again. `path`: of the record, for messages."""
+    """Score the sentences of a trace again. `path`: the record's, for messages."""
     notes = []
     if record is None:
         notes.append(f"no record {path.name} beside the trace: text is checked by its word counts only")
@@ -338,12 +338,12 @@ def _join(
 
 
 def rescore_archive(trace: Path, source: Path | None, reference: Path | None) -> Iterator[tuple[str, Rescored]]:
-    """Score all traces of an archive again, or the one member that the path names.
+    """Score all traces of an archive again, or only one member.
 
-    Such as results/X/traces.tar.xz/multi-path/test.wait-3.jsonl.
+    `trace`: the archive's path, or a member's, such as results/X/traces.tar.xz/multi-path/test.wait-3.jsonl.
     """
-    place = trace.parts.index(TRACES) + 1
-    archive, member = Path(*trace.parts[:place]), "/".join(trace.parts[place:])
+    depth = trace.parts.index(TRACES) + 1
+    archive, member = Path(*trace.parts[:depth]), "/".join(trace.parts[depth:])
     records = read_archived(archive.parent)
     names = {f"{name}{_SUFFIXES[0]}": name for name in records}
     if member and member not in names:
@@ -356,7 +356,7 @@ def rescore_archive(trace: Path, source: Path | None, reference: Path | None) ->
 
 
 def pack(folder: Path) -> int:
-    """Move the records and traces under a folder into its archive, by rising AL; returns how many it has then."""
+    """Move the records and traces under a folder into its archive; returns how many the archive then has."""
     records, texts = read_archived(folder), dict[str, bytes]()
     if records:
         texts = dict(_members(folder / TRACES))
@@ -364,7 +364,8 @@ def pack(folder: Path) -> int:
     for path, record in records_in(folder).items():
         name = path.relative_to(folder).with_suffix("").as_posix()
         if (trace := trace_of(path)) is not None:
-            texts[name + _SUFFIXES[0]] = "".join(f"{to_archived_line(one)}\n" for one in read_trace(trace)).encode()
+            lines = [f"{to_archived_line(sentence)}\n" for sentence in read_trace(trace)]
+            texts[name + _SUFFIXES[0]] = "".join(lines).encode()
             records[name] = record
             loose += [path, trace]
     if not records:
@@ -380,7 +381,7 @@ def pack(folder: Path) -> int:
 
 
 def _members(archive: Path, names: Collection[str] = ()) -> Iterator[tuple[str, bytes]]:
-    """The files of an archive in its order; of these names, if any are given."""
+    """The names and contents of an archive's files, in its order; only of `names` if there are any."""
     try:
         with tarfile.open(archive, "r|xz") as tar:
             for info in tar:
@@ -392,7 +393,7 @@ def _members(archive: Path, names: Collection[str] = ()) -> Iterator[tuple[str, 
 
 
 def _write(archive: Path, texts: Mapping[str, bytes], records: Mapping[str, Record]) -> None:
-    """Neighbours by AL have much in common, so they compress well. The bytes are reproducible."""
+    """Write traces by rising AL: neighbours have much in common and compress well. The bytes are reproducible."""
 
     def order(name: str) -> tuple[float, str]:
         record = records.get(name.removesuffix(_SUFFIXES[0]))

@@ -1,6 +1,6 @@
-"""Tables and curves of any number of evaluations beside the paper's numbers: files, and the terminal.
+"""Report evaluations beside the paper's numbers: tables and curves in files, tables on the terminal.
 
-Reads records only: no traces, no models. Curves are interpolated and never extrapolated: a missing figure is None.
+`report` reads only records. Curves are interpolated and never extrapolated; a figure that is missing is None.
 """
 
 import math
@@ -49,8 +49,8 @@ SCORES = (
 )
 ALL = tuple(name for _, name, _ in SCORES)
 NARROWER = (("al", "laal", "bleu", "sacrebleu"), ("al", "bleu"))  # scores that a narrow terminal shows
-MULTI_PATH = System("multi-path")  # what BS-SiMT starts from, and has to exceed
-FULL_SENTENCE = "full-sentence"  # system
+MULTI_PATH = System("multi-path")  # BS-SiMT starts from it and is compared with it
+FULL_SENTENCE = "full-sentence"  # name of a system
 LATENCIES = ("AL", "al"), ("LAAL", "laal"), ("AL with computing", "al_ca")
 AGAINST_OFFLINE = f"""\
 BLEU of our BS-SiMT at the latency of its own points, and of full-sentence models that are made simultaneous,
@@ -86,7 +86,7 @@ def report(
 ) -> list[Path]:
     """Write report.md, curve.png and curve.svg into `out`; returns what was written.
 
-    `times`: seconds of the stages that made what was evaluated.
+    `times`: seconds of each stage that trained the evaluated models.
     """
     curves = to_curves(over_seeds(select(records, pair, split)))
     lines = our_lines(curves) + reference_lines(curves[0].pair)
@@ -96,16 +96,16 @@ def report(
 
 
 def select(records: Sequence[Record], pair: str | None, split: str = "test") -> list[Record]:
-    """Records of one pair and one split, by system, change and AL: scores of different texts do not compare."""
+    """The records of one pair and split, sorted by system, change and AL; an error if their texts differ."""
     chosen = [record for record in records if pair in (None, record.pair) and record.split == split]
     if not chosen:
-        found = ", ".join(sorted({f"{record.pair} {record.split}" for record in records})) or "none at all"
-        raise UserError(f"no evaluation of {pair or 'any pair'} {split}; there are evaluations of {found}")
+        known = ", ".join(sorted({f"{record.pair} {record.split}" for record in records})) or "nothing"
+        raise UserError(f"no evaluation of {pair or 'any pair'} {split}; there are evaluations of {known}")
     pairs = sorted({record.pair for record in chosen})
     if len(pairs) > 1:
-        raise UserError(f"evaluations of different texts do not compare: {', '.join(pairs)}; choose with --pair")
+        raise UserError(f"evaluations of different texts cannot be compared: {', '.join(pairs)}; use --pair")
     if len(texts := {(record.source_sha256, record.reference_sha256) for record in chosen}) > 1:
-        raise UserError(f"{pairs[0]} {split}: evaluations of {len(texts)} texts, which do not compare; name fewer")
+        raise UserError(f"{pairs[0]} {split}: evaluations of {len(texts)} different texts; name those of one text")
     order = list(dict.fromkeys(record.system for record in chosen))
 
     def rank(record: Record) -> tuple[bool, int, str, float]:
@@ -116,7 +116,7 @@ def select(records: Sequence[Record], pair: str | None, split: str = "test") -> 
 
 
 def our_lines(curves: Sequence[Curve]) -> list[Line]:
-    """One line for each curve. A height, of a full-sentence policy, only of systems that have no curve."""
+    """One line for each curve. A full-sentence policy, a height, is drawn only if its system has no curve."""
     names = [curve.first.name for curve in curves if not curve.first.is_full]
     shown = [curve for curve in curves if not curve.first.is_full or curve.first.name not in names]
     shown = [curve for curve in shown if not curve.system.is_between] or shown
@@ -135,7 +135,7 @@ def _point(result: Result) -> Point:
 
 
 def reference_lines(pair: str) -> list[Line]:
-    """The paper's systems."""
+    """One line for each system of the paper."""
     lines = []
     for system in paper.systems(pair):
         points = paper.curve(pair, system)
@@ -147,7 +147,7 @@ def reference_lines(pair: str) -> list[Line]:
 
 
 def to_markdown(curves: Sequence[Curve], is_partial: bool, times: Mapping[str, float]) -> str:
-    """The tables and what their figures mean. `is_partial`: whether the figure leaves curves out."""
+    """The text of report.md: tables and their conventions. `is_partial`: the figure leaves some curves out."""
     results = [result for curve in curves for result in curve.results]
     first, records = results[0].first, [record for result in results for record in result.records]
     parts = [
@@ -170,8 +170,8 @@ def to_markdown(curves: Sequence[Curve], is_partial: bool, times: Mapping[str, f
         parts += ["## At equal latency", comparison(rows).to_markdown(), AT_EQUAL_LATENCY]
     if tables := [comparison(rows).to_markdown() for rows in against_offline(curves) if rows]:
         parts += ["## Against offline models", *tables, AGAINST_OFFLINE]
-    if found := gaps(curves):
-        parts += ["## Agent and oracle", comparison(found).to_markdown(), GAP]
+    if rows := gaps(curves):
+        parts += ["## Agent and oracle", comparison(rows).to_markdown(), GAP]
     if empty := sum(record.scores.empty for record in records):
         parts += [f"Empty outputs, which count for quality but not for latency: {empty}."]
     signatures = {(name, text) for record in records for name, text in record.scores.signatures.items()}
@@ -185,7 +185,7 @@ def to_markdown(curves: Sequence[Curve], is_partial: bool, times: Mapping[str, f
 
 
 def scores_table(curves: Sequence[Curve], names: Sequence[str], is_short: bool = False) -> Grid:
-    """One row a result, with the scores of these names; the short form has no column for the paper's BS-SiMT."""
+    """One row for each result, with the named scores. `is_short`: without the column for the paper's BS-SiMT."""
     results = [(curve, result) for curve in curves for result in curve.results]
     chosen = [score for score in SCORES if score[1] in names]
     seeds = ["seeds"] * any(len(result.records) > 1 for _, result in results)
@@ -208,7 +208,7 @@ def _versus(result: Result, system: str | None) -> str:
 
 
 def at_our_latency(result: Result, system: str | None) -> float | None:
-    """BLEU of the paper's system at our AL; None without such a system or without points on both sides of it."""
+    """BLEU of the paper's system at our AL; None if `system` is None or has no points on both sides of that AL."""
     points = paper.curve(result.pair, system) if system else []
     if result.is_full:
         return points[0].bleu if points and system == paper.FULL else None
@@ -216,21 +216,21 @@ def at_our_latency(result: Result, system: str | None) -> float | None:
 
 
 def paper_system(result: Result) -> str | None:
-    """The paper's name of our system; None if it has no such system, or other choices."""
+    """The paper's name for our system; None if the paper does not have it or made other choices."""
     system = result.system
     if result.change or (system.fine_tuned and system.base != "multi-path"):
         return None
-    return next((name for name, own in paper.SYSTEMS.items() if own == (system.name, result.kind)), None)
+    return next((name for name, ours in paper.SYSTEMS.items() if ours == (system.name, result.kind)), None)
 
 
 def agents(curves: Sequence[Curve]) -> list[Curve]:
-    """The curves of BS-SiMT with an agent, ours and the paper's."""
-    found = [one for one in curves if one.kind == "agent" and one.system.name == paper.BEST]
-    return [one for one in found if not one.system.is_between]
+    """The curves of BS-SiMT with an agent, ours and as in the paper, without the rungs between them."""
+    found = [curve for curve in curves if curve.kind == "agent" and curve.system.name == paper.BEST]
+    return [curve for curve in found if not curve.system.is_between]
 
 
 def base_of(agent: Curve) -> System:
-    """The multi-path system that it starts from."""
+    """The multi-path system that the agent's model starts from."""
     return replace(MULTI_PATH, rung="paper" if agent.system.rung else "")
 
 
@@ -241,13 +241,13 @@ class Row:
     system: str  # ours
     label: str  # the interval
     figures: dict[str, float | None]  # by heading; differences of BLEU are "over …" or "gap"
-    mark: str = ""  # behind the last one
+    mark: str = ""  # written after the last figure
 
 
 def at_equal_latency(curves: Sequence[Curve]) -> list[Row]:
-    """BLEU of all systems at the AL of each point that the paper prints for BS-SiMT; none without an agent of ours.
+    """For each of our agents, BLEU of all systems at the AL of each point that the paper prints for BS-SiMT.
 
-    Of a variant only the points at which it has a BLEU.
+    A variant has only the rows with a BLEU of its own.
     """
     rows = []
     for agent in agents(curves):
@@ -255,7 +255,7 @@ def at_equal_latency(curves: Sequence[Curve]) -> list[Row]:
         others = agent, base, _diagonal(curves, agent), _oracle(curves, agent)
         their_base = paper.curve(agent.pair, paper.BASE)
         for point in paper.curve(agent.pair, paper.BEST):
-            ours, multi_path, diagonal, oracle = (one.at(point.al) if one else None for one in others)
+            ours, multi_path, diagonal, oracle = (curve.at(point.al) if curve else None for curve in others)
             figures = {
                 "AL": point.al,
                 "paper": point.bleu,
@@ -273,54 +273,54 @@ def at_equal_latency(curves: Sequence[Curve]) -> list[Row]:
 
 
 def _closest(curves: Sequence[Curve], agent: Curve, system: System, kind: str, variant: str) -> Curve | None:
-    """The curve of this system, policy and variant; of several, that whose recipe is closest to the agent's."""
+    """The curve of this system, policy and variant; of several, the one whose recipe is closest to the agent's."""
     wanted = system, kind, variant
-    return agent.closest(one for one in curves if (one.system, one.kind, one.first.variant) == wanted)
+    return agent.closest(curve for curve in curves if (curve.system, curve.kind, curve.first.variant) == wanted)
 
 
 def _diagonal(curves: Sequence[Curve], agent: Curve) -> Curve | None:
-    """The control, a fixed diagonal: of the same system, changed or as usual, else of multi-path."""
+    """The control, a fixed diagonal: of the same system with its changes, else without them, else of multi-path."""
     change, options = agent.first.change, agent.first.options
-    own, base = (replace(system, policy="diagonal") for system in (agent.system, base_of(agent)))
-    choices = (own, joined(change, options)), (own, options), (base, options)
+    same, base = (replace(system, policy="diagonal") for system in (agent.system, base_of(agent)))
+    choices = (same, joined(change, options)), (same, options), (base, options)
     found = (_closest(curves, agent, system, "diagonal", variant) for system, variant in choices)
     return next(filter(None, found), None)
 
 
 def _oracle(curves: Sequence[Curve], agent: Curve) -> Curve | None:
-    """Only of the same system with the same changes."""
+    """The oracle of the same system with the same changes."""
     variant = joined(agent.first.change, agent.first.options)
     return _closest(curves, agent, replace(agent.system, policy="oracle"), "oracle", variant)
 
 
 def gaps(curves: Sequence[Curve]) -> list[Row]:
-    """How far each agent with an oracle is below the searched reads themselves, by rising AL.
+    """How far each agent is below its oracle in BLEU at the same latency, by rising AL; none without an oracle.
 
-    Of a variant only the intervals with a gap.
+    A variant has only the rows with a gap.
     """
     rows = []
     for curve in agents(curves):
-        oracles = _oracle(curves, curve)
-        if oracles is None:
+        oracle_curve = _oracle(curves, curve)
+        if oracle_curve is None:
             continue
         for agent in curve.results:
-            oracle = next((one for one in oracles.results if one.label == agent.label), None)
-            level = oracles.at(agent.al)
+            oracle = next((result for result in oracle_curve.results if result.label == agent.label), None)
+            bleu = oracle_curve.at(agent.al)
             point = (oracle.al, oracle.bleu) if oracle else (None, None)
-            gap = minus(point[1] if level is None else level, agent.bleu)
+            gap = minus(point[1] if bleu is None else bleu, agent.bleu)
             names = "agent AL", "agent BLEU", "oracle AL", "oracle BLEU", "gap"
             figures = dict(zip(names, (agent.al, agent.bleu, *point, gap), strict=True))
             if gap is not None or not curve.is_variant:
-                rows.append(Row(curve.name, agent.shown_label, figures, MARK * (gap is not None and level is None)))
+                rows.append(Row(curve.name, agent.shown_label, figures, MARK * (gap is not None and bleu is None)))
     return rows
 
 
 def against_offline(curves: Sequence[Curve]) -> list[list[Row]]:
-    """For each latency: our BS-SiMTs at their own points, beside offline models interpolated there."""
-    offline = [one for one in curves if one.system.name == FULL_SENTENCE and one.kind != "full"]
-    names = [TITLES[one.kind] for one in offline]
+    """A table for each latency metric: our BS-SiMT at its own points, and offline models interpolated there."""
+    offline = [curve for curve in curves if curve.system.name == FULL_SENTENCE and curve.kind != "full"]
+    names = [TITLES[curve.kind] for curve in offline]
     if len(set(names)) < len(names):
-        names = [one.name for one in offline]
+        names = [curve.name for curve in offline]
     tables = []
     for heading, name in LATENCIES if offline else ():
         rows = []
@@ -328,15 +328,15 @@ def against_offline(curves: Sequence[Curve]) -> list[list[Row]]:
             for point in agent.along(name):
                 figures: dict[str, float | None] = {heading: point.al, "BLEU": point.bleu}
                 for title, other in zip(names, offline, strict=True):
-                    there = interpolate(other.along(name), point.al)
-                    figures |= {title: there, f"over {title}": minus(point.bleu, there)}
+                    bleu = interpolate(other.along(name), point.al)
+                    figures |= {title: bleu, f"over {title}": minus(point.bleu, bleu)}
                 rows.append(Row(agent.name, point.label, figures))
         tables.append(rows)
     return tables
 
 
 def comparison(rows: Sequence[Row]) -> Grid:
-    """Without the columns that have no figure."""
+    """The table of these rows, without columns that have no figure."""
     shown = [name for name in rows[0].figures if any(row.figures[name] is not None for row in rows)]
     cells = []
     for row in rows:
@@ -346,12 +346,12 @@ def comparison(rows: Sequence[Row]) -> Grid:
 
 
 def recipes_section(curves: Sequence[Curve]) -> list[str]:
-    """What tells curves of one name apart."""
+    """The settings in which curves of the same name differ."""
     lettered = [curve for curve in curves if curve.letter]
     parts = []
     for name, kind in dict.fromkeys((curve.first.name, curve.kind) for curve in lettered):
-        own = [curve for curve in lettered if (curve.first.name, curve.kind) == (name, kind)]
-        lines = differences(own) or ["nothing: it was measured several times"]
+        same_name = [curve for curve in lettered if (curve.first.name, curve.kind) == (name, kind)]
+        lines = differences(same_name) or ["nothing: it was measured several times"]
         parts += [f"{name}: several recipes or runs, which differ in:", "\n".join(f"- {line}" for line in lines)]
     return parts
 
@@ -371,7 +371,7 @@ def print_table(records: Sequence[Record]) -> None:
 
 
 def print_scores(rescored: Rescored) -> None:
-    """Print the scores of a trace beside the recorded ones; an error if they differ."""
+    """Print the scores of a trace beside the recorded ones; raises UserError if they differ."""
     recorded = rescored.record.scores.to_table() if rescored.record else {}
     table = Table("figure", "now", "recorded", box=box.SIMPLE)
     for column in table.columns[1:]:
@@ -384,22 +384,22 @@ def print_scores(rescored: Rescored) -> None:
     console.print(table)
     for name, text in rescored.scores.signatures.items():
         console.print(f"{name}: {text}", soft_wrap=True, markup=False)
-    early = f"{rescored.early} of {len(rescored.sentences)} sentences have their last before the source's"
+    early = f"{rescored.early} of {len(rescored.sentences)} sentences end before their source has been read"
     ratio = rescored.scores.length
-    length = "" if ratio is None else f"{ratio:.3f} of the reference's; "
-    empty = f", {rescored.scores.empty} have none" if rescored.scores.empty else ""
-    console.print(f"words: {length}{early}{empty}", soft_wrap=True)
+    length = "" if ratio is None else f"{ratio:.3f} words for each word of the references; "
+    empty = f", {rescored.scores.empty} are empty" if rescored.scores.empty else ""
+    console.print(f"{length}{early}{empty}", soft_wrap=True)
     for note in rescored.notes:
         notes.print(note, soft_wrap=True, markup=False)
     _require_as_recorded(rescored.differences)
     if rescored.record is not None:
-        notes.print("as recorded")
+        notes.print("the scores are as recorded")
 
 
 def print_timed(
     trace: Path, segments: Path | None, reference: Path | None, method: Method, out: Path | None
 ) -> list[Passage]:
-    """Print the scores of a log with times; of whole talks, those of their sentences. Returns what was scored."""
+    """Print the scores of a log with times; returns the passages. `segments`: divide talks into these sentences."""
     unit = "milliseconds"
     if segments is None:
         passages = read_passages(trace)
@@ -409,10 +409,10 @@ def print_timed(
     else:
         passages = read_talks(trace, segments, reference, method)
         unit = unit if segments.suffix in TIMES else "source words"
-    is_long = any(math.isfinite(one.end) for one in passages)
+    is_long = any(math.isfinite(passage.end) for passage in passages)
     ideal, aware = (latency(passages, with_computing, is_long) for with_computing in (False, True))
     if not ideal:
-        raise UserError("not one passage has words: there is no latency to measure")
+        raise UserError("no passage has words: there is no latency to measure")
     rows = [
         [f"Long{name}" if is_long else name, figure(value, 4), figure(aware.get(name), 4)]
         for name, value in ideal.items()
@@ -420,7 +420,7 @@ def print_timed(
     console.print(Grid(("figure", "ideal", "with computing"), rows).to_terminal())
     for name, (value, signature) in passage_quality(passages).items():
         console.print(f"{name} {value:.2f}: {signature}", soft_wrap=True, markup=False)
-    empty = sum(not one.words for one in passages)
+    empty = sum(not passage.words for passage in passages)
     console.print(f"{len(passages)} sentences, {empty} without words; latency in {unit}", soft_wrap=True)
     if out is not None:
         write_omnisteval(out, passages)
@@ -430,7 +430,7 @@ def print_timed(
 def print_comet(
     model: str, sources: Sequence[str | None], hypotheses: Sequence[str], references: Sequence[str | None]
 ) -> None:
-    """Print COMET's score of a text of which source and reference are known."""
+    """Print COMET's score of a text; raises UserError if a source or a reference is None."""
     known = [text for text in (*sources, *references) if text is not None]
     if len(known) < 2 * len(hypotheses):
         raise UserError("--comet: needs the text; give --source FILE and --reference FILE")
@@ -439,7 +439,7 @@ def print_comet(
 
 
 def print_archive(traces: Iterable[tuple[str, Rescored]]) -> None:
-    """Print a line of scores for each trace of an archive; an error if some differ from the recorded ones."""
+    """Print a line of scores for each trace of an archive; raises UserError if some are not as recorded."""
     differences: dict[str, object] = {}
     for name, rescored in traces:
         scores = rescored.scores.to_table()
@@ -447,9 +447,9 @@ def print_archive(traces: Iterable[tuple[str, Rescored]]) -> None:
         console.print(f"{name}: {', '.join(cells)}", soft_wrap=True, markup=False, highlight=False)
         differences |= {f"{name} {score}": values for score, values in rescored.differences.items()}
     _require_as_recorded(differences)
-    notes.print("as recorded")
+    notes.print("the scores are as recorded")
 
 
 def _require_as_recorded(differences: Iterable[str]) -> None:
     if names := ", ".join(differences):
-        raise UserError(f"not as recorded: {names}; the trace, the text or the scorer has changed")
+        raise UserError(f"scores not as recorded: {names}; the trace, the text or the scorer has changed")

@@ -1,4 +1,4 @@
-"""A table of headings and cells in its two forms, Markdown and the terminal, and how numbers are written in it."""
+"""Tables of headings and cells, for Markdown and for the terminal, and the format of the numbers in them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,8 +20,6 @@ def signed(value: float | None) -> str:
 
 @dataclass(frozen=True)
 class Grid:
-    """A table, for Markdown or the terminal."""
-
     headings: Sequence[str]
     rows: Sequence[Sequence[str]]
     texts: int = 1  # the number of columns with text, which come first and are aligned left

@@ -1,11 +1,11 @@
-"""Traces: what happened when sentences were translated, one JSON object a line, with SimulEval's keys.
+"""Write, read and check traces: the output of an evaluation, one JSON object per sentence, with SimulEval's keys.
 
-A trace is enough to measure latency again without the model; quality needs the reference text as well,
-which a trace may carry or leave out. Knows neither models nor metrics. In an archive a line has neither text nor
-times, and instead of "delays" and "reads" the steps between them: what is read before each word and each unit.
+A trace is enough to measure latency again without the model; quality also needs the reference text, which a trace
+may contain or not. In an archive a line has neither source, reference nor times. Instead of "delays" and "reads" it
+has the steps between them: how many words or units are read before each target word or unit.
 
-`reference_words` is our `reference_length`: SimulEval's LogInstance owns an attribute of that name and
-refuses lines that try to set it.
+The file's key for `reference_length` is `reference_words`, since SimulEval's LogInstance has an attribute
+`reference_length` and refuses lines that set it.
 """
 
 import json
@@ -52,7 +52,7 @@ class Sentence:
             index=index,
             prediction=" ".join(word for word, _, _ in words),
             delays=tuple(delay for _, delay, _ in words),
-            elapsed=tuple(round(ms, 1) for _, _, ms in words),  # as in the file
+            elapsed=tuple(round(ms, 1) for _, _, ms in words),  # rounded as in the file
             reads=tuple(min(count, source_units) for count in reads),
             source_length=len(source.split()),
             source_units=source_units,
@@ -67,7 +67,7 @@ class Sentence:
 
 
 def write_trace(path: Path, sentences: Iterable[Sentence], with_text: bool) -> None:
-    """Write a .jsonl, .jsonl.gz or .jsonl.xz; without text, the corpus's own words are left out."""
+    """Write a .jsonl, .jsonl.gz or .jsonl.xz file; without text, it has no source and no reference."""
     lines = []
     for sentence in sentences:
         if problem := find_problem(sentence):
@@ -83,7 +83,7 @@ def to_line(sentence: Sentence, with_text: bool) -> str:
         "delays": sentence.delays,
         "elapsed": [round(ms, 1) for ms in sentence.elapsed],
         "prediction_length": len(sentence.delays),
-        # null, not absent: SimulEval takes an absent reference for an empty one, which has one word
+        # null, not absent: SimulEval takes an absent reference for an empty one, which it counts as one word
         "reference": sentence.reference if with_text else None,
         "source": sentence.source if with_text else None,
         "source_length": sentence.source_length,
@@ -131,7 +131,7 @@ def parse_trace(lines: Iterable[str], path: str) -> list[Sentence]:
             raise UserError(f"{where}: {problem}")
         earlier = first_seen.setdefault(sentence.index, number)
         if earlier != number:
-            raise UserError(f"{where}: index {sentence.index} stands in line {earlier} already")
+            raise UserError(f"{where}: index {sentence.index} is already in line {earlier}")
         sentences.append(sentence)
     return sentences
 
@@ -150,7 +150,7 @@ def _from_line(line: str, where: str) -> Sentence:
 
 
 def _from_simuleval(row: dict[str, Any]) -> dict[str, Any]:
-    """A line of SimulEval's own: units are words, and times of text are zeros."""
+    """Convert a line of SimulEval's log of text: units are words; elapsed times that are all zero are dropped."""
     names = "index", "prediction", "prediction_length", "delays", "source", "reference", "source_length"
     reference, elapsed = row.get("reference"), row.get("elapsed")
     return {name: row.get(name) for name in names} | {
@@ -162,7 +162,7 @@ def _from_simuleval(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def find_problem(sentence: Sentence) -> str:
-    """What cannot be true of a translated sentence, in words; empty if all is well."""
+    """What is inconsistent in a translated sentence; empty if nothing is."""
     words = sentence.words
     counts = (sentence.index, sentence.source_length, sentence.source_units, sentence.reference_length)
     if min(counts) < 0:

@@ -1,4 +1,4 @@
-"""One live translation: a session takes words and gives words; input, displays, subtitles, terminal, SimulEval.
+"""Live translation: models, sessions, input, terminal display, subtitles, and the SimulEval agent.
 
-Knows no sockets. Others use `loading.open_model` and `session.Session`.
+Contains no network code. Other packages use `loading.open_model` and `session.Session`.
 """

@@ -1,7 +1,7 @@
-"""What a model of the package can do: its card (README.md, card.json), and the list of `whilst models`.
+"""The card of a model that comes with the package (README.md, card.json), and the table of `whilst models`.
 
-`whilst card` measures it as `whilst live` translates: on the tests of its dataset and the sentences of checks.py.
-Text outside of the two marks in README.md is for people to write and stays as it is.
+`whilst card` evaluates the model on the test sets of its dataset and on the sentences of checks.py, translating as
+`whilst live` does. In README.md it replaces the text between two marks; the other text is written by hand.
 """
 
 from collections.abc import Sequence
@@ -29,11 +29,11 @@ TABLE, PROSE = "card.json", "README.md"
 BEGIN, END = "<!-- written by whilst card -->", "<!-- end of what whilst card writes -->"
 SCORES = ("sacrebleu", "chrf", "al_word", "laal", "dal")
 HEADINGS = "text", "latency", "policy", "sacreBLEU", "chrF", "AL", "LAAL", "DAL"
-EXAMPLES = 3  # of each mistake
+EXAMPLES = 3  # shown of each mistake
 
 
 def write_card(name: str, licence: str, overrides: Sequence[str], out: Path | None) -> None:
-    """Measure a model and write its card into its folder; with `out` also the traces."""
+    """Measure a model and write its card into its folder; with `out`, also write the traces there."""
     folder = find_model(name)
     model = open_model(ModelOptions(name, engine="onnx"))
     require_checks(model)
@@ -60,10 +60,10 @@ def write_card(name: str, licence: str, overrides: Sequence[str], out: Path | No
 
 
 def measure(model: Model, dataset: Dataset, out: Path | None) -> dict[str, Any]:
-    """The scores on each test of the dataset at low, medium and high."""
+    """The scores on each test set of the dataset at low, medium and high."""
     from whilst.evaluation.metrics import score  # needs the extra `train`
 
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     for split in dataset.manifest["splits"]:
         if split in ("train", "valid"):
             continue
@@ -76,12 +76,12 @@ def measure(model: Model, dataset: Dataset, out: Path | None) -> dict[str, Any]:
             scores = score(translated)
             row[latency] = {name: scores.to_table()[name] for name in SCORES}
             row["signature"] = scores.signatures.get("sacrebleu", "")
-        found[name_of(split, model.recipe)] = row
-    return found
+        results[name_of(split, model.recipe)] = row
+    return results
 
 
 def name_of(split: str, recipe: Recipe) -> str:
-    """Of the test set, that of its file, such as tst2013."""
+    """The name of a test set in the card: for the split "test" that of its file, such as tst2013."""
     return Path(recipe.data.test[0]).name.split(".")[0] if split == "test" and recipe.data.test else split
 
 
@@ -95,19 +95,18 @@ def score_table(table: dict[str, Any]) -> Grid:
 
 
 def section(table: dict[str, Any], findings: Sequence[Finding]) -> str:
-    """The scores, and where it fails, with examples at medium, or else at another latency."""
+    """The card's scores, mistakes and examples; these are of medium, or of another latency if medium has none."""
     mistakes = [
         [mistake, *(str(counts[column]) for column in ("of", *LATENCIES))]
         for mistake, counts in table["mistakes"].items()
     ]
     examples: list[list[str]] = []
     for mistake in table["mistakes"]:
-        wrong = [one for one in findings if one.mistake == mistake and one.is_wrong]
-        first = next(
-            (latency for latency in ("medium", "low", "high") if latency in {one.latency for one in wrong}), ""
-        )
-        chosen = [one for one in wrong if one.latency == first][:EXAMPLES]
-        cells = ([mistake, one.latency, one.source, one.translation] for one in chosen)
+        wrong = [finding for finding in findings if finding.mistake == mistake and finding.is_wrong]
+        latencies = {finding.latency for finding in wrong}
+        shown = next((latency for latency in ("medium", "low", "high") if latency in latencies), "")
+        chosen = [finding for finding in wrong if finding.latency == shown][:EXAMPLES]
+        cells = ([mistake, finding.latency, finding.source, finding.translation] for finding in chosen)
         examples += [[cell.replace("|", "\\|") for cell in row] for row in cells]
     sizes = ", ".join(f"{text} {row['sentences']:,}" for text, row in table["scores"].items())
     signature = next((row["signature"] for row in table["scores"].values()), "")
@@ -129,14 +128,14 @@ Mistakes in sentences of our own that can be seen without a reference (`whilst b
 
 
 def with_section(prose: str, text: str) -> str:
-    """The card with this text between its marks, or at its end."""
+    """The card with `text` between its marks, or at its end if it has none."""
     before, begin, rest = prose.partition(BEGIN)
     after = rest.partition(END)[2] if begin else "\n"
     return f"{before.rstrip()}\n\n{BEGIN}\n{text}{END}{after}"
 
 
 def list_models() -> Table:
-    """The models of the package, with the scores of their cards at medium."""
+    """The models of the package, with the sacreBLEU scores of their cards at medium."""
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for heading in ("model", "translates", "size", "low, medium, high", "sacreBLEU at medium", "licence"):
         table.add_column(heading, no_wrap=heading in ("model", "size"))
@@ -157,5 +156,5 @@ def list_models() -> Table:
             escape(card.get("licence") or NONE),
         )
     if not table.rows:
-        raise UserError("the package comes without models; `whilst new` makes one of your own text")
+        raise UserError("the package contains no models; train one on your own text, starting with `whilst new`")
     return table

@@ -1,6 +1,7 @@
-"""Mistakes that can be seen without a reference, on sentences of our own: `whilst bench checks`.
+"""The command `whilst bench checks`: find mistakes that need no reference, in translations of our own sentences.
 
-sentences/LANGUAGE.txt has the kind of each, what must be in its translation as it is ("!": a negation), and itself.
+A line of sentences/LANGUAGE.txt has three columns: the kind of sentence, the text that its translation must contain
+("!": any negation; empty: nothing), and the sentence.
 """
 
 import re
@@ -24,17 +25,17 @@ NEGATIONS = {
     "vi": re.compile(r"\b(không|chưa|chẳng|đừng|chả|chớ|khỏi|thiếu)\b", re.IGNORECASE),
     "de": re.compile(r"\b(nicht|kein|keine[mnr]?|nie|niemals|nichts|niemand|weder|ohne|nein)\b", re.IGNORECASE),
 }
-PLAIN = "negation", "number", "name"  # kinds whose sentences have one thing to check; others: "literal"
+PLAIN = "negation", "number", "name"  # kinds that are reported by their name; the others as "literal"
 
 
 @dataclass(frozen=True)
 class Check:
     kind: str
-    needed: str  # to be written as it is; "!": a negation; or nothing
+    needed: str  # text that the translation must contain; "!": any negation; empty: nothing
     source: str
 
     def mistakes(self, translation: str, language: str) -> Iterator[tuple[str, bool]]:
-        """What is checked in a translation, and whether it is wrong."""
+        """Each mistake that the translation is checked for, and whether it has it."""
         if self.needed == "!":
             yield "negation lost", not NEGATIONS[language].search(translation)
         elif self.needed:
@@ -47,7 +48,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Finding:
-    """What was checked in the translation of one sentence."""
+    """The result of one check of the translation of one sentence."""
 
     latency: str
     mistake: str
@@ -67,46 +68,47 @@ def translation(model: Model, latency: str, source: str) -> str:
 
 
 def require_checks(model: Model) -> None:
-    """Refuse a pair that there are no checks for."""
+    """Raise a `UserError` if there are no checks for the model's languages."""
     source, target = model.languages
     known = [path.stem for path in sorted(SENTENCES.glob("*.txt"))]
     if source not in known or target not in NEGATIONS:
-        raise UserError(f"{source} to {target}: checks are from {', '.join(known)} into {', '.join(NEGATIONS)}")
+        there = f"there are checks from {', '.join(known)} into {', '.join(NEGATIONS)} only"
+        raise UserError(f"{source} to {target}: {there}")
 
 
 def find_mistakes(model: Model, latencies: Sequence[str]) -> list[Finding]:
     source, target = model.languages
-    found = []
+    findings = []
     for latency in latencies:
         for check in progress_bar(read_checks(source), latency, "sentences"):
             written = translation(model, latency, check.source)
             for name, is_wrong in check.mistakes(written, target):
-                found.append(Finding(latency, name, check.source, written, is_wrong))
-    return found
+                findings.append(Finding(latency, name, check.source, written, is_wrong))
+    return findings
 
 
 def count_mistakes(findings: Sequence[Finding]) -> dict[str, dict[str, list[bool]]]:
-    """By mistake and latency, whether each sentence that has what is checked has it wrong."""
+    """By mistake and latency: for each sentence checked for the mistake, whether its translation has it."""
     counts: dict[str, dict[str, list[bool]]] = {}
-    for one in findings:
-        counts.setdefault(one.mistake, {}).setdefault(one.latency, []).append(one.is_wrong)
+    for finding in findings:
+        counts.setdefault(finding.mistake, {}).setdefault(finding.latency, []).append(finding.is_wrong)
     return counts
 
 
 def check_model(model: Model, latencies: Sequence[str], json: Path | None, show: bool) -> None:
-    """Print the mistakes at each latency as shares of the sentences that have what is checked."""
+    """Print at each latency how often each mistake was found; `of` is the number of sentences checked for it."""
     require_checks(model)
     findings = find_mistakes(model, latencies)
-    for one in findings:
-        if show and one.is_wrong:
-            line = f"{one.latency}, {one.mistake}: {one.source}\n    {one.translation}"
+    for finding in findings:
+        if show and finding.is_wrong:
+            line = f"{finding.latency}, {finding.mistake}: {finding.source}\n    {finding.translation}"
             console.print(line, markup=False, highlight=False)
-    found = count_mistakes(findings)
+    mistakes = count_mistakes(findings)
     table = Table("mistake", "of", *latencies)
-    for name, by_latency in found.items():
+    for name, by_latency in mistakes.items():
         wrong = [sum(by_latency[latency]) for latency in latencies]
         table.add_row(name, str(len(by_latency[latencies[0]])), *map(str, wrong))
     console.print(table)
     if json:
-        counts = {name: {latency: sum(wrong) for latency, wrong in row.items()} for name, row in found.items()}
+        counts = {name: {latency: sum(wrong) for latency, wrong in row.items()} for name, row in mistakes.items()}
         write_json(json, counts)

@@ -1,4 +1,4 @@
-"""Live translation with the CPU engine, under policies that need no PyTorch. Knows units, not words."""
+"""Live translation on the CPU engine, under the policies that need no PyTorch. Handles units, not words."""
 
 import sys
 from collections.abc import Sequence
@@ -13,15 +13,15 @@ from whilst.data.vocabulary import EOS
 from whilst.engine.runtime import Engine, EngineAgent, EngineSession
 from whilst.live.session import Backend, Operation, Request
 
-KINDS = "full", "wait", "diagonal", "agent"  # of policies that have a rule here
+KINDS = "full", "wait", "diagonal", "agent"  # of policies that `make_rule` knows
 
 
 @dataclass(frozen=True)
 class Rule:
-    """When to WRITE: after a number of READs, or as the agent says."""
+    """When to WRITE: after a number of READs, or when the agent predicts it."""
 
-    k: int = sys.maxsize  # of wait-k and the diagonal; no source reaches that of full
-    length_ratio: tuple[int, int] = (1, 1)  # J and I
+    k: int = sys.maxsize  # of wait-k and diagonal-k; the default, for full, is more than any source has
+    length_ratio: tuple[int, int] = (1, 1)  # J and I of the training data
     interval: int | None = None  # index of the agent's latency
     threshold: float = 0.5  # of the agent
     is_patient: bool = False  # evaluate.ending = "patient"
@@ -39,8 +39,8 @@ def make_rule(
             return Rule(policy.count, is_patient=is_patient)
         case "diagonal":
             if length_ratio is None:
-                known = "the training data's length ratio is not known; export where its dataset is"
-                raise UserError(f"policy {policy}: {known}")
+                reason = "the training data's length ratio is not known; export again where its dataset is"
+                raise UserError(f"policy {policy}: {reason}")
             return Rule(policy.count, length_ratio, is_patient=is_patient)
         case "agent":
             if not agents:
@@ -51,7 +51,7 @@ def make_rule(
 
 
 class EngineBackend(Backend):
-    """One sentence at a time, in the memory of the one before."""
+    """Translates one sentence at a time; each reuses the buffers of the sentence before."""
 
     def __init__(self, engine: Engine, rule: Rule) -> None:
         self.rule = rule

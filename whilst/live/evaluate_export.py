@@ -1,4 +1,4 @@
-"""Evaluate an exported run on a test set, one sentence at a time and word by word, as `live` translates."""
+"""Evaluate an exported run on a test set, one sentence at a time and word by word, as `whilst live` translates."""
 
 import dataclasses
 import time
@@ -29,7 +29,7 @@ TEXT_SCORES = (
 
 
 class RecordingSession(Session):
-    """Also records the units that were written, each with the source units read before. Both count end marks."""
+    """Also records each written unit, with the number of source units read before it. Both include end marks."""
 
     def __init__(self, backend: Backend, text: TextPipeline) -> None:
         super().__init__(backend, text)
@@ -43,9 +43,9 @@ class RecordingSession(Session):
 
 
 def whole_lines(text: TextPipeline, lines: Sequence[str]) -> TextPipeline:
-    """For cleaned lines of one sentence each, of any length."""
+    """A pipeline for cleaned lines: each line is one sentence, however long it is."""
     longest = max(len(text.source.encode(line.split())) for line in lines)
-    # twice, since a sentence of nearly the maximal length may be ended at a comma
+    # Twice the length, since close to the limit a comma ends a sentence.
     return dataclasses.replace(text, clean=str, max_units=2 * longest + 2, ends_sentence=never_ends, truecase=None)
 
 
@@ -79,24 +79,24 @@ def evaluate_exported(
 ) -> list[Record]:
     """Evaluate what `whilst export` wrote. Defaults come from its recipe."""
     exported = load_exported(folder, precision)
-    # with "search": an export has only the oracles of its own search
+    # "search" cannot change either: an export has only the oracles of its own search
     recipe = override_after_training(exported.recipe, overrides, folder, "search")
     dataset = Dataset.open(Path(recipe.data.dataset))
     dataset.require_languages("data.dataset", folder, recipe.data)
-    jobs = []  # all of them first, so that an error in the last costs no time
-    found = [at_lag(folder, PolicySpec.parse(name)) for name in policies or recipe.evaluate.policies]
-    for note in filter(None, (note for _, note in found)):
+    policies_and_notes = [at_lag(folder, PolicySpec.parse(name)) for name in policies or recipe.evaluate.policies]
+    for note in filter(None, (note for _, note in policies_and_notes)):
         notes.print(note)
-    for policy in distinct([str(policy) for policy, _ in found], recipe.evaluate.threshold):
+    jobs = []  # opened before any translation, so that an error in the last one costs no time
+    for policy in distinct([str(policy) for policy, _ in policies_and_notes], recipe.evaluate.threshold):
         threshold = policy.with_default_threshold(recipe.evaluate.threshold).threshold
         sets = overrides if threshold is None else [*overrides, f"evaluate.threshold={threshold}"]
         opened = open_exported(
             exported, ModelOptions(str(folder), policy.name, "onnx", precision, tuple(sets), device)
         )
-        place = out or folder / "evaluations"
-        jobs.append((opened, trace_path(place, opened.policy, opened.recipe.evaluate, exported.precision)))
-    wanted = ((trace, opened.policy, opened.recipe) for opened, trace in jobs)
-    require_replaceable(wanted, dataset, is_own=out is None)
+        trace_folder = out or folder / "evaluations"
+        jobs.append((opened, trace_path(trace_folder, opened.policy, opened.recipe.evaluate, exported.precision)))
+    planned = ((trace, opened.policy, opened.recipe) for opened, trace in jobs)
+    require_replaceable(planned, dataset, is_own=out is None)
     return [evaluate_one(opened, exported, dataset, trace, with_text) for opened, trace in jobs]
 
 
@@ -105,20 +105,20 @@ def evaluate_one(opened: Model, exported: Exported, dataset: Dataset, trace: Pat
     recipe = opened.recipe
     sources, references = dataset.text(recipe.evaluate.split)
     began = time.perf_counter()
-    found = translate_live(opened.backend(), opened.text, sources, references)
-    sentences = list(progress_bar(found, "translating", "sentences", len(sources)))
-    about = {
+    translations = translate_live(opened.backend(), opened.text, sources, references)
+    sentences = list(progress_bar(translations, "translating", "sentences", len(sources)))
+    description = {
         **header(recipe, opened.policy, dataset, exported.path, exported.precision),
         "model_sha256": exported.weights,
         "seconds": round(time.perf_counter() - began, 2),
         **provenance(f"CPU ({opened.engine}, 1 thread, one by one)"),
     }
-    return write_up(about, trace, sentences, with_text)
+    return write_up(description, trace, sentences, with_text)
 
 
 def translate_exported(options: ModelOptions, file: Path | None, show: bool) -> None:
-    """The `translate` command of an export: as of a run."""
-    from whilst.evaluation.evaluate import lines_of, print_translations  # need PyTorch
+    """The command `whilst translate` for an export."""
+    from whilst.evaluation.evaluate import lines_of, print_translations  # needs PyTorch
 
     model = open_model(options)
     if model.note:
@@ -132,16 +132,16 @@ def evaluate_text(
     options: ModelOptions, policies: Sequence[str], source: Path, reference: Path, out: Path | None
 ) -> None:
     """Print the scores of a model on a text under each policy or latency; with `out` also write the traces."""
-    models = {}  # all of them first, so that an error in the last costs no time
+    models = {}  # opened before any translation, so that an error in the last one costs no time
     for name in policies or LATENCIES:
         models[name] = open_model(dataclasses.replace(options, latency=name))
     sources, references = read_pairs((source, reference))
     rows = []
     for name, model in models.items():
-        wanted = list(map(cleaner(model.recipe.data, model.languages[1]), references))
-        found = model.translate(sources, name, wanted)
+        cleaned = list(map(cleaner(model.recipe.data, model.languages[1]), references))
+        sentences = model.translate(sources, name, cleaned)
         if out is not None:
-            write_trace(out / f"{source.stem}.{name}.jsonl.xz", found, with_text=True)
-        scores = score(found).to_table()
+            write_trace(out / f"{source.stem}.{name}.jsonl.xz", sentences, with_text=True)
+        scores = score(sentences).to_table()
         rows.append([str(model.policy), *(figure(scores[column]) for _, column in TEXT_SCORES)])
     console.print(Grid(("policy", *(heading for heading, _ in TEXT_SCORES)), rows).to_terminal())

@@ -1,6 +1,6 @@
 """Source words from a byte stream: plain text, or the growing hypotheses of a speech recogniser.
 
-No input is an error: what is not UTF-8 becomes U+FFFD, and words and lines of any length are cut.
+Any input is accepted: invalid UTF-8 becomes U+FFFD, and words and lines that are too long are cut.
 """
 
 import abc
@@ -14,41 +14,41 @@ from typing import BinaryIO
 from whilst.core.errors import note
 from whilst.data.sentences import normalise
 
-BREAK = ""  # stands among the words where a sentence ends
+BREAK = ""  # the end of a sentence in a sequence of words
 DEFAULT_AGREEMENT = 2  # hypotheses in a row that must agree on a word
 CHUNK = 1 << 16  # bytes
-MAX_WORD = 1_000  # characters; the others are further words
-MAX_LINE = 100_000  # characters of a hypothesis; the others are dropped
+MAX_WORD = 1_000  # characters; a longer word is split into several
+MAX_LINE = 100_000  # characters of a hypothesis; the rest is dropped
 REPLACEMENT = "\ufffd"
-MAX_EDITS = 32  # of words between final words and a later hypothesis
-RESTART_WORDS = 4  # a hypothesis of at least this length is followed by another utterance if half of it is gone
+MAX_EDITS = 32  # word edits between the final words and a later hypothesis
+RESTART_WORDS = 4  # words: only a hypothesis of at least this length can be followed by one of another utterance
 
 
 def read_chunks(file: BinaryIO, size: int = CHUNK) -> Generator[bytes, None, None]:
-    """The bytes of a file or pipe, up to `size` of them as soon as there are any."""
-    while chunk := file.read1(size):  # type: ignore[attr-defined]  # which buffered files have
+    """Yield the bytes of a file or pipe as soon as there are any, at most `size` at a time."""
+    while chunk := file.read1(size):  # type: ignore[attr-defined]  # buffered files have read1
         yield chunk
 
 
 class Reader(abc.ABC):
-    """Chunks of input to source words; BREAK stands among them where a sentence ends."""
+    """Turns chunks of input into source words, with BREAK where a sentence ends."""
 
     @abc.abstractmethod
     def read(self, chunk: bytes) -> Iterator[str]:
-        """The words that are final with this chunk. An empty chunk ends the input."""
+        """The words that become final with this chunk. An empty chunk ends the input."""
 
     @abc.abstractmethod
     def flush(self) -> list[str]:
-        """The words that become final as no more input follows."""
+        """The remaining words, which are final because no more input follows."""
 
 
 class Parser(Reader):
-    """Reads UTF-8 text; a byte order mark is dropped. The user is told of the first invalid byte."""
+    """Decodes UTF-8 and drops a byte order mark. Prints a note at the first invalid byte."""
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8-sig")(errors="replace")
         self._line, self._is_valid = 1, True
-        self._rest = ""  # of the input so far: an unfinished word or line
+        self._rest = ""  # the unfinished word or line at the end of the input so far
 
     def read(self, chunk: bytes) -> Iterator[str]:
         text = self._decoder.decode(chunk, not chunk)
@@ -62,7 +62,7 @@ class Parser(Reader):
 
     @abc.abstractmethod
     def feed(self, text: str) -> Iterator[str]:
-        """The words that are final with this text."""
+        """The words that become final with this text."""
 
 
 class PlainTextParser(Parser):
@@ -96,26 +96,26 @@ class PlainTextParser(Parser):
 
 
 def cut(word: str) -> list[str]:
-    """In parts of at most MAX_WORD characters; at least one part."""
+    """Split a word into parts of at most MAX_WORD characters; an empty word is one part."""
     return [word[start : start + MAX_WORD] for start in range(0, max(1, len(word)), MAX_WORD)]
 
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """What a recogniser makes of the utterance so far."""
+    """The words that a recogniser hears in the utterance so far."""
 
-    text: str  # empty: as before
-    final: bool = False  # the utterance is over: this will not change any more
-    pause: bool = False  # the speaker pauses now: the sentence is over
+    text: str  # empty: as in the hypothesis before
+    final: bool = False  # the utterance is over: its words do not change any more
+    pause: bool = False  # the speaker pauses, which ends the sentence
 
 
 UTTERANCE_END = Hypothesis("", final=True, pause=True)
 
 
 def hypotheses_of(line: str, before: list[str]) -> list[Hypothesis]:
-    """Of a line that is a whole hypothesis; `before`: the words of the line before it.
+    """The hypotheses in a line of input; `before`: the words of the line before it.
 
-    An empty line ends the utterance. So does one of another utterance: much shorter, with no word in common.
+    An empty line ends the utterance. So does a line of another utterance: much shorter, with no word in common.
     """
     words = line.split()
     if not words:
@@ -127,13 +127,13 @@ def hypotheses_of(line: str, before: list[str]) -> list[Hypothesis]:
 
 
 class Commitment:
-    """When the words of hypotheses, whose ends may still change, are final.
+    """Decides when words of growing hypotheses, whose last words may still change, are final.
 
-    A word is final when `agreement` hypotheses in a row have it and all words before it, or as the utterance ends.
+    A word is final when `agreement` hypotheses in a row have it and all words before it, or at the utterance's end.
     """
 
     def __init__(self, agreement: int = DEFAULT_AGREEMENT, final: Sequence[str] = ()) -> None:
-        """`final`: words of the first utterance that were final before; they are not returned again."""
+        """`final`: words of the first utterance that are final already; they are not returned again."""
         self._agreement = agreement
         self._start_utterance(final)
 
@@ -152,7 +152,7 @@ class Commitment:
         return self.latest[self._end_of_final(self.latest) :]
 
     def add(self, hypothesis: Hypothesis) -> Iterator[str]:
-        """The words that are final with another hypothesis; BREAK where a sentence ends."""
+        """Add a hypothesis; yields the words that become final, and BREAK where a sentence ends."""
         if words := hypothesis.text.split():
             yield from self.update(words)
         if hypothesis.final:
@@ -161,7 +161,7 @@ class Commitment:
             yield BREAK
 
     def update(self, hypothesis: list[str]) -> list[str]:
-        """The words that are final with another hypothesis of the utterance."""
+        """Add a hypothesis of the same utterance; returns the words that become final."""
         self._hypotheses.append(hypothesis)
         start = self._end_of_final(hypothesis)
         agreed = common_prefix(self._hypotheses) if len(self._hypotheses) == self._agreement else 0
@@ -169,22 +169,22 @@ class Commitment:
         return hypothesis[start:agreed]
 
     def end_utterance(self) -> list[str]:
-        """The other words of the latest hypothesis."""
+        """End the utterance; returns the words of its latest hypothesis that were not final yet."""
         words = self.open
         self._start_utterance()
         return words
 
     def _end_of_final(self, hypothesis: list[str]) -> int:
-        """The index in the hypothesis after the words that were final before, some of which may have changed."""
+        """The index in the hypothesis after the final words, of which some may have changed."""
         old, new = list(map(normalise, self.final)), list(map(normalise, hypothesis))
         same = common_prefix([old, new])
-        if same in (len(old), len(new)):  # a shorter one may grow again
+        if same in (len(old), len(new)):  # a shorter hypothesis may grow again
             return len(old)
         return same + align_end(old[same:], new[same:])
 
 
 class HypothesisParser(Parser):
-    """Each line is the whole hypothesis so far. An utterance ends at an empty line, or before a line of another."""
+    """Each line is the whole hypothesis so far. An empty line ends the utterance; so does a line of another one."""
 
     def __init__(self, agreement: int = DEFAULT_AGREEMENT) -> None:
         super().__init__()
@@ -213,7 +213,7 @@ def common_prefix(lines: Sequence[Sequence[str]]) -> int:
 
 
 def align_end(old: Sequence[str], new: Sequence[str]) -> int:
-    """The prefix length of `new` with the fewest edits from `old`; of equal ones the nearest to len(old).
+    """The length of the prefix of `new` with the smallest edit distance from `old`; of equal ones closest to `old`.
 
     Banded edit distance, exact up to MAX_EDITS: k edits stay within k of the diagonal.
     """

@@ -1,6 +1,6 @@
-"""Words as they are typed at a terminal, which would deliver whole lines only. Knows no models.
+"""Read words from a terminal as they are typed; a terminal delivers whole lines otherwise.
 
-The terminal is read key by key, without its echo: the display shows what is being typed. A word can be edited until
+The terminal is read key by key, without echo: the display shows what is being typed. A word can be edited until
 white space ends it. Ctrl-D ends the input; Ctrl-C and Ctrl-Z keep their meaning.
 """
 
@@ -13,14 +13,14 @@ from collections.abc import Callable, Generator, Iterator
 
 from whilst.core.signals import handle_signals
 
-CHUNK = 4096  # bytes, more than a key: text may be pasted
+CHUNK = 4096  # bytes: more than one key, as text may be pasted
 END, ERASE, CLEAR = "\x04", "\x7f\b", "\x15\x17"  # Ctrl-D; Backspace; Ctrl-U and Ctrl-W
-_SEQUENCE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|O.|.)?")  # of an arrow key, for example
+_ESCAPE_SEQUENCE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|O.|.)?")  # an arrow key, for example
 
 
 @contextlib.contextmanager
 def key_by_key(fd: int) -> Iterator[None]:
-    """The terminal delivers every key at once and does not show it; also after Ctrl-Z and fg."""
+    """Make the terminal deliver every key at once and show none of them, also after Ctrl-Z and fg."""
     import termios  # not on Windows
 
     before = termios.tcgetattr(fd)
@@ -35,12 +35,12 @@ def key_by_key(fd: int) -> Iterator[None]:
         try:
             yield
         finally:
-            with contextlib.suppress(termios.error):  # the terminal has gone
+            with contextlib.suppress(termios.error):  # the terminal was closed
                 termios.tcsetattr(fd, termios.TCSADRAIN, before)
 
 
 class WordEditor:
-    """Turns keys into text that is final: whole words with the white space after them."""
+    """Turns keys into final text: whole words with the white space after them."""
 
     def __init__(self) -> None:
         self.word = ""  # being typed
@@ -48,7 +48,7 @@ class WordEditor:
 
     def type(self, keys: str) -> str:
         final = ""
-        for key in _SEQUENCE.sub("", keys):
+        for key in _ESCAPE_SEQUENCE.sub("", keys):
             if key == END:
                 self.ended = True
                 return final + self.end()
@@ -63,13 +63,13 @@ class WordEditor:
         return final
 
     def end(self) -> str:
-        """The word so far, which is final now."""
+        """End the word and return it."""
         word, self.word = self.word, ""
         return word
 
 
 def typed_chunks(fd: int, show: Callable[[str], None]) -> Generator[bytes, None, None]:
-    """Final text of a terminal; `show` gets the unfinished word after every key."""
+    """Yield the final text of a terminal; `show` is called with the unfinished word after every key."""
     editor, decoder = WordEditor(), codecs.getincrementaldecoder("utf-8")(errors="replace")
     try:
         with key_by_key(fd):

@@ -36,22 +36,22 @@ class Output(abc.ABC):
 
     @abc.abstractmethod
     def target_word(self, word: Word, arrived: float, now: float) -> None:
-        """A word was written; `arrived` is the time of the source word that allowed it."""
+        """A word was written; `arrived` is the time of the source word after which it could be written."""
 
     @abc.abstractmethod
     def sentence_end(self, end: SentenceEnd, now: float) -> None: ...
 
     def flush(self) -> None:  # noqa: B027
-        """Nothing more follows until more source arrives."""
+        """Called when nothing follows until more source arrives."""
 
     def close(self) -> None:  # noqa: B027
-        """The session is over."""
+        """Called at the end of the session."""
 
 
 class PlainOutput(Output):
     """One sentence per line, each word as soon as it is written.
 
-    `typed`: the source is typed at the same terminal, and each line of it is answered by a line.
+    `typed`: the source is typed at the same terminal; each typed line is followed by a line of translation.
     """
 
     def __init__(self, typed: bool = False) -> None:
@@ -91,22 +91,22 @@ class JsonOutput(Output):
 
 
 class Display(Output):
-    """On a terminal: redraws the current sentence as it grows, and ends it with its average lagging.
+    """Redraws the current sentence on a terminal as it grows, and ends it with its average lagging.
 
-    The source stands above its translation; with `show_actions`, every READ and WRITE in two rows.
+    The source stands above its translation; with `show_actions`, two rows show every READ and WRITE.
     """
 
     def __init__(self, console: Console, show_actions: bool = False) -> None:
         self.console, self._show_actions = console, show_actions
         self._summary = Summary()
-        self._typing = ""  # a word that is not finished
+        self._typing = ""  # the unfinished word
         self._source: list[str] = []
         self._target: list[list[str]] = []  # the words written after each source word, before the next
         self._start = 0  # source words of the session before the first that is shown
         self._live: Live | None = None
 
     def _render(self, lag: str) -> Text:
-        words = [word for below in self._target for word in below]
+        words = [word for column in self._target for word in column]
         typing = [self._typing] if self._typing else []
         source, target = [*self._source, *typing], [*self._target, *([] for _ in typing)]
         if self._show_actions:
@@ -119,7 +119,7 @@ class Display(Output):
 
     def _draw(self, lag: str = "") -> None:
         if self._live is None:
-            # Without a refresh thread, which would draw in the middle of an update; long sentences stay visible.
+            # No refresh thread, which would draw in the middle of an update; long sentences stay visible.
             self._live = Live(console=self.console, auto_refresh=False, vertical_overflow="visible")
             self._live.start()
         self._live.update(self._render(lag), refresh=True)
@@ -157,7 +157,7 @@ class Display(Output):
         self._source, self._target, self._typing = following, [[] for _ in following], typing
 
     def _lag(self, end: SentenceEnd) -> str:
-        """The average lagging of the sentence, and of all so far."""
+        """The average lagging of the sentence, and its mean over all sentences so far."""
         lag, mean = self._summary.add(end), self._summary.mean_lag
         if lag is None or mean is None:
             return ""
@@ -188,7 +188,7 @@ class CueBuilder:
         self._previous_end = 0
 
     def add(self, word: str, time: int) -> list[Cue]:
-        """The cues that are complete as this word does not fit into them."""
+        """Add a word; returns the cues that are complete because the word does not fit into them."""
         cues = []
         time = max(time, self._last)
         for start in range(0, len(word), LINE_WIDTH):  # a word longer than a line is split
@@ -203,7 +203,7 @@ class CueBuilder:
         return cues
 
     def flush(self) -> list[Cue]:
-        """The current cue, if it has words: its sentence is over."""
+        """End the current cue, as its sentence is over; returns it if it has words."""
         return [self._cut(None)] if self._words else []
 
     def _cut(self, next_begin: int | None) -> Cue:
@@ -220,7 +220,7 @@ def format_time(ms: int, separator: str) -> str:
 
 
 def format_cue(form: str, number: int, cue: Cue) -> str:
-    """With the empty line after it; `form`: srt or vtt."""
+    """A cue with the empty line after it; `form`: srt or vtt."""
     text = "\n".join(cue.lines)
     if form == "srt":
         times = f"{format_time(cue.begin, ',')} --> {format_time(cue.end, ',')}"
@@ -229,9 +229,9 @@ def format_cue(form: str, number: int, cue: Cue) -> str:
 
 
 class SubtitleFile(Output):
-    """A file that is valid after every cue, appended to in place so that players can follow it.
+    """A subtitle file that is valid after every cue. Cues are appended in place, so that players can follow it.
 
-    If it cannot grow (full disk), the user is told and the session goes on; `close` raises an error.
+    If writing fails (full disk), a note is printed and the session goes on; `close` raises a `UserError`.
     """
 
     def __init__(self, path: Path, form: str) -> None:

@@ -1,10 +1,10 @@
-"""A live translation without end: source words in, target words out that are never revised.
+"""A live translation of unlimited length: source words in, target words out, which are never revised.
 
-`SessionState` decides what to compute next, as requests for four operations, and never calls a model: any backend,
-or one batch of many sessions, can carry them out. `Session` is a state with a backend of its own.
+`SessionState` decides what to compute next, as requests for four operations, and never calls a model. The backend
+of a `Session` carries out the requests of one session; a server carries out those of many sessions in one batch.
 
-All sub-words of a word are known when the word is added. The end mark is read when the sentence ends: at a word
-that ends one, at `finish`, or at the length limit. Units and reads equal those of the batched loop.
+All units of a word are known when the word is added. The end mark is read when the sentence ends: after a word
+that ends it, at `finish`, or at the length limit. Units and reads equal those of the batched loop.
 """
 
 import abc
@@ -23,7 +23,7 @@ from whilst.data.writer import SentenceSource, SourceWord, WordRules, Writer
 from whilst.evaluation.metrics import average_lagging
 
 MAX_UNITS = 128  # source units of a sentence with its end mark; longer sentences are rare in training
-WORD_UNITS = 48  # of one source word; what follows them in it is not translated
+WORD_UNITS = 48  # units of one source word; the rest of a longer word is not translated
 COMMA_SHARE = 0.75  # from this share of the length limit on, a comma ends the sentence too
 
 
@@ -40,8 +40,8 @@ class Word:
 @dataclass(frozen=True)
 class SentenceEnd:
     sentence: int
-    position: int  # source words of the session up to its end
-    length: int  # its source words
+    position: int  # source words of the session up to the end of this sentence
+    length: int  # source words of this sentence
 
 
 Event = Word | SentenceEnd
@@ -57,8 +57,8 @@ class Operation(enum.Enum):
 @dataclass(frozen=True)
 class Request:
     operation: Operation
-    unit: int = EOS  # to READ; of a DECIDE, the unit that follows in the same word, EOS if the word is whole
-    banned: tuple[int, ...] = ()  # units that must not be written next; of DECIDE and WRITE
+    unit: int = EOS  # READ: the unit to encode; DECIDE: the next unit of the same word, EOS if the word is whole
+    banned: tuple[int, ...] = ()  # DECIDE and WRITE: units that must not be written next
 
 
 class Backend(abc.ABC):
@@ -66,17 +66,17 @@ class Backend(abc.ABC):
 
     @abc.abstractmethod
     def run(self, request: Request) -> int:
-        """The result of DECIDE (0 or 1) or WRITE (a unit); 0 for the others."""
+        """The result: 0 or 1 for DECIDE, a unit for WRITE, 0 for the others."""
 
 
 @dataclass(frozen=True)
 class TextPipeline:
-    """Words to units and back, and where sentences end."""
+    """Converts words to units and back, and finds the ends of sentences."""
 
     source: Language
     target: Language
     clean: Callable[[str], str]  # as the training text was cleaned; the result may be several words, or none
-    max_target_units: Callable[[int], int]  # by the number of source units with the end mark
+    max_target_units: Callable[[int], int]  # limit by the number of source units; both include the end mark
     rules: WordRules
     max_units: int = MAX_UNITS  # source units of a sentence with the end mark
     ends_sentence: Callable[[str], bool] = ends_sentence
@@ -84,7 +84,7 @@ class TextPipeline:
 
     @classmethod
     def of(cls, recipe: Recipe, source: Language, target: Language) -> "TextPipeline":
-        """That of a run."""
+        """The pipeline of a run."""
         clean, normalise = cleaner(recipe.data, recipe.data.source), character_normaliser(source.characters())
 
         def prepare(word: str) -> str:
@@ -100,40 +100,40 @@ class TextPipeline:
         )
 
     def with_glossary(self, glossary: Glossary) -> "TextPipeline":
-        """With these terms too."""
+        """The same pipeline with more terms."""
         literals = self.rules.literals.with_glossary(glossary)
         return replace(self, rules=replace(self.rules, literals=literals)) if glossary else self
 
     @property
     def longest(self) -> tuple[int, int]:
-        """Units of the longest source sentence and of the longest translation, with their end marks."""
+        """Most units of a source sentence and of a translation, with their end marks."""
         return self.max_units, self.max_target_units(self.max_units)
 
 
 @dataclass
 class SentenceState:
-    """One sentence. Its first operation is a READ; once its whole source is read, it WRITEs to its end."""
+    """The state of one sentence. It begins with a READ; once its whole source is read, only WRITEs follow."""
 
     number: int
     writer: Writer
     source: SentenceSource
     start: int  # source words of the session before this sentence
-    # unit, the number of its word, what it makes known
+    # (unit, number of its source word, source words that become known when the unit is read)
     unread: deque[tuple[int, int, list[SourceWord]]] = field(default_factory=deque)
     units: int = 0  # source units so far, the end mark included
     read: int = 0
     written: int = 0
-    position: int = 0  # the word of the last unit read
-    last: int = 0  # the last source word
-    complete: bool = False  # no more source
+    position: int = 0  # number of the source word of the last unit read
+    last: int = 0  # number of the last source word
+    complete: bool = False  # no more source follows
     begun: bool = False
-    done: bool = False  # no more target
+    done: bool = False  # no more target follows
     write_next: bool | None = None  # the policy's decision; None: to be requested
     lacks_case: bool = False
 
     @property
     def following(self) -> int:
-        """The unit that follows in the last word that was read, or EOS."""
+        """The next unit of the source word that was read last, or EOS if all of its units are read."""
         return self.unread[0][0] if self.unread and self.unread[0][1] == self.position else EOS
 
     def add(self, unit: int, word: int, known: list[SourceWord]) -> None:
@@ -146,7 +146,7 @@ class SentenceState:
 
 
 class SessionState:
-    """The source so far, and what to compute next. Holds the sentences that are not done: one, seldom two."""
+    """The source so far, and what to compute next. Holds the sentences that are not done: one, rarely two."""
 
     def __init__(self, text: TextPipeline) -> None:
         self.text = text
@@ -180,11 +180,11 @@ class SessionState:
 
     def _add(self, token: Token) -> None:
         room = self.text.max_units - 1  # without the end mark
-        most = min(WORD_UNITS, room)
-        if self.sentences[-1].units + self._size(token, most) > room:
+        word_limit = min(WORD_UNITS, room)
+        if self.sentences[-1].units + self._size(token, word_limit) > room:
             self._end_sentence()
         sentence = self.sentences[-1]
-        shown, units = sentence.source.add(self._truecased(token), most)
+        shown, units = sentence.source.add(self._truecased(token), word_limit)
         for unit, known in units:
             sentence.add(unit, token.number, known)
         if sentence.units:
@@ -193,23 +193,23 @@ class SessionState:
         if self.text.ends_sentence(shown) or (nearly_full and is_clause_end(shown)):
             self._end_sentence()
 
-    def _size(self, token: Token, most: int) -> int:
-        """How many units it has; a guess if it is a literal, whose stand-in has few."""
+    def _size(self, token: Token, word_limit: int) -> int:
+        """The number of units of a token; for a literal a guess, as its stand-in has few units."""
         if token.kind is not Kind.WORD:
             return 4
-        return len(self.text.source.encode([self._truecased(token).text])[:most])
+        return len(self.text.source.encode([self._truecased(token).text])[:word_limit])
 
     def _truecased(self, token: Token) -> Token:
         sentence = self.sentences[-1]
-        first = not sentence.units
-        if first:
+        is_first = not sentence.units
+        if is_first:
             sentence.lacks_case = lacks_case(token.text)
         if not self.text.truecase or token.kind is not Kind.WORD:
             return token
-        return replace(token, text=self.text.truecase(token.text, first, sentence.lacks_case))
+        return replace(token, text=self.text.truecase(token.text, is_first, sentence.lacks_case))
 
     def end_sentence(self) -> None:
-        """Nothing, if the sentence has no words."""
+        """End the current sentence, if it has words."""
         for token in self._reader.flush():
             self._add_token(token)
         self._end_sentence()
@@ -224,7 +224,7 @@ class SessionState:
             self._open(start=sentence.last)
 
     def next_request(self) -> Request | None:
-        """None if the first sentence needs more source."""
+        """The next operation of the first sentence; None if it needs more source."""
         sentence = self.sentences[0]
         if sentence.done or not sentence.units:
             return None
@@ -234,7 +234,7 @@ class SessionState:
         if sentence.read and not finished and sentence.write_next is None:
             return Request(Operation.DECIDE, sentence.following, sentence.writer.banned())
         if finished or sentence.write_next:
-            # An incomplete source grows by at least its end mark: the limit counts it.
+            # An incomplete source gets at least its end mark, which the limit therefore counts.
             limit = self.text.max_target_units(sentence.units + (not sentence.complete))
             if sentence.written >= limit:
                 return None
@@ -242,7 +242,7 @@ class SessionState:
         return Request(Operation.READ, sentence.unread[0][0]) if sentence.unread else None
 
     def handle_result(self, request: Request, result: int) -> list[Event]:
-        """The events that the result of the pending request causes."""
+        """Apply the result of the pending request; returns the events that it causes."""
         sentence = self.sentences[0]
         words: list[str] = []
         match request.operation:
@@ -269,10 +269,10 @@ class SessionState:
         return [Word(word, sentence.number, sentence.position, delay) for word in words]
 
     def close_finished(self) -> list[Event]:
-        """End the first sentence if nothing remains to be done in it; call it after the source has changed."""
+        """End the first sentence if nothing remains to be done in it. Called after the source has changed."""
         sentence, events = self.sentences[0], list[Event]()
         if sentence.complete and not sentence.done:
-            sentence.done = sentence.written >= self.text.max_target_units(sentence.units)  # cut off
+            sentence.done = sentence.written >= self.text.max_target_units(sentence.units)  # at the length limit
         if sentence.done:
             events += self._events(sentence.writer.flush())
         if sentence.done and sentence.complete:
@@ -299,7 +299,7 @@ class Session:
         return self._advance()
 
     def _advance(self) -> list[Event]:
-        # Its end may have become known only now: the end mark or the last allowed unit was written before.
+        # A sentence whose last unit was written before its source ended is over only now.
         events = self.state.close_finished()
         while (request := self.state.next_request()) is not None:
             events += self.state.handle_result(request, self.run(request))
@@ -312,7 +312,7 @@ class Session:
 class Summary:
     """Counts and average lagging of a session.
 
-    Lagging is in source words, with the length of the translation; its mean is over sentences.
+    Lagging is in source words and uses the length of the translation. Its mean is over sentences.
     """
 
     def __init__(self) -> None:
@@ -322,7 +322,7 @@ class Summary:
         self._lag_sum = 0.0
 
     def add(self, event: Event) -> float | None:
-        """The average lagging of the sentence that the event ends, unless it has no words."""
+        """Count an event; returns the average lagging if the event ends a sentence that has words."""
         if isinstance(event, Word):
             self.words += 1
             self._delays.append(event.delay)

@@ -3,7 +3,7 @@
     simuleval --agent-class whilst.live.simuleval_agent.Whilst --model RUN …
 
 SimulEval adds one source word before every call; all words that the policy allows then are one WRITE action.
-No other module imports this one: simuleval is installed apart.
+No other module imports this one, as simuleval is installed separately.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from whilst.data.sentences import never_ends
 from whilst.live.loading import ENGINES, Model, ModelOptions, open_model
 from whilst.live.session import Session, Word
 
-MAX_UNITS = 1000  # of a sentence: SimulEval's are not split
+MAX_UNITS = 1000  # of a sentence: the sentences of SimulEval are not split
 
 
 @entrypoint
@@ -38,25 +38,25 @@ class Whilst(TextToTextAgent):  # type: ignore[misc]  # simuleval has no types
     def add_args(parser: argparse.ArgumentParser) -> None:
         # Not --latency: argparse would take it for an abbreviation of --latency-metrics.
         parser.add_argument("--model", required=True, help="A run folder, an export, or a model's name.")
-        parser.add_argument("--policy", default="medium", help="low, medium, high, or as in `whilst evaluate`.")
+        parser.add_argument("--policy", default="medium", help="low, medium, high, or a policy such as wait-3.")
         parser.add_argument("--policy-file", action="append", default=[], help="A Python file with policies.")
         parser.add_argument("--engine", default="auto", help=f"{', '.join(ENGINES)}: as in `whilst live`.")
         parser.add_argument(
-            "--precision", default="fp32", help="Of the CPU engine: fp32 (PyTorch's words) or int8."
+            "--precision", default="fp32", help="Of the CPU engine: fp32 (same words as PyTorch) or int8."
         )
         parser.add_argument(
-            "--set", nargs="*", default=[], metavar="A.B=C", help="Settings: data.target=de for hf:NAME."
+            "--set", nargs="*", default=[], metavar="A.B=C", help="Settings, such as data.target=de for hf:NAME."
         )
-        parser.add_argument("--clean", action="store_true", help="The text is a dataset's, and cleaned already.")
+        parser.add_argument("--clean", action="store_true", help="The text is from a dataset: already cleaned.")
 
     def reset(self) -> None:
         super().reset()
         self.session = Session(self.backend, self.model.text)
-        self.taken = 0  # source words
+        self.read_count = 0  # source words
 
     def policy(self) -> Action:
-        words = self.states.source[self.taken :]
-        self.taken += len(words)
+        words = self.states.source[self.read_count :]
+        self.read_count += len(words)
         events = [event for word in words for event in self.session.feed(word)]
         if self.states.source_finished:
             events += self.session.finish()
@@ -71,8 +71,8 @@ def open_agent(args: argparse.Namespace) -> Model:
         from whilst.policy.registry import register_files
 
         register_files(map(Path, args.policy_file))
-    wanted = ModelOptions(args.model, args.policy, args.engine, args.precision, tuple(args.set), args.device)
-    model = open_model(wanted)
+    options = ModelOptions(args.model, args.policy, args.engine, args.precision, tuple(args.set), args.device)
+    model = open_model(options)
     text = dataclasses.replace(model.text, max_units=MAX_UNITS, ends_sentence=never_ends)
     if args.clean:
         text = dataclasses.replace(text, clean=str, truecase=None)

@@ -24,7 +24,7 @@ from whilst.live.output import Display, JsonOutput, Output, PlainOutput, Subtitl
 from whilst.live.session import Event, Session, Word
 
 TALK = Path(__file__).with_name("talk.txt")
-DEMO = ModelOptions(DEFAULT_MODEL, "agent-3")  # shows more of the waiting than medium, at equal quality
+DEMO = ModelOptions(DEFAULT_MODEL, "agent-3")  # its waiting is easier to see than that of medium, at equal quality
 
 
 @dataclass(frozen=True)
@@ -34,9 +34,9 @@ class LiveOptions:
     srt: Path | None = None
     vtt: Path | None = None
     partial: bool = False  # the input is the hypotheses of a recogniser
-    agreement: int = DEFAULT_AGREEMENT  # of these
+    agreement: int = DEFAULT_AGREEMENT  # hypotheses in a row that must agree on a word
     by_lines: bool = False  # sentences end at line ends only
-    words_per_second: float | None = None  # at most; None: as they come
+    words_per_second: float | None = None  # at most; None: no limit
 
     def __post_init__(self) -> None:
         if self.show and self.as_json:
@@ -48,7 +48,7 @@ class LiveOptions:
 
 
 class Translation(Protocol):
-    """A session here, or one on a server."""
+    """A session in this process or on a server."""
 
     def feed(self, words: str) -> list[Event]: ...
 
@@ -63,11 +63,11 @@ class DeferredInterrupt:
 
     def __init__(self) -> None:
         self._waiting = False
-        self._pending = 0  # number of a signal
+        self._pending = 0  # number of the last signal; 0: none
 
     def handle(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
-        again, self._pending = self._pending, number
-        if self._waiting or again:
+        previous, self._pending = self._pending, number
+        if self._waiting or previous:
             raise StoppedError(number)
 
     @contextlib.contextmanager
@@ -89,9 +89,9 @@ class LiveTranslation:
     reader: Reader
     outputs: list[Output]
     clock: Callable[[], float]
-    words_per_second: float | None = None  # at most; None: as they come
+    words_per_second: float | None = None  # at most; None: no limit
     interrupt: DeferredInterrupt = field(default_factory=DeferredInterrupt)
-    last_word: float = -math.inf  # its time
+    last_word: float = -math.inf  # time of the last word, if their rate is limited
 
     def _feed(self, words: Iterable[str], arrived: float) -> None:
         for word in words:
@@ -116,10 +116,10 @@ class LiveTranslation:
             output.flush()
 
     def run(self, chunks: Iterator[bytes]) -> None:
-        """Until the input ends. After an interrupt or invalid input, the words read so far are translated first."""
+        """Translate until the input ends. Words read before an interrupt or invalid input are still translated."""
         with handle_signals(STOP_SIGNALS, self.interrupt.handle), contextlib.ExitStack() as stack:
             for output in self.outputs:
-                stack.callback(output.close)  # each, even if closing another one fails
+                stack.callback(output.close)  # each one, even if closing another fails
             try:
                 chunk = None
                 while chunk != b"":
@@ -136,13 +136,13 @@ class LiveTranslation:
 
 
 def stopwatch() -> Callable[[], float]:
-    """A clock that shows the seconds since now."""
+    """A clock of the seconds since this call."""
     start = time.monotonic()
     return lambda: time.monotonic() - start
 
 
-def open_session(wanted: ModelOptions, typed: bool = False, by_lines: bool = False) -> Session:
-    model = open_model(wanted)
+def open_session(model_options: ModelOptions, typed: bool = False, by_lines: bool = False) -> Session:
+    model = open_model(model_options)
     if model.note:
         note(model.note)
     if typed:
@@ -155,20 +155,20 @@ def open_outputs(options: LiveOptions, typed: bool = False, console: Console = c
     """`typed`: the source is typed at the terminal."""
     files = {"srt": options.srt, "vtt": options.vtt}
     outputs: list[Output] = [SubtitleFile(path, form) for form, path in files.items() if path]
-    # Standard output comes last: if its reader has gone, the subtitles have the word.
+    # Standard output comes last: if its reader has gone, the subtitles already have the word.
     if options.as_json:
         return [*outputs, JsonOutput()]
     shown = options.show or (console.is_terminal and not console.is_dumb_terminal)
     return [*outputs, Display(console, options.show) if shown else PlainOutput(typed)]
 
 
-def run_live(wanted: ModelOptions, options: LiveOptions, stream: BinaryIO | None = None) -> None:
+def run_live(model_options: ModelOptions, options: LiveOptions, stream: BinaryIO | None = None) -> None:
     """Translate the words of a stream, or of standard input."""
     if (stream is None and sys.stdin is None) or sys.stdout is None:
         raise UserError("standard input and output: one of them is closed; leave both open")
     typed = stream is None and sys.stdin.isatty()
     parser = HypothesisParser(options.agreement) if options.partial else PlainTextParser(options.by_lines)
-    session = open_session(wanted, typed, options.by_lines)
+    session = open_session(model_options, typed, options.by_lines)
     outputs = open_outputs(options, typed)
     translation = LiveTranslation(session, parser, outputs, stopwatch(), options.words_per_second)
     display = outputs[-1]

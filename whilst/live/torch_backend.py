@@ -1,6 +1,6 @@
-"""Live translation with the PyTorch model under any policy. Knows units, not words.
+"""Live translation on PyTorch, under any policy. Handles units, not words.
 
-Caches have a fixed capacity and are used again by the next sentence: nothing grows in an endless session.
+Caches have a fixed capacity and are reused by the next sentence: memory does not grow in an endless session.
 """
 
 from collections.abc import Callable
@@ -28,13 +28,13 @@ from whilst.policy import Policy
 
 
 class TorchBackend(Backend):
-    """One sentence at a time."""
+    """Translates one sentence at a time with a model that reads and writes unit by unit."""
 
     @torch.inference_mode()
     def __init__(self, model: Translator, policy: Policy, max_source: int, max_target: int) -> None:
         self.policy, self.state = policy, DecodingState(model, model.start(1, max_source, max_target))
-        self.sentence = torch.zeros_like(self.state.last)
-        self.decider = policy.start(self.sentence)
+        self._index = torch.zeros_like(self.state.last)  # (1): sentence 0
+        self.decider = policy.start(self._index)
 
     @torch.inference_mode()
     def run(self, request: Request) -> int:
@@ -42,11 +42,11 @@ class TorchBackend(Backend):
         match request.operation:
             case Operation.BEGIN:
                 self.state.restart()
-                self.decider = self.policy.start(self.sentence)
+                self.decider = self.policy.start(self._index)
             case Operation.READ:
-                self.state.read(torch.full_like(self.sentence, request.unit))
+                self.state.read(torch.full_like(self._index, request.unit))
             case Operation.DECIDE:
-                self.state.announce(torch.full_like(self.sentence, request.unit))
+                self.state.announce(torch.full_like(self._index, request.unit))
                 return int(self.decider.write(self.state.view(self.policy.needs_lookahead)))
             case Operation.WRITE:
                 return int(self.state.write())
@@ -54,7 +54,7 @@ class TorchBackend(Backend):
 
 
 class OfflineBackend(Backend):
-    """One sentence, translated anew after every word by a model that needs whole sentences."""
+    """Translates one sentence at a time with an offline model: anew after every source word."""
 
     def __init__(self, model: OfflineModel, rule: Rule, limit: Callable[[int], int]) -> None:
         self.model = model
@@ -78,14 +78,14 @@ class OfflineBackend(Backend):
 
 @dataclass(frozen=True)
 class TorchModel(Model):
-    """A live model whose trained model the server can run in batches."""
+    """A live model that the server can run in batches."""
 
     find: Callable[[PolicySpec], Policy]
     trained: LoadedRun
 
 
 def open_run(options: ModelOptions, folder: Path, policy: PolicySpec, note: str) -> Model:
-    """The run in `folder`, opened for this policy."""
+    """Open the run in `folder` for live translation under `policy`."""
     if options.threads:
         torch.set_num_threads(options.threads)
     trained = load_run(folder, pick_device(options.device))
@@ -104,14 +104,14 @@ def open_run(options: ModelOptions, folder: Path, policy: PolicySpec, note: str)
 
 @dataclass(frozen=True)
 class Offline(Model):
-    """A live model that needs whole sentences. The server can run its sessions in one batch."""
+    """A live offline model. The server can run its sessions in one batch."""
 
     model: OfflineModel
     make_backend: Callable[[Rule, TextPipeline], OfflineBackend]
 
 
 def open_offline(options: ModelOptions, trained: LoadedRun | Pretrained, model: OfflineModel) -> Offline:
-    """A run or checkpoint as a model that translates anew after every word."""
+    """Open a run or a pretrained model as an offline model, which translates anew after every word."""
     policy, note = for_latency(options.latency, OFFLINE)
     text = TextPipeline.of(trained.recipe, trained.source, trained.target)
     text = replace(text, max_target_units=model.limit(text.max_target_units))
@@ -119,12 +119,11 @@ def open_offline(options: ModelOptions, trained: LoadedRun | Pretrained, model: 
     def make(rule: Rule, text: TextPipeline) -> OfflineBackend:
         return OfflineBackend(model, rule, text.max_target_units)
 
-    about = text, trained.recipe, policy, OFFLINE, not_calibrated, "PyTorch", note
-    return Offline(*about, Rule, make, model=model)
+    return Offline(text, trained.recipe, policy, OFFLINE, not_calibrated, "PyTorch", note, Rule, make, model=model)
 
 
 def open_checkpoint(options: ModelOptions) -> Offline:
-    """A pretrained model by its name with "hf:"."""
+    """Open a pretrained model by its name, "hf:NAME"."""
     if options.engine == "onnx":
         raise UserError(f"--engine onnx: {options.model} runs on PyTorch; leave it out")
     if options.threads:

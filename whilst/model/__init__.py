@@ -1,4 +1,5 @@
-"""The Transformer whose decoder sees the source through `reads`, its caches, monotonic attention, the agent.
+"""The neural networks: the Transformer, whose decoder sees the source as far as `reads`, its caches, and the agent.
 
-Knows no policy. Others use `transformer.Translator`, `agent.Agent` and `checkpoint.load_run`.
+This package knows no policies. Its main entry points are `transformer.Translator`, `agent.Agent` and
+`checkpoint.load_run`.
 """

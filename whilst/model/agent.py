@@ -1,12 +1,13 @@
-"""The agent network: READ or WRITE from observations of the translation model, trained on searched reads.
+"""The agent: a small network that predicts READ or WRITE from states of the translation model.
 
-At each step it observes the last source token read, the last token written and the last action; the first READ is
-given. Targets come from reads: WRITE i (from 0) is step g_i + i, all other steps are READs.
+At each step the agent observes the last source token read, the last token written and the last action. The first
+READ is given. Training targets come from searched reads: WRITE i is step g_i + i (both counted from 0), and all
+other steps are READs.
 
-What it observes along such a path through a batch is computed at once (`observe`). The state that would write the
-next token now, the lookahead state, is that token's own decoder state at a WRITE. At READs it takes a query of its
-own: one after each source token. These queries go through the decoder beside the tokens, and attend to what was
-written before them.
+`observe` computes all states along given reads at once. The lookahead state is the decoder state that would write
+the next token now. At a WRITE it is the decoder state of that token. For READs there is an extra query after each
+source token. These queries go through the decoder together with the target tokens, and attend to the tokens that
+were written before.
 """
 
 from dataclasses import dataclass
@@ -33,14 +34,14 @@ State = tuple[Tensor, ...]  # (1, rows, hidden) each: two for an LSTM, one for a
 
 @dataclass(frozen=True)
 class Observation:
-    """At some steps of some rows: all (rows, steps, …)."""
+    """What the agent observes at each step: tensors (rows, steps, …)."""
 
     source: Tensor  # last source token read
     target: Tensor  # last token written, bos before the first
     action: Tensor  # last action
     source_state: Tensor  # (rows, steps, width) encoder state of the last source token
     target_state: Tensor  # (rows, steps, width) decoder state that wrote the last token, zeros before the first
-    lookahead: Tensor | None = None  # (rows, steps, width) decoder state that would write the next one now
+    lookahead: Tensor | None = None  # (rows, steps, width) decoder state that would write the next token now
 
 
 class Agent(nn.Module):
@@ -51,7 +52,7 @@ class Agent(nn.Module):
         self.tokens = nn.Linear({"embeddings": 2, "states": 4, "lookahead": 5}[settings.inputs] * width, hidden)
         self.action_embedding = nn.Embedding(len(Action), hidden)
         self.action = nn.Linear(hidden, hidden)
-        # Of each search interval that it serves.
+        # One embedding for each search interval that the agent serves.
         self.latency = nn.Embedding(intervals, hidden)
         self.core: nn.Module
         if settings.kind == "lstm":
@@ -68,7 +69,7 @@ class Agent(nn.Module):
         count = {"lstm": 2, "gru": 1, "linear": 0}[self.settings.kind]
         return tuple(self.out.weight.new_zeros(1, rows, self.settings.hidden) for _ in range(count))
 
-    def perceive(self, model: Translator, seen: Observation, interval: Tensor) -> Tensor:
+    def core_inputs(self, model: Translator, seen: Observation, interval: Tensor) -> Tensor:
         """(rows, steps, 2 * hidden) inputs of the core."""
         parts = [model.source_embedding(seen.source), model.target_embedding(seen.target)]
         # Scaled as the model scales them, in the dtype of the states.
@@ -84,7 +85,7 @@ class Agent(nn.Module):
 
     def forward(self, model: Translator, seen: Observation, interval: Tensor, state: State) -> tuple[Tensor, State]:
         """(rows, steps) log-odds of WRITE, and the state after them; `interval` (rows) is an index, not reads."""
-        inputs = self.perceive(model, seen, interval)
+        inputs = self.core_inputs(model, seen, interval)
         single = inputs.shape[1] == 1 and inputs.device.type == "cpu"
         if single and self.settings.kind == "lstm":  # nn.LSTM packs its weights: ten times the time for one step
             states, state = self._step_by_step(inputs, state)
@@ -99,20 +100,20 @@ class Agent(nn.Module):
         return odds, state
 
     def each(self, model: Translator, seen: Observation, interval: Tensor, state: State) -> tuple[Tensor, State]:
-        """The same with the state after every step: (steps, rows, hidden) each."""
-        states, every = self._step_by_step(self.perceive(model, seen, interval), state)
+        """Like `forward`, but with the state after every step: (steps, rows, hidden) each."""
+        states, all_states = self._step_by_step(self.core_inputs(model, seen, interval), state)
         odds: Tensor = self.out(self.dropout(states))[..., 0]
-        return odds, every
+        return odds, all_states
 
     def _step_by_step(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
         """(rows, steps, hidden) outputs of the core, and (steps, rows, hidden) its state after every step."""
         if not state:
             return self.core(inputs), ()
-        now, every = tuple(part[0] for part in state), []
+        current, history = tuple(part[0] for part in state), []
         for step in inputs.unbind(1):
-            now = recurrent_step(self.core, step, now)
-            every.append(now)
-        states = tuple(torch.stack(parts) for parts in zip(*every, strict=True))
+            current = recurrent_step(self.core, step, current)
+            history.append(current)
+        states = tuple(torch.stack(parts) for parts in zip(*history, strict=True))
         return states[0].transpose(0, 1), states
 
 
@@ -128,22 +129,25 @@ def recurrent_step(core: nn.Module, inputs: Tensor, state: State) -> State:
 
 @dataclass(frozen=True)
 class PathStates:
+    """States and tokens along given reads, from which observations are gathered."""
+
     encoded: Tensor  # (rows, source, width) encoder states
     states: Tensor  # (rows, target, width) decoder states of the tokens
-    words: Tensor  # (rows, target) what they write: the model's own choice, or the reference
+    words: Tensor  # (rows, target) tokens that they write: the model's own choice, or the reference
     lookahead: Tensor | None = None  # (rows, source, width) lookahead state after each source token
 
     def bfloat16(self) -> "PathStates":
-        """As an agent under autocast would convert them."""
+        """The states in bf16, to which an agent under autocast would convert them."""
         lookahead = None if self.lookahead is None else self.lookahead.bfloat16()
         return PathStates(self.encoded.bfloat16(), self.states.bfloat16(), self.words, lookahead)
 
 
 def next_targets(batch: Batch, path: Tensor) -> tuple[Tensor, Tensor]:
-    """Which target token is written next after each source token: (rows, source) the column where its sentence
-    begins, and its own column, which is meaningless if no token is left.
+    """The target token that is written next after each source token: two (rows, source) tensors of target columns.
 
-    It is the first token that needs more than has been read: a binary search, since reads ascend along a sentence.
+    The first has the column where the sentence begins, the second that of the token, which is meaningless if no
+    token is left. The next token is the first whose reads exceed the number of source tokens read. Binary search
+    finds it, since reads ascend along a sentence.
     """
     target, source = batch.target_at, batch.source_at
     stride = batch.source.shape[1] + 1  # keeps the sentences of a packed row in order
@@ -155,14 +159,14 @@ def next_targets(batch: Batch, path: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def lookahead_query_mask(batch: Batch, upcoming_first: Tensor, upcoming: Tensor) -> Mask:
-    """Self-attention of the tokens and of the lookahead queries after them: to the tokens before, and to itself.
+    """Self-attention mask of target tokens, followed by lookahead queries: each sees earlier tokens and itself.
 
-    Queries of padding attend to themselves only: in a packed row each would attend to all padding, at great cost.
+    Lookahead queries at padding only see themselves: in a packed row each would see all padding, which is slow.
     """
     column = torch.arange(batch.target.shape[1], device=batch.target.device)
     first = torch.cat([column - batch.target_at.position, upcoming_first], 1)
-    own = torch.where(batch.source == PAD, upcoming_first, upcoming)
-    end = torch.cat([column.expand_as(batch.target), own], 1)
+    query_end = torch.where(batch.source == PAD, upcoming_first, upcoming)
+    end = torch.cat([column.expand_as(batch.target), query_end], 1)
     if batch.packed:
         return span_mask(first[0], end[0], first.shape[1], itself=True)
     key = torch.arange(first.shape[1], device=first.device)
@@ -170,7 +174,7 @@ def lookahead_query_mask(batch: Batch, upcoming_first: Tensor, upcoming: Tensor)
 
 
 def decode_with_lookahead(model: Translator, batch: Batch, path: Tensor, source: Tensor) -> Tensor:
-    """(rows, target + source, width) decoder states of the tokens, and lookahead states after each source token."""
+    """(rows, target + source, width) decoder states of the target, then lookahead states, one per source token."""
     first, upcoming = next_targets(batch, path)
     target, read = batch.target_at, batch.source_at
     positions = torch.cat([target.position, target.position.gather(1, upcoming)], 1)
@@ -182,9 +186,9 @@ def decode_with_lookahead(model: Translator, batch: Batch, path: Tensor, source:
 
 @torch.no_grad()
 def observe(model: Translator, batch: Batch, path: Tensor, own_words: bool, lookahead: bool) -> PathStates:
-    """The states along these reads, in the batch's own layout.
+    """The states along the reads `path`, in the layout of the batch.
 
-    `own_words`: what the model would write (after the reference's prefix), else the reference.
+    `own_words`: the words are what the model would write after each prefix of the reference, else the reference.
     """
     source, count = encode_batch(model, batch), batch.target.shape[1]
     if lookahead:
@@ -203,14 +207,14 @@ class Targets:
 
     seen: Observation
     action: Tensor  # (rows, steps)
-    counts: Tensor  # (rows, steps) whether the step has a loss
+    counts: Tensor  # (rows, steps) whether the step counts in the loss
 
 
 @torch.no_grad()
 def targets(batch: Batch, path: Tensor, observed: PathStates) -> Targets:
     """Observations along the reads `path` of a padded batch, and the actions that follow them.
 
-    Steps whose WRITE is forced by the end of the source have no loss, nor have those after the last WRITE.
+    Steps whose WRITE is forced by the end of the source, and steps after the last WRITE, do not count in the loss.
     """
     real = batch.labels != PAD
     step = path + batch.target_at.position
@@ -218,7 +222,7 @@ def targets(batch: Batch, path: Tensor, observed: PathStates) -> Targets:
         steps = batch.source.shape[1] + batch.target.shape[1]  # an upper bound, which needs no synchronisation
     else:
         steps = int(step[real].max()) + 1
-    step = torch.where(real, step, steps)  # of each WRITE; those of padding go past the end
+    step = torch.where(real, step, steps)  # step of each WRITE; padding goes to an extra last column
     writes = torch.zeros(len(path), steps + 1, dtype=torch.long, device=path.device)
     writes.scatter_(1, step, 1)
     writes = writes[:, :steps]
@@ -252,7 +256,7 @@ def targets(batch: Batch, path: Tensor, observed: PathStates) -> Targets:
 
 
 def loss(odds: Tensor, targets: Targets, smoothing: float) -> Tensor:
-    """Summed cross-entropy of the decisions that count."""
-    wanted = targets.action * (1 - smoothing) + smoothing / 2
-    each = F.binary_cross_entropy_with_logits(odds, wanted.to(odds.dtype), reduction="none")
-    return (each * targets.counts).sum()
+    """Summed cross-entropy of the steps that count."""
+    smoothed = targets.action * (1 - smoothing) + smoothing / 2
+    losses = F.binary_cross_entropy_with_logits(odds, smoothed.to(odds.dtype), reduction="none")
+    return (losses * targets.counts).sum()

@@ -1,7 +1,7 @@
-"""Attention under one rule of visibility (`sees`), in two layouts that must agree.
+"""Multi-head attention, and its masks: one rule of visibility (`sees`) for two layouts of batches.
 
 Padded batches (any device) use SDPA with a boolean mask. Packed batches (GPU training, all sentences of a batch in
-one row of a fixed size) use FlexAttention with a block mask. The only input of either is a limit for each query.
+one row of a fixed size) use FlexAttention with a block mask. Both masks are made from a limit for each query.
 """
 
 from types import SimpleNamespace
@@ -18,7 +18,8 @@ from whilst.data.batches import BLOCK, Batch, Tokens
 def sees(query_segment: Tensor, query_limit: Tensor, key_segment: Tensor, key_position: Tensor) -> Tensor:
     """The rule: a query sees the first `limit` positions of its own sentence, and nothing else.
 
-    The limit is position + 1 in causal self-attention, the length in bidirectional, `reads` in cross-attention.
+    The limit is position + 1 in causal self-attention, the length of the source in bidirectional self-attention,
+    and `reads` in cross-attention.
     """
     return (query_segment == key_segment) & (key_position < query_limit)
 
@@ -37,10 +38,10 @@ def dense_mask(queries: Tokens, limit: Tensor, keys: Tokens) -> Tensor:
 
 
 def block_mask(queries: Tokens, limit: Tensor, keys: Tokens) -> BlockMask:
-    """The same rule for one packed row, where every query sees one span of keys.
+    """The same mask for one packed row, where every query sees one span of keys.
 
-    Segments ascend along the row, and positions count up in each. Padding differs: its positions are all 0, and it
-    sees all padding.
+    Segments ascend along the row, and positions ascend in each segment. Padding is different: all its positions are
+    0, and its queries see all padding.
     """
     segment, key_segment = queries.segment[0], keys.segment[0]
     first = torch.searchsorted(key_segment, segment)
@@ -49,12 +50,14 @@ def block_mask(queries: Tokens, limit: Tensor, keys: Tokens) -> BlockMask:
 
 
 def span_mask(first: Tensor, end: Tensor, keys: int, itself: bool = False) -> BlockMask:
-    """Each query of a packed row sees the keys from `first` to before `end`; and `itself`, where it is a key too.
+    """Each query of a packed row sees the keys from `first` up to, but not including, `end`, (queries) each.
+
+    `itself`: each query also sees the key with its own index.
 
     A tile of the mask is computed if the spans of its queries, from the first start to the last end, overlap its
     keys. This needs no host synchronisation, and no evaluation of the rule on every pair of tokens as in
-    `create_block_mask`. Inside the tiles two 32-bit bounds per query decide. Which queries see a tile of keys is
-    only computed for gradients: that takes as many kernels as all the rest.
+    `create_block_mask`. Inside a tile two 32-bit bounds per query decide. The inverse, which queries see a tile of
+    keys, is only computed for gradients: it takes as many kernels as all the rest.
     """
     first, end, size = first.to(torch.int32), end.to(torch.int32), FlexTiles.size
     tiles = torch.arange(-(-keys // size), device=first.device, dtype=torch.int32)
@@ -89,20 +92,20 @@ def attention_mask(batch: Batch, queries: Tokens, limit: Tensor, keys: Tokens) -
 
 
 def encoder_mask(batch: Batch, bidirectional: bool) -> Mask:
-    """Self-attention of the source."""
+    """Mask of the source's self-attention."""
     source = batch.source_at
     limit = torch.full_like(source.position, 1 << 30) if bidirectional else source.position + 1
     return attention_mask(batch, source, limit, source)
 
 
 def causal_mask(batch: Batch) -> Mask:
-    """Self-attention of the target."""
+    """Mask of the target's self-attention."""
     target = batch.target_at
     return attention_mask(batch, target, target.position + 1, target)
 
 
 def cross_mask(batch: Batch, path: Tensor) -> Mask:
-    """Attention of the target to the source under these reads."""
+    """Mask of the cross-attention from target to source under the reads `path`."""
     return attention_mask(batch, batch.target_at, path, batch.source_at)
 
 
@@ -117,10 +120,10 @@ class FlexTiles:
 def use_small_tiles(device: torch.device) -> None:
     """Let FlexAttention use tiles of 64 from now on, if the GPU has the shared memory and PyTorch still allows it.
 
-    Most sentences are shorter than the default tiles: small ones make training 7 % faster on an H200. This
-    overrides a private interface of PyTorch, since `kernel_options` of flex_attention are read after the defaults
-    have been rejected for these masks; of the class, since the backward pass is compiled in another thread. Where
-    the interface is missing, PyTorch's own tiles stay.
+    Most sentences are shorter than the default tiles: small tiles make training 7 % faster on an H200. This
+    function overrides private methods of PyTorch, because flex_attention rejects its default tiles for these masks
+    before it reads `kernel_options`. It overrides them in the class and not in an instance, because the backward
+    pass is compiled in another thread. If the methods are missing, PyTorch's own tiles stay.
     """
     try:
         from torch._inductor.choices import InductorChoices
@@ -131,8 +134,8 @@ def use_small_tiles(device: torch.device) -> None:
         return
 
     def config(*sizes: str) -> Any:
-        made = [SimpleNamespace(**dict.fromkeys(sizes, FlexTiles.SMALL), num_stages=2, num_warps=4)]
-        return lambda *_: made
+        choices = [SimpleNamespace(**dict.fromkeys(sizes, FlexTiles.SMALL), num_stages=2, num_warps=4)]
+        return lambda *_: choices
 
     InductorChoices.get_flex_attention_fwd_configs = config("block_m", "block_n")  # type: ignore[method-assign]
     backward = config("block_m", "block_n", "block_m1", "block_n1", "block_m2", "block_n2")
@@ -155,10 +158,10 @@ def attend(query: Tensor, key: Tensor, value: Tensor, mask: Mask) -> Tensor:
 
 
 def project(linear: nn.Module, states: Tensor, norm: nn.LayerNorm | None) -> Tensor:
-    """A linear layer whose input still lacks the gain and bias of `norm`: they are folded into its weights.
+    """Apply a linear layer to states that lack the gain and bias of `norm`, which are folded into its weights.
 
-    Their gradients then come from those of the weights instead of sums over all tokens, which take longer than the
-    norm itself.
+    The gradients of gain and bias then come from the gradients of the weights. Computed as sums over all tokens,
+    they would take longer than the norm itself.
     """
     if norm is None:
         out: Tensor = linear(states)
@@ -174,7 +177,7 @@ def split_heads(states: Tensor, heads: int) -> Tensor:
 
 
 def init_projections(width: int, *projections: nn.Linear) -> None:
-    """Glorot initialisation of square matrices, of which a projection may have several."""
+    """Glorot initialisation of projections, each of which consists of one or more (width, width) matrices."""
     for linear in projections:
         bound = (3 / width) ** 0.5
         nn.init.uniform_(linear.weight, -bound, bound)
@@ -203,7 +206,7 @@ class Heads(nn.Module):
         mask: Mask,
         norm: nn.LayerNorm | None = None,
     ) -> Tensor:
-        """`norm`: see `project`; for the queries only."""
+        """`norm`: see `project`; only applied to the queries."""
         query = split_heads(project(self.query, states, norm), self.heads)
         mixed: Tensor = self.out(attend(query, *keys_values, mask))
         return mixed

@@ -2,8 +2,8 @@
 
 recipe.json            every setting of the run
 source.*, target.*     the two languages: the folder needs no dataset to translate
-model.safetensors      the best weights so far, which are used, with their validation figures
-last.safetensors       weights, averages and moments, to resume from
+model.safetensors      the best weights so far, for translation, with their validation figures
+last.safetensors       weights, their averages and Adam's moments, to resume training from
 history.jsonl          training and validation figures by step
 labels/                reads found by search with these weights, for agents
 """
@@ -43,11 +43,12 @@ from whilst.model.run_folder import (
 from whilst.model.transformer import Translator
 
 
-def save_tensors(path: Path, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
-    whole = {name: tensor.contiguous() for name, tensor in tensors.items()}
+def save_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, Any]) -> None:
+    """`metadata` is stored as JSON in the header of the file."""
+    contiguous = {name: tensor.contiguous() for name, tensor in tensors.items()}
     try:
         with writing(path) as temporary:
-            save_file(whole, temporary, {"about": json.dumps(about)})
+            save_file(contiguous, temporary, {"about": json.dumps(metadata)})
     except SafetensorError as error:  # such as a full disk
         raise UserError(f"{path}: cannot be written ({error}); the old file stays") from None
 
@@ -55,15 +56,15 @@ def save_tensors(path: Path, tensors: dict[str, Tensor], about: dict[str, Any]) 
 def load_tensors(path: Path, device: torch.device) -> tuple[dict[str, Tensor], dict[str, Any]]:
     try:
         with safe_open(path, "pt", device=str(device)) as file:
-            about: dict[str, Any] = json.loads((file.metadata() or {}).get("about", "{}"))
-            return {name: file.get_tensor(name) for name in file.keys()}, about  # noqa: SIM118
+            metadata: dict[str, Any] = json.loads((file.metadata() or {}).get("about", "{}"))
+            return {name: file.get_tensor(name) for name in file.keys()}, metadata  # noqa: SIM118
     except (SafetensorError, OSError, json.JSONDecodeError) as error:
-        advice = "get it anew, or train again with --restart"
+        advice = "get the file again, or train again with --restart"
         raise UserError(f"{path}: cannot be read as safetensors ({error}); {advice}") from None
 
 
 def read_weights(folder: Path, model: Translator, device: torch.device) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The weights of a run's translator, which has the shape of this model, and their validation figures."""
+    """The weights of a run's translator, and their validation figures. `model`: a translator of the same shape."""
     path = weights_path(folder)
     if path.name == WEIGHTS:
         return load_tensors(path, device)
@@ -75,31 +76,33 @@ def load_weights(path: Path, module: nn.Module, tensors: dict[str, Tensor]) -> N
     try:
         module.load_state_dict(tensors)
     except RuntimeError as error:
-        difference = str(error).splitlines()[1].strip()  # the first of torch's list, which has a headline
+        difference = str(error).splitlines()[1].strip()  # torch lists the differences below a headline
         raise UserError(f"{path}: holds the weights of another model ({difference[:200]})") from None
 
 
-def save_state(path: Path, parts: Mapping[str, nn.Module], adam: torch.optim.AdamW, about: dict[str, Any]) -> None:
+def save_state(
+    path: Path, parts: Mapping[str, nn.Module], adam: torch.optim.AdamW, metadata: dict[str, Any]
+) -> None:
     """Everything that training resumes from."""
     tensors = {f"{part}.{name}": t for part, module in parts.items() for name, t in module.state_dict().items()}
     for number, state in adam.state_dict()["state"].items():
         tensors |= {f"adam.{number}.{name}": value for name, value in state.items()}
-    save_tensors(path, tensors, about)
+    save_tensors(path, tensors, metadata)
 
 
 def load_state(path: Path, parts: Mapping[str, nn.Module], adam: torch.optim.AdamW) -> dict[str, Any]:
-    tensors, about = load_tensors(path, torch.device("cpu"))
+    tensors, metadata = load_tensors(path, torch.device("cpu"))
     for part, module in parts.items():
         prefix = f"{part}."
-        mine = {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}
-        load_weights(path, module, mine)
+        weights = {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}
+        load_weights(path, module, weights)
     state: dict[int, dict[str, Tensor]] = {}
     for key, value in tensors.items():
         if key.startswith("adam."):
             _, number, name = key.split(".")
             state.setdefault(int(number), {})[name] = value
     adam.load_state_dict({"state": state, "param_groups": adam.state_dict()["param_groups"]})
-    return about
+    return metadata
 
 
 @dataclass(frozen=True)
@@ -113,8 +116,8 @@ class LoadedRun:
     model: Translator
     about: dict[str, Any]  # step and validation figures of the weights
     agent: Agent | None = None
-    agents: tuple[PolicySpec, ...] = ()  # of its agent, in the order of its latencies
-    agent_search: Search | None = None  # the search that its agent learnt from, if any
+    agents: tuple[PolicySpec, ...] = ()  # policies of the agent, in the order of its latencies
+    agent_search: Search | None = None  # settings of the search that the agent learnt from, if any
 
     @property
     def device(self) -> torch.device:
@@ -133,10 +136,10 @@ class LoadedRun:
         return WordRules.of(self.recipe, self.source, self.target)
 
     def require_causal_encoder(self) -> None:
-        """Refuse a model that cannot translate from a part of the source."""
+        """Raise a UserError if the model cannot translate from a part of the source."""
         if self.model.bidirectional:
-            what = "its encoder is bidirectional, so it needs the whole source"
-            raise UserError(f"{self.path}: {what}; use `whilst translate`")
+            reason = "its encoder is bidirectional, so it needs the whole source"
+            raise UserError(f"{self.path}: {reason}; use `whilst translate`")
 
 
 def write_run(folder: Path, recipe: Recipe, source: Language, target: Language) -> None:
@@ -147,8 +150,8 @@ def write_run(folder: Path, recipe: Recipe, source: Language, target: Language) 
 
 def write_recipe(folder: Path, recipe: Recipe) -> None:
     base = base_objective(recipe) or base_objective(recipe, folder)  # recorded when the run began
-    about = {BASE_OBJECTIVE: base} if base else {}
-    write_json(folder / "recipe.json", {"format": FORMAT, "recipe": to_table(recipe), **about})
+    origin = {BASE_OBJECTIVE: base} if base else {}
+    write_json(folder / "recipe.json", {"format": FORMAT, "recipe": to_table(recipe), **origin})
 
 
 def load_run(folder: Path, device: torch.device) -> LoadedRun:
@@ -165,19 +168,19 @@ def load_translator(folder: Path, device: torch.device) -> LoadedRun:
     weights = weights_path(folder)
     source, target = Language.load(folder, "source"), Language.load(folder, "target")
     model = Translator(recipe.model, len(source), len(target))
-    tensors, about = read_weights(folder, model, torch.device("cpu"))
+    tensors, metadata = read_weights(folder, model, torch.device("cpu"))
     load_weights(weights, model, tensors)
-    return LoadedRun(folder, recipe, source, target, model.to(device).eval(), about)
+    return LoadedRun(folder, recipe, source, target, model.to(device).eval(), metadata)
 
 
 def with_agent(trained: LoadedRun, device: torch.device) -> LoadedRun:
-    """With the agent that was trained for this run. Its recipe may be newer, so its evaluation settings count."""
+    """Add the agent that was trained for this run. Its recipe may be newer, so its evaluation settings apply."""
     folder = trained.path / AGENT
     recipe, weights = read_recipe(folder), folder / WEIGHTS
     agent = Agent(recipe.agent, recipe.model.width, recipe.latencies)
-    tensors, about = load_tensors(weights, torch.device("cpu"))
-    start = about.get("start")
-    if start is not None and start != trained.checksum:  # the checksum takes time: only if needed
+    tensors, metadata = load_tensors(weights, torch.device("cpu"))
+    start = metadata.get("start")
+    if start is not None and start != trained.checksum:  # computed only if needed: it takes time
         raise UserError(
             f"{folder}: was trained for other weights of {trained.path}, which have changed since;"
             " train the agent anew, or delete its folder"
@@ -185,17 +188,18 @@ def with_agent(trained: LoadedRun, device: torch.device) -> LoadedRun:
     load_weights(weights, agent, tensors)
     agent_search = recipe.search if recipe.agent.labels == "search" or recipe.agent.bounded else None
     search = agent_search or trained.recipe.search
-    both = replace(trained.recipe, file=recipe.file, rung=recipe.rung, search=search)
-    both = replace(both, agent=recipe.agent, evaluate=recipe.evaluate)
-    names = tuple(agent_policies(recipe.search.intervals, recipe.agent.labels))
-    return replace(trained, recipe=both, agent=agent.to(device).eval(), agents=names, agent_search=agent_search)
+    merged = replace(trained.recipe, file=recipe.file, rung=recipe.rung, search=search)
+    merged = replace(merged, agent=recipe.agent, evaluate=recipe.evaluate)
+    policies = tuple(agent_policies(recipe.search.intervals, recipe.agent.labels))
+    agent = agent.to(device).eval()
+    return replace(trained, recipe=merged, agent=agent, agents=policies, agent_search=agent_search)
 
 
 def copy_run(folder: Path, to: Path, dataset: str) -> None:
     """Copy to another folder what is needed to translate with this run's model, and to evaluate it on a dataset."""
-    about = read_json(folder / "recipe.json")
-    about["recipe"]["data"]["dataset"] = dataset
-    write_json(to / "recipe.json", about)
+    table = read_json(folder / "recipe.json")
+    table["recipe"]["data"]["dataset"] = dataset
+    write_json(to / "recipe.json", table)
     for path in (*folder.glob("source.*"), *folder.glob("target.*")):
         with writing(to / path.name) as temporary:
             shutil.copyfile(path, temporary)
@@ -203,5 +207,5 @@ def copy_run(folder: Path, to: Path, dataset: str) -> None:
     if weights.name != WEIGHTS:
         shutil.copytree(weights.parent, to / SHIPPED, dirs_exist_ok=True)
         return
-    with writing(to / WEIGHTS) as temporary:  # last: if it exists, so do the others
+    with writing(to / WEIGHTS) as temporary:  # last: if this file exists, so do all others
         shutil.copyfile(weights, temporary)

@@ -1,6 +1,6 @@
-"""How far behind the source an agent is under its policies: the table that `whilst calibrate` makes.
+"""The table of lags that `whilst calibrate` makes: how many words an agent is behind the source under its policies.
 
-It is lags.json beside the agent's weights, or in an export. `at_lag` finds the policy for a wanted lag in it.
+It is stored as lags.json beside the agent's weights, or in an export. `at_lag` finds the policy for a lag in it.
 """
 
 import functools
@@ -22,11 +22,11 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class Lag:
-    """Figures of a policy on the development set."""
+    """Lag and quality of one policy on the development set."""
 
     policy: str  # such as agent-3.threshold-0.6, or the oracle of an interval
-    lag: float  # AL in words with the length of the translation, as `whilst live` shows it
-    al: float  # these four as in evaluations
+    lag: float  # AL in words, computed with the length of the translation, as `whilst live` shows it
+    al: float  # this and the three below as in evaluations
     al_word: float
     laal: float
     sacrebleu: float
@@ -37,12 +37,12 @@ class Lag:
 
     @property
     def threshold(self) -> float:
-        """Of an agent's policy."""
+        """The threshold of an agent's policy; 0 if the policy has none."""
         return self.spec.threshold or 0.0
 
 
 def neighbours(rows: Sequence[Lag]) -> list[tuple[Lag, Lag]]:
-    """Rows of the same interval that follow each other by threshold."""
+    """Pairs of rows with the same interval and consecutive thresholds."""
     ordered = sorted(rows, key=lambda row: (row.spec.name, row.threshold))
     return [pair for pair in itertools.pairwise(ordered) if pair[0].spec.name == pair[1].spec.name]
 
@@ -57,31 +57,31 @@ class LagTable:
     def agents(self) -> list[Lag]:
         return [row for row in self.rows if row.spec.kind == "agent"]
 
-    def find(self, wanted: PolicySpec) -> tuple[PolicySpec, str]:
-        """The policy with this lag that translates best, and a note for the user.
+    def find(self, requested: PolicySpec) -> tuple[PolicySpec, str]:
+        """The agent's policy that has this lag (`requested` is lag-K) and the best BLEU, and a note for the user.
 
-        Thresholds and BLEU are on straight lines between neighbours.
+        Thresholds and BLEU are interpolated linearly between neighbours.
         """
-        lag, rows = float(wanted.argument), self.agents
-        found: list[tuple[float, float, PolicySpec]] = []  # BLEU, lag, policy
+        lag, rows = float(requested.argument), self.agents
+        candidates: list[tuple[float, float, PolicySpec]] = []  # BLEU, lag, policy
         for low, high in neighbours(rows):
             share = (lag - low.lag) / (high.lag - low.lag) if high.lag != low.lag else -1.0
             if 0 <= share <= 1:
                 threshold = low.threshold + share * (high.threshold - low.threshold)
                 bleu = low.sacrebleu + share * (high.sacrebleu - low.sacrebleu)
-                found.append((bleu, lag, replace(low.spec, threshold=round(threshold, 3))))
+                candidates.append((bleu, lag, replace(low.spec, threshold=round(threshold, 3))))
         first, last = min(row.lag for row in rows), max(row.lag for row in rows)
         if not first <= lag <= last:
-            known = f"from {math.ceil(10 * first) / 10} to {math.floor(10 * last) / 10} words"
-            raise UserError(f"policy {wanted}: the lags of this agent are {known}")
-        if not found:  # it is between two intervals that do not overlap
+            limits = f"from {math.ceil(10 * first) / 10} to {math.floor(10 * last) / 10} words"
+            raise UserError(f"policy {requested}: the lags of this agent are {limits}")
+        if not candidates:  # the lag is between those of two intervals
             nearest = min(rows, key=lambda row: abs(row.lag - lag))
-            found.append((nearest.sacrebleu, nearest.lag, nearest.spec))
-        _, had, policy = max(found, key=lambda choice: choice[0])
-        return policy, f"{wanted} is {policy}: {had:.1f} words behind on the development set"
+            candidates.append((nearest.sacrebleu, nearest.lag, nearest.spec))
+        _, lag, policy = max(candidates, key=lambda candidate: candidate[0])
+        return policy, f"{requested} is {policy}: {lag:.1f} words behind on the development set"
 
     def write(self, folder: Path) -> Path:
-        """Into a run's folder, or that of an export."""
+        """Write the table into the folder of a run or an export, and return its path."""
         path = path_in(folder)
         write_json(path, {"format": FORMAT, "weights": checksums(folder), **asdict(self)})
         return path
@@ -92,19 +92,19 @@ def path_in(folder: Path) -> Path:
 
 
 def checksums(folder: Path) -> dict[str, str]:
-    """Of the weights that decide; of an export none, as its manifest has those of all files."""
+    """Checksums of the weights that a table is valid for; none for an export, whose manifest has all checksums."""
     agent, engine = folder / AGENT / WEIGHTS, folder / SHIPPED / ENGINE_MANIFEST
-    found = {WEIGHTS: weights_checksum(folder)} if (folder / WEIGHTS).is_file() or engine.is_file() else {}
-    return found | ({f"{AGENT}/{WEIGHTS}": sha256(agent)} if agent.is_file() else {})
+    sums = {WEIGHTS: weights_checksum(folder)} if (folder / WEIGHTS).is_file() or engine.is_file() else {}
+    return sums | ({f"{AGENT}/{WEIGHTS}": sha256(agent)} if agent.is_file() else {})
 
 
 def read_lags(folder: Path) -> LagTable:
-    """The table of a run or export; a UserError if there is none, or one of other weights."""
+    """The table of a run or export. Raises a UserError if there is none, or if it was made with other weights."""
     path, again = path_in(folder), "run `whilst calibrate` again"
     damaged = UserError(f"{path}: is damaged or of another version of whilst; {again}")
     if not path.is_file():
-        how = "measure them by `whilst calibrate`" if has_agent(folder) else "calibrate a run with an agent"
-        raise UserError(f"{folder}: its lags are not known; {how}")
+        advice = "measure them with `whilst calibrate`" if has_agent(folder) else "calibrate a run with an agent"
+        raise UserError(f"{folder}: its lags are not known; {advice}")
     table = read_json(path)
     if not isinstance(table, dict) or table.pop("format", None) != FORMAT:
         raise damaged
@@ -114,15 +114,18 @@ def read_lags(folder: Path) -> LagTable:
         rows = [from_row(Lag, row, f"{path}: rows") for row in table["rows"]]
     except (KeyError, TypeError, AttributeError):
         raise damaged from None
-    made = from_row(LagTable, table | {"rows": rows}, str(path))
-    if not made.agents:
+    lags = from_row(LagTable, table | {"rows": rows}, str(path))
+    if not lags.agents:
         raise damaged
-    return made
+    return lags
 
 
 def lag_finder(folder: Path) -> AtLag:
-    """Finds the agent's policy for one such as lag-3, with a note for the user; other policies stay as they are."""
-    table = functools.cache(functools.partial(read_lags, folder))  # only if it is wanted
+    """A function that returns the agent's policy for one such as lag-3, and any other policy as it is.
+
+    It also returns a note for the user, or "".
+    """
+    table = functools.cache(functools.partial(read_lags, folder))  # read when first needed
 
     def find(policy: PolicySpec) -> tuple[PolicySpec, str]:
         return table().find(policy) if policy.kind == "lag" else (policy, "")
@@ -131,5 +134,5 @@ def lag_finder(folder: Path) -> AtLag:
 
 
 def at_lag(folder: Path, policy: PolicySpec) -> tuple[PolicySpec, str]:
-    """The same for one policy."""
+    """Apply `lag_finder` to one policy."""
     return lag_finder(folder)(policy)

@@ -12,14 +12,14 @@ from whilst.model.attention import Heads, Mask, project, split_heads
 from whilst.model.cache import KeysValues, LayerCache
 from whilst.model.monotonic_attention import HeadPositions, MonotonicHeads, MonotonicPass
 
-RANGE = 1 << 16  # of 16-bit random numbers
+RANGE = 1 << 16  # values of a 16-bit random number
 
 
 class Dropout(nn.Dropout):
     """Dropout from 16-bit random numbers: drop where the number is among the lowest p * 2^16.
 
-    nn.Dropout computes more random bits for each value. Compiled layers on a GPU are given numbers drawn before:
-    their nn.Dropout would cost more than the operations around it. On a CPU the numbers are drawn here.
+    nn.Dropout computes more random bits for each value. Compiled layers on a GPU get predrawn numbers (`random`),
+    because nn.Dropout in them costs more than the operations around it. On a CPU the numbers are drawn here.
     """
 
     def forward(self, states: Tensor, random: Tensor | None = None) -> Tensor:
@@ -34,7 +34,7 @@ class Dropout(nn.Dropout):
 
 
 def draw_random(shape: Sequence[int], device: torch.device) -> Tensor:
-    """Random 16-bit numbers, drawn four to a word."""
+    """Random 16-bit numbers, four in each 64-bit number drawn."""
     count = math.prod(shape)
     words = torch.empty(-(-count // 4), dtype=torch.int64, device=device).random_(-(1 << 63), None)
     return words.view(torch.int16)[:count].view(*shape)
@@ -62,7 +62,7 @@ class Sublayer(nn.Module):
         self.norm = nn.LayerNorm(settings.width)
         self.dropout = Dropout(settings.dropout)
         self.pre = settings.norm == "pre"
-        self.fold_norm = False  # in training the next linear layer applies its gain and bias, see `project`
+        self.fold_norm = False  # in training the next linear layer applies the norm's gain and bias, see `project`
 
     def before(self, states: Tensor) -> tuple[Tensor, nn.LayerNorm | None]:
         """The input of the sublayer, and the norm whose gain and bias are still to be applied, or None."""
@@ -78,18 +78,18 @@ class Sublayer(nn.Module):
 
 
 def self_attend(
-    attention: Heads, around: Sublayer, states: Tensor, mask: Mask, cache: LayerCache | None, random: Tensor | None
+    heads: Heads, sublayer: Sublayer, states: Tensor, mask: Mask, cache: LayerCache | None, random: Tensor | None
 ) -> Tensor:
-    """Self-attention of a layer; with a cache, to earlier steps too."""
-    inputs, norm = around.before(states)
-    keys_values = attention.keys_values(inputs, norm)
+    """The self-attention of a layer; with a cache it also attends to earlier steps."""
+    inputs, norm = sublayer.before(states)
+    keys_values = heads.keys_values(inputs, norm)
     if cache is not None:
         keys_values = cache.append(*keys_values)
-    return around.after(states, attention(inputs, keys_values, mask, norm), random)
+    return sublayer.after(states, heads(inputs, keys_values, mask, norm), random)
 
 
 def split_random(random: Tensor | None, sizes: Sequence[int]) -> Sequence[Tensor | None]:
-    """The random numbers of a layer for each of its dropouts."""
+    """Split the random numbers of a layer between its dropouts."""
     return [None] * len(sizes) if random is None else random.split_with_sizes(list(sizes), -1)
 
 
@@ -100,15 +100,15 @@ class EncoderLayer(nn.Module):
         self.attention_sublayer = Sublayer(settings)
         self.feed_forward = FeedForward(settings.width, settings.feed_forward, settings.dropout)
         self.feed_forward_sublayer = Sublayer(settings)
-        self.dropout_sizes = settings.width, settings.feed_forward, settings.width  # values of a token
+        self.dropout_sizes = settings.width, settings.feed_forward, settings.width  # values per token
 
     def forward(
         self, states: Tensor, mask: Mask, cache: LayerCache | None = None, random: Tensor | None = None
     ) -> Tensor:
-        back, inner, out = split_random(random, self.dropout_sizes)
-        states = self_attend(self.attention, self.attention_sublayer, states, mask, cache, back)
-        around = self.feed_forward_sublayer
-        return around.after(states, self.feed_forward(*around.before(states), inner), out)
+        for_self, for_inner, for_output = split_random(random, self.dropout_sizes)
+        states = self_attend(self.attention, self.attention_sublayer, states, mask, cache, for_self)
+        sublayer = self.feed_forward_sublayer
+        return sublayer.after(states, self.feed_forward(*sublayer.before(states), for_inner), for_output)
 
 
 class DecoderLayer(nn.Module):
@@ -129,22 +129,22 @@ class DecoderLayer(nn.Module):
         source: Tensor | KeysValues,
         mask: Mask,
         cross_mask: Mask,
-        heads: MonotonicPass | HeadPositions | None = None,
+        monotonic: MonotonicPass | HeadPositions | None = None,
         random: Tensor | None = None,
         cache: LayerCache | None = None,
     ) -> Tensor:
-        """`source`: encoder states, or their keys and values. `heads`: for `MonotonicHeads` alone."""
+        """`source`: encoder states, or their keys and values. `monotonic`: only for `MonotonicHeads`."""
         source = self.cross.keys_values(source) if isinstance(source, Tensor) else source
-        back, across, inner, out = split_random(random, self.dropout_sizes)
-        states = self_attend(self.attention, self.attention_sublayer, states, mask, cache, back)
-        around = self.cross_sublayer
-        inputs, norm = around.before(states)
+        for_self, for_cross, for_inner, for_output = split_random(random, self.dropout_sizes)
+        states = self_attend(self.attention, self.attention_sublayer, states, mask, cache, for_self)
+        sublayer = self.cross_sublayer
+        inputs, norm = sublayer.before(states)
         if isinstance(self.cross, MonotonicHeads):
-            states = around.after(states, self.cross(inputs, source, cross_mask, heads), across)
+            states = sublayer.after(states, self.cross(inputs, source, cross_mask, monotonic), for_cross)
         else:
-            states = around.after(states, self.cross(inputs, source, cross_mask, norm), across)
-        around = self.feed_forward_sublayer
-        return around.after(states, self.feed_forward(*around.before(states), inner), out)
+            states = sublayer.after(states, self.cross(inputs, source, cross_mask, norm), for_cross)
+        sublayer = self.feed_forward_sublayer
+        return sublayer.after(states, self.feed_forward(*sublayer.before(states), for_inner), for_output)
 
     def cross_weights(self, states: Tensor, encoded: Tensor, mask: Mask, cross_mask: Tensor) -> Tensor:
         """(rows, target, source) cross-attention, the mean over its heads. `cross_mask` is boolean."""

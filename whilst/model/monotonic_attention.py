@@ -1,10 +1,9 @@
 """Monotonic multi-head attention with infinite lookback (MMA-IL, Ma et al. 2020).
 
-For every target token each head moves along the source from where it stopped for the token before, stops at each
-source token with a probability of its own (p_choose), and attends to everything up to there. Training uses the
-expectation over all stopping positions; live translation stops where p_choose reaches 0.5. At the last visible
-token a head always stops. On a GPU monotonic_triton.py computes the expectation with one kernel forward and one
-backward.
+For every target token, each head moves along the source from where it stopped for the previous token. It stops at
+each source token with a probability (p_choose), always at the last visible one, and attends to all tokens up to
+there. Training uses the expectation over all stopping positions; live translation stops where p_choose reaches 0.5.
+On a GPU monotonic_triton.py computes the expectation with one kernel forward and one backward.
 """
 
 from collections.abc import Callable
@@ -20,8 +19,8 @@ from whilst.core.console import notes
 from whilst.model.attention import Mask, init_projections, split_heads
 
 ExpectedAttention = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]  # signature of `expected_attention`
-SMALLEST = 1e-30  # probabilities below this count as it, so that they have a logarithm
-HARD_ENERGY = 1e4  # whose sigmoid is 1
+SMALLEST = 1e-30  # added to probabilities, so that zero has a logarithm
+HARD_ENERGY = 1e4  # an energy whose sigmoid is 1
 INITIAL_BIAS = -2.0  # of the stop energy: heads read on at first, and learn to translate before they learn to stop
 
 
@@ -30,17 +29,17 @@ class MonotonicPass:
     """Options of a decoder pass over whole sentences, and the expected delays that it records."""
 
     delays: list[Tensor] = field(default_factory=list)  # of each layer, (rows, heads, target), counted from 1
-    noise: float = 0.0  # deviation of the noise on stop energies in training, which pushes p_choose to 0 or 1
+    noise: float = 0.0  # standard deviation of noise on stop energies in training, which pushes p_choose to 0 or 1
     hard: bool = False  # stop where p_choose reaches 0.5, as in live translation, instead of the expectation
 
 
 @dataclass
 class HeadPositions:
-    """Where the heads of one layer stand in a batch of live translations: (rows, heads), from 0."""
+    """Source positions (from 0) of the heads of one layer in a batch of live translations: (rows, heads) each."""
 
-    past: Tensor  # where they stopped for the last token written
-    now: Tensor  # where they stop for the next one, or the last token read
-    done: Tensor  # whether they stop there by themselves
+    past: Tensor  # where the heads stopped for the last token written
+    now: Tensor  # where they stop for the next token, at the latest at the last source token read
+    done: Tensor  # whether they stop there by themselves, because p_choose reaches 0.5
 
     @classmethod
     def initial(cls, rows: int, heads: int, device: torch.device) -> "HeadPositions":
@@ -77,17 +76,17 @@ def unskew(diagonals: Tensor, source: int) -> Tensor:
 
 
 class ExpectedAlignment(torch.autograd.Function):
-    """Stop energies -> the probability that a head stops there.
+    """Stop energies -> the probability that a head stops at each pair of target and source token.
 
-    A head's way is a path through the grid of (target, source) pairs: right to the next source token with 1 - p, or
-    down to the next target token with p. So the probability to visit a pair follows from its left and upper
-    neighbour, and a diagonal from the one before, in I + J steps. Everything is a sum of products of probabilities:
-    unlike the usual closed form it divides by nothing and cannot overflow.
+    A head follows a path through the grid of (target, source) pairs: right to the next source token with
+    probability 1 - p, or down to the next target token with probability p. So the probability of visiting a pair
+    follows from its left and upper neighbours, and each diagonal from the previous one, in I + J steps. All results
+    are sums of products of probabilities: unlike the usual closed form, they need no division and cannot overflow.
     """
 
     @staticmethod
     def forward(ctx: Any, energy: Tensor, visible: Tensor) -> Tensor:
-        stop, move_on = (skew(one) for one in p_choose(energy, visible))
+        stop, move_on = (skew(probability) for probability in p_choose(energy, visible))
         visit = torch.zeros_like(stop)
         visit[0, ..., 0] = 1
         for n in range(1, len(stop)):
@@ -100,13 +99,13 @@ class ExpectedAlignment(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        """From the lower right corner, with the gradients of stopping at a pair and of visiting it.
+        """Compute the gradients of stopping at each pair and of visiting it, from the lower right corner.
 
-        visit = p * stop + (1 - p) * (visit of the right neighbour), and stop = grad + (visit of the lower
-        neighbour).
+        grad_visit = p * grad_stop + (1 - p) * (grad_visit of the right neighbour), and
+        grad_stop = grad + (grad_visit of the lower neighbour).
         """
         energy, visible, aligned = ctx.saved_tensors
-        stop, move_on = (skew(one) for one in p_choose(energy, visible))
+        stop, move_on = (skew(probability) for probability in p_choose(energy, visible))
         grad_stop, grad_visit = skew(grad), torch.empty_like(stop)
         grad_visit[-1] = grad_stop[-1] * stop[-1]
         for n in range(len(stop) - 2, -1, -1):
@@ -114,7 +113,7 @@ class ExpectedAlignment(torch.autograd.Function):
             torch.mul(grad_stop[n], stop[n], out=grad_visit[n])
             grad_visit[n].addcmul_(move_on[n], grad_visit[n + 1])
         change = aligned * unskew(grad_stop.sub_(grad_visit), energy.shape[-1])
-        # At the last visible token, and behind it, p does not depend on the energy.
+        # At and after the last visible token, p does not depend on the energy.
         return change.masked_fill(last_visible(visible) | ~visible, 0.0), None
 
 
@@ -126,7 +125,7 @@ def p_choose(energy: Tensor, visible: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def expected_alignment(energy: Tensor, visible: Tensor) -> Tensor:
-    """(rows, heads, target, source) stop energies -> the probability that a head stops there for that token.
+    """(rows, heads, target, source) stop energies -> the probability that a head stops at each pair of tokens.
 
     The energies may be bf16; the computation has at least 32 bits.
     """
@@ -149,7 +148,7 @@ def infinite_lookback(energy: Tensor, aligned: Tensor, visible: Tensor) -> Tenso
 
 
 def expected_attention(stop: Tensor, attend: Tensor, visible: Tensor) -> tuple[Tensor, Tensor]:
-    """Both energies -> (rows, heads, target, source) expected attention, (rows, heads, target) expected delays.
+    """Both energies -> expected attention (rows, heads, target, source), and expected delays (rows, heads, target).
 
     A delay is the number of source tokens up to where a head stops, from 1.
     """
@@ -159,22 +158,22 @@ def expected_attention(stop: Tensor, attend: Tensor, visible: Tensor) -> tuple[T
 
 
 def weights_from_soft_attention(model: nn.Module, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Weights of a translator with ordinary attention, for a model with monotonic heads.
+    """Convert the weights of a translator with ordinary attention for `model`, which has monotonic heads.
 
-    The heads attend as before, and the weights of their stop energies are the fresh ones of the model. Weights of
-    monotonic heads are returned as they are.
+    The heads attend as before. The weights of their stop energies are those of `model`, newly initialised. Weights
+    of monotonic heads are returned as they are.
     """
-    made = dict(tensors)
-    for name, own in model.state_dict().items():
-        given = tensors.get(name, own)
-        if ".cross.query." in name and len(own) == 2 * len(given):
-            made[name] = torch.cat([given, own.chunk(2)[1]])
-        elif ".cross.key_value." in name and 2 * len(own) == 3 * len(given):
+    converted = dict(tensors)
+    for name, initial in model.state_dict().items():
+        given = tensors.get(name, initial)
+        if ".cross.query." in name and len(initial) == 2 * len(given):
+            converted[name] = torch.cat([given, initial.chunk(2)[1]])
+        elif ".cross.key_value." in name and 2 * len(initial) == 3 * len(given):
             key, value = given.chunk(2)
-            made[name] = torch.cat([key, own.chunk(3)[1], value])
+            converted[name] = torch.cat([key, initial.chunk(3)[1], value])
         elif name.endswith(".cross.bias"):
-            made[name] = given
-    return made
+            converted[name] = given
+    return converted
 
 
 def use_triton_kernels(model: nn.Module) -> None:
@@ -194,7 +193,7 @@ def use_triton_kernels(model: nn.Module) -> None:
 
 
 class MonotonicHeads(nn.Module):
-    """Cross-attention like `attention.Heads`, whose heads have two energies: to stop and to attend."""
+    """Cross-attention like `attention.Heads`, but each head has two energies: to stop and to attend."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -207,7 +206,7 @@ class MonotonicHeads(nn.Module):
         init_projections(width, self.query, self.key_value, self.out)
 
     def keys_values(self, states: Tensor) -> tuple[Tensor, Tensor]:
-        """Both keys of a head side by side, so that a cache holds them as one: (…, 2 * size), (…, size)."""
+        """(…, 2 * size) keys and (…, size) values. The two keys of a head are concatenated, for a single cache."""
         parts = self.key_value(states).chunk(3, dim=-1)
         attend, stop, value = (split_heads(part, self.heads) for part in parts)
         return torch.cat([attend, stop], -1), value
@@ -224,30 +223,31 @@ class MonotonicHeads(nn.Module):
         states: Tensor,
         keys_values: tuple[Tensor, Tensor],
         mask: Mask,
-        how: MonotonicPass | HeadPositions | None,
+        monotonic: MonotonicPass | HeadPositions | None,
     ) -> Tensor:
-        """With `HeadPositions` one step of live translation (one query a row), else the expectation."""
-        # Never packed: the grid of such a row would be all of its target tokens by all of its source tokens.
+        """With `HeadPositions`, one step of live translation (one query per row); else the expectation."""
+        # Never packed: the grid of a packed row would be all of its target tokens by all of its source tokens.
         assert isinstance(mask, Tensor)
         keys, values = keys_values
         attend, stop = self.energies(states, keys)
-        if isinstance(how, HeadPositions):
-            weights = self.step(attend, stop, mask, how)
+        if isinstance(monotonic, HeadPositions):
+            weights = self.step(attend, stop, mask, monotonic)
         else:
-            if how is not None and how.hard:
+            if monotonic is not None and monotonic.hard:
                 stop = torch.where(stop >= 0, HARD_ENERGY, -HARD_ENERGY)
-            elif how is not None and self.training:
-                stop = stop + how.noise * torch.randn_like(stop)
+            elif monotonic is not None and self.training:
+                stop = stop + monotonic.noise * torch.randn_like(stop)
             weights, delays = self.expected_attention(stop, attend, mask)
-            if how is not None:
-                how.delays.append(delays)
+            if monotonic is not None:
+                monotonic.delays.append(delays)
         mixed: Tensor = self.out((weights.to(values.dtype) @ values).transpose(1, 2).flatten(2))
         return mixed
 
     def step(self, attend: Tensor, stop: Tensor, visible: Tensor, heads: HeadPositions) -> Tensor:
-        """(rows, heads, 1, source) attention up to where each head stops, and update `heads`.
+        """Update `heads`, and return the attention (rows, heads, 1, source) up to where each head stops.
 
-        That is the first token from its last position on with p_choose >= 0.5, else the last visible one.
+        A head stops at the first token from its last position on with p_choose >= 0.5, or else at the last visible
+        token.
         """
         position = torch.arange(stop.shape[-1], device=stop.device)
         stops = ((stop >= 0) & visible)[:, :, 0] & (position >= heads.past[..., None])

@@ -1,4 +1,4 @@
-"""What a run folder contains, without loading weights: its settings, models and policies."""
+"""Look up what a run folder contains, without loading weights: its settings, models and policies."""
 
 from pathlib import Path
 
@@ -30,7 +30,7 @@ AGENT = "agent"  # sub-folder of the agent
 def base_objective(recipe: Recipe, folder: Path | None = None) -> str:
     """The objective of the model that a run started from; "" if there is none or it is not known.
 
-    recipe.json of a run records it, since the folder that it started from may have been moved or deleted.
+    The run's recipe.json records it, since the folder that the run started from may have been moved or deleted.
     """
     if folder is not None and (folder / "recipe.json").is_file():
         table = read_json(folder / "recipe.json")
@@ -41,7 +41,7 @@ def base_objective(recipe: Recipe, folder: Path | None = None) -> str:
 
 
 def weights_path(folder: Path) -> Path:
-    """The file with the best weights of a run; the manifest of its engine if a bundle has these weights alone."""
+    """The file with the best weights of a run; for a bundle without weights, the manifest of its engine."""
     weights, engine = folder / WEIGHTS, folder / SHIPPED / ENGINE_MANIFEST
     if not weights.is_file() and engine.is_file():
         return engine
@@ -51,7 +51,7 @@ def weights_path(folder: Path) -> Path:
 
 
 def weights_checksum(folder: Path) -> str:
-    """Of the weights of a run, or of those that the engine of a bundle without weights was made from."""
+    """SHA-256 of the weights of a run; for a bundle without weights, of those that its engine was made from."""
     path = weights_path(folder)
     return str(read_json(path)["weights"]) if path.name == ENGINE_MANIFEST else sha256(path)
 
@@ -78,17 +78,17 @@ def agent_policies_of(folder: Path) -> list[PolicySpec]:
 
 
 def model_folder(run: Path, policy: PolicySpec) -> Path:
-    """The folder whose model a policy is for: agents and oracles belong to the fine-tuned one, if there is one."""
+    """The folder of the model that a policy needs: for agents and oracles the fine-tuned one, if there is one."""
     tuned = run / SEARCH
     if policy.kind == "lag":
         return agent_folder(run)
     if policy.name == AGENT_TRANSLATION.name and has_agent(run):
-        return run  # it needs no fine-tuned model
+        return run  # this agent needs no fine-tuned model
     return tuned if policy.kind in ("agent", "oracle") and (tuned / WEIGHTS).is_file() else run
 
 
 def agent_folder(run: Path) -> Path:
-    """The folder whose agent low, medium and high are of; the run itself if it has none."""
+    """The folder with the agent of the latencies low, medium and high; the run itself if there is no agent."""
     return next((folder for folder in (model_folder(run, PolicySpec("agent")), run) if has_agent(folder)), run)
 
 
@@ -104,15 +104,15 @@ def choose_policy(run: Path, latency: str) -> tuple[Path, PolicySpec, str]:
 
 
 def length_ratio_of(folder: Path, recipe: Recipe) -> tuple[int, int]:
-    """J and I of the training data, which diagonal-K uses: from a bundle's manifest, else from the dataset.
+    """J and I of the whole training data, for diagonal-K: from a bundle's manifest, else from the dataset.
 
-    Of the dataset in the run's own recipe if it still exists: `recipe` may name another one to evaluate on.
+    The dataset is that of the run's own recipe if it still exists; `recipe` may name another one to evaluate on.
     """
     lengths = read_json(folder / BUNDLE)["pace"] if (folder / BUNDLE).is_file() else None
     if lengths is not None:
         return int(lengths[0]), int(lengths[1])
-    own = Path(read_recipe(folder).data.dataset) if (folder / "recipe.json").is_file() else Path()
-    return length_ratio(read_manifest(own if (own / MANIFEST).is_file() else Path(recipe.data.dataset)))
+    dataset = Path(read_recipe(folder).data.dataset) if (folder / "recipe.json").is_file() else Path()
+    return length_ratio(read_manifest(dataset if (dataset / MANIFEST).is_file() else Path(recipe.data.dataset)))
 
 
 def check_bundle(folder: Path) -> None:

@@ -1,7 +1,7 @@
-"""The translation model: a causal encoder, and a decoder whose cross-attention is masked by `reads`. No policy.
+"""The translation model: a Transformer with a causal encoder, whose cross-attention is masked by `reads`.
 
-Training and scoring run whole sentences with masks (`encode`, `decode`). Simultaneous decoding runs one token at a
-time with caches (`read`, `lookahead`, `write`) and recomputes nothing.
+Training and scoring process whole sentences with masks (`encode`, `decode`). Simultaneous decoding processes one
+token at a time with caches (`read`, `lookahead`, `write`) and recomputes nothing.
 """
 
 from collections.abc import Sequence
@@ -19,11 +19,11 @@ from whilst.model.cache import Cache, KeysValues, LayerCache, lazy_zeros, row_nu
 from whilst.model.layers import DecoderLayer, Dropout, EncoderLayer, Sublayer
 from whilst.model.monotonic_attention import HeadPositions, MonotonicPass
 
-OUTPUT_MULTIPLE = 64  # the output layer is padded to a multiple of so many units
+OUTPUT_MULTIPLE = 64  # the output layer is padded to a multiple of this number of units
 
 
 def angular_rates(width: int) -> Tensor:
-    """(width / 2) of the sinusoids: wavelengths from 2 pi to 10,000 * 2 pi."""
+    """(width / 2) angular frequencies of the sinusoids: wavelengths from 2 pi to 10,000 * 2 pi."""
     return torch.exp(torch.arange(width // 2) * (-torch.log(torch.tensor(10_000.0)) / max(1, width // 2 - 1)))
 
 
@@ -44,12 +44,12 @@ class Translator(nn.Module):
             nn.init.zeros_(embedding.weight[PAD])
         self.encoder = nn.ModuleList(EncoderLayer(settings) for _ in range(settings.encoder_layers))
         self.decoder = nn.ModuleList(DecoderLayer(settings) for _ in range(settings.decoder_layers))
-        final = settings.norm == "pre"  # post-norm layers end normalised
+        final = settings.norm == "pre"  # post-norm layers have normalised outputs
         self.encoder_norm = nn.LayerNorm(settings.width) if final else nn.Identity()
         self.decoder_norm = nn.LayerNorm(settings.width) if final else nn.Identity()
         self.dropout = Dropout(settings.dropout)
         self.predrawn_dropout = False  # see layers.Dropout
-        self.bf16_in_eval = False  # states between layers under autocast; in training they always are
+        self.bf16_in_eval = False  # see `to_bf16`
         self.packed_output: nn.Module | None = None  # the same output layer, faster (server/packed.py)
         self.register_buffer("sinusoids", sinusoids(MAX_POSITIONS + 1, settings.width), persistent=False)
 
@@ -69,19 +69,19 @@ class Translator(nn.Module):
         return self.to_bf16(self.dropout(embedding(tokens) * self.settings.width**0.5 + table[positions]))
 
     def to_bf16(self, states: Tensor) -> Tensor:
-        """Under CUDA autocast, which would leave the residual stream in fp32."""
-        wanted = self.training or self.bf16_in_eval
-        return states.bfloat16() if wanted and torch.is_autocast_enabled("cuda") else states
+        """Convert states under CUDA autocast, which would leave the residual stream in fp32."""
+        enabled = self.training or self.bf16_in_eval
+        return states.bfloat16() if enabled and torch.is_autocast_enabled("cuda") else states
 
     def enable_fast_paths(self) -> None:
-        """For compiled layers on a GPU: the same results but for rounding and the random numbers of dropout."""
+        """Speed up compiled layers on a GPU. Results only change by rounding and by dropout's random numbers."""
         self.predrawn_dropout = self.bf16_in_eval = True
         for module in self.modules():
-            if isinstance(module, Sublayer):  # monotone heads need normalised input
+            if isinstance(module, Sublayer):  # monotonic heads need normalised input
                 module.fold_norm = self.settings.cross != "monotone"
 
     def draw_dropout(self, layer: nn.Module, states: Tensor) -> Tensor | None:
-        """(rows, tokens, values) random 16-bit numbers for all dropout in a layer, drawn four to a word."""
+        """(rows, tokens, values) random 16-bit numbers for all dropout in a layer, see `draw_random`."""
         if not (self.predrawn_dropout and self.training and self.settings.dropout):
             return None
         assert isinstance(layer, EncoderLayer | DecoderLayer)
@@ -105,14 +105,14 @@ class Translator(nn.Module):
         encoded: Tensor,
         mask: Mask,
         cross: Mask,
-        delays: MonotonicPass | None = None,
+        monotonic: MonotonicPass | None = None,
     ) -> Tensor:
         """(rows, target) -> (rows, target, width); `cross` is the mask of `reads`.
 
-        Monotone heads attend in expectation over all alignments, and append their expected reads to `delays`.
+        Monotonic heads attend in expectation over all alignments, and append expected reads to `monotonic.delays`.
         """
         states = self.embed(self.target_embedding, target, positions)
-        return self.decode_embedded(states, [encoded] * len(self.decoder), mask, cross, delays)
+        return self.decode_embedded(states, [encoded] * len(self.decoder), mask, cross, monotonic)
 
     def decode_embedded(
         self,
@@ -120,11 +120,11 @@ class Translator(nn.Module):
         sources: Sequence[Tensor | KeysValues],
         mask: Mask,
         cross: Mask,
-        delays: MonotonicPass | None = None,
+        monotonic: MonotonicPass | None = None,
     ) -> Tensor:
-        """The same from embedded targets; `sources`: encoder states or their keys and values, for each layer."""
+        """`decode` from embedded targets. `sources`: encoder states or their keys and values, for each layer."""
         for layer, source in zip(self.decoder, sources, strict=True):
-            states = layer(states, source, mask, cross, delays, self.draw_dropout(layer, states))
+            states = layer(states, source, mask, cross, monotonic, self.draw_dropout(layer, states))
         decoded: Tensor = self.decoder_norm(states)
         return decoded
 
@@ -140,7 +140,7 @@ class Translator(nn.Module):
         return packed
 
     def many_logits(self, decoded: Tensor) -> Tensor:
-        """The same for many states at once. GPUs prefer aligned rows: they use the padded output layer."""
+        """`logits` of many states at once. GPUs use the padded output layer, whose aligned rows are faster."""
         if decoded.device.type == "cpu":
             return self.logits(decoded)
         return (decoded @ self.padded_output().T)[..., : self.target_embedding.num_embeddings]
@@ -155,9 +155,10 @@ class Translator(nn.Module):
     def start(
         self, rows: int, source_capacity: int, target_capacity: int, lazy: bool = False, lookaheads: int = 1
     ) -> Cache:
-        """Empty caches for this many translations of at most these lengths.
+        """An empty cache for `rows` translations of at most these lengths.
 
-        `lazy`: allocate memory as it is used (on CPUs only). `lookaheads`: states at once, see `lookaheads`.
+        `lazy`: allocate memory when it is used (on CPUs only). `lookaheads`: how many states the method of this
+        name will compute at once.
         """
         if max(source_capacity, target_capacity) > MAX_POSITIONS:
             raise UserError(
@@ -173,7 +174,7 @@ class Translator(nn.Module):
         def zeros(shape: tuple[int, ...], capacity: int, width: int) -> Tensor:
             if not lazy:
                 return weight.new_zeros(*shape, heads, capacity, width)
-            # What a row has used is one piece of memory, which is faster to copy and takes fewer pages.
+            # The used part of a row is contiguous, which is faster to copy and takes fewer pages.
             return lazy_zeros((*shape, capacity, heads, width), weight.dtype).transpose(-3, -2)
 
         def empty(shape: tuple[int, ...], capacity: int, key_size: int = size) -> KeysValues:
@@ -184,7 +185,7 @@ class Translator(nn.Module):
             # One more column than the source needs: see `read`.
             [empty((rows,), source_capacity + 1) for _ in range(self.settings.encoder_layers)],
             [empty((rows,), source_capacity + 1, size * (1 + monotone)) for _ in range(layers)],
-            # And one for each lookahead beyond the target: finished rows are computed with the others.
+            # One more column for each lookahead, because finished rows are computed with the others.
             empty((layers, rows), target_capacity + lookaheads),
             weight.new_zeros(rows, source_capacity + 1, self.settings.width),
             weight.new_zeros(rows, self.settings.width),
@@ -219,7 +220,7 @@ class Translator(nn.Module):
         return self.encode(tokens, steps, mask)
 
     def preload(self, cache: Cache, encoded: Tensor, counts: Tensor) -> None:
-        """Store the encoder states of whole sources, so that READ only has to count (`cache.read`)."""
+        """Store the encoder states of whole sources, so that a READ only has to increase `cache.read`."""
         steps = torch.arange(encoded.shape[1], device=counts.device)
         columns = torch.where(steps < counts[:, None], steps, cache.encoded.shape[1] - 1)
         self._store_source(cache, encoded, columns, row_numbers(cache.rows, columns)[:, None])
@@ -238,13 +239,14 @@ class Translator(nn.Module):
         return self.logits(states)
 
     def lookahead(self, cache: Cache, last: Tensor, reads: Tensor) -> Tensor:
-        """(rows, width) the decoder states that would write the next token now; `commit` makes it count."""
+        """(rows, width) the decoder states that would write the next tokens now; `Cache.commit` accepts them."""
         return self.lookaheads(cache, last, reads[:, None])[:, 0]
 
     def lookaheads(self, cache: Cache, last: Tensor, reads: Tensor) -> Tensor:
-        """The same after several numbers of READs at once: (rows, lookaheads) -> (rows, lookaheads, width).
+        """`lookahead` for several values of `reads` at once: (rows, lookaheads) -> (rows, lookaheads, width).
 
-        Each has its own column of keys and values; `Cache.keep_lookahead` chooses one. Monotone heads: one only.
+        Each state has its own column of keys and values; `Cache.keep_lookahead` keeps one of them. Models with
+        monotonic heads only support a single lookahead.
         """
         count, end = reads.shape[1], cache.written_end + reads.shape[1]
         columns = cache.written[:, None] + torch.arange(count, device=reads.device)
@@ -275,12 +277,12 @@ def most_likely(logits: Tensor, banned: Tensor | None = None) -> Tensor:
 
 
 def visible(limit: Tensor, end: int) -> Tensor:
-    """(rows, new) limits -> (rows, 1, new, end): the rule of attention.sees where a row is a sentence."""
+    """(rows, new) limits -> (rows, 1, new, end): the mask of attention.sees if each row is one sentence."""
     return (torch.arange(end, device=limit.device) < limit[..., None])[:, None]
 
 
 def lookahead_mask(columns: Tensor, end: int) -> Tensor:
-    """(rows, 1, lookaheads, end): each attends to all columns before the first of them, and to its own."""
+    """(rows, 1, lookaheads, end): each lookahead sees the columns before the first lookahead, and its own."""
     keys = torch.arange(end, device=columns.device)
     return ((keys < columns[:, :1, None]) | (keys == columns[..., None]))[:, None]
 
@@ -288,7 +290,7 @@ def lookahead_mask(columns: Tensor, end: int) -> Tensor:
 def additive(mask: Tensor, states: Tensor) -> Tensor:
     """A boolean mask as 0 and -inf, made once for all layers.
 
-    Rows are padded to multiples of 8 values in memory: GPU kernels would copy others in each layer.
+    Rows are padded in memory to a multiple of 8 values, because GPU kernels would copy other masks in each layer.
     """
     width = mask.shape[-1]
     wide = states.new_zeros(*mask.shape[:-1], -(-width // 8) * 8)
@@ -301,7 +303,7 @@ def encode_batch(model: Translator, batch: Batch) -> Tensor:
 
 
 def decode_batch(model: Translator, batch: Batch, path: Tensor, monotonic: MonotonicPass | None = None) -> Tensor:
-    """(rows, target, width) decoder states of a whole batch under these reads."""
+    """(rows, target, width) decoder states of a whole batch under the reads `path`."""
     source = encode_batch(model, batch)
     positions = batch.target_at.position
     return model.decode(batch.target, positions, source, causal_mask(batch), cross_mask(batch, path), monotonic)

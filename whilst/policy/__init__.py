@@ -1,6 +1,6 @@
-"""Online policies: READ or WRITE, decided from what has been read and written so far.
+"""Policies, which decide READ or WRITE from what has been read and written so far.
 
-Knows no decoding loop and no files. Others use `make_policy` and `register`, and the interface in base.py.
+Independent of decoding loops and files. Others use `make_policy`, `register` and the interface in base.py.
 """
 
 from whilst.policy.base import Decider, Futures, Policy, StatelessPolicy, View

@@ -1,6 +1,6 @@
 """The interface of policies: READ or WRITE for each row of a batch.
 
-A Policy is shared and immutable. What it remembers of a batch is in the Decider that it starts.
+A Policy is immutable and shared by batches. The state of a batch is in the Decider that the policy starts.
 """
 
 import abc
@@ -19,7 +19,8 @@ from whilst.core.policy_spec import PolicySpec
 class View:
     """The state of each translation of a batch.
 
-    A policy must not use source tokens beyond `read`, except the next one to see whether the last word is whole.
+    A policy must not use source tokens beyond `read`, except the next one to find out whether the last word read is
+    complete.
     """
 
     read: Tensor  # (rows) source tokens read
@@ -30,8 +31,8 @@ class View:
     decoded: Tensor  # (rows, width) decoder state that wrote the last token, zeros before the first
     lookahead: Tensor | None = None  # (rows, width) decoder state that would write the next token now
     stopped: Tensor | None = None  # (rows) whether all monotone heads have stopped for the next token
-    banned: Tensor | None = None  # (rows, any number) tokens that must not be written next, filled up with pad
-    rows: Tensor | None = None  # (rows) indices into `source` and `encoded`, if not all rows
+    banned: Tensor | None = None  # (rows, any number) tokens that must not be written next, padded with PAD
+    rows: Tensor | None = None  # (rows) indices into `source` and `encoded`, if these have more rows
 
 
 @dataclass(frozen=True)
@@ -39,25 +40,26 @@ class Futures:
     """The same rows after 0, 1, … more READs, for recorded steps that decide about several READs at once."""
 
     now: View
-    read: Tensor  # (rows, futures) source tokens read then, at most the source's length
-    lookahead: Tensor | None = None  # (rows, futures, width) decoder states that would write the next token then
+    read: Tensor  # (rows, futures) source tokens read in each future, at most the source's length
+    lookahead: Tensor | None = None  # (rows, futures, width) decoder states that would write the next token
 
     def after(self, count: int) -> View:
+        """The view after `count` more READs."""
         lookahead = None if self.lookahead is None else self.lookahead[:, count]
         return replace(self.now, read=self.read[:, count], lookahead=lookahead)
 
 
 class Decider(abc.ABC):
-    """Decides for the rows of one batch: either with `write` after every action, or with `reads`; never both."""
+    """Decides for the rows of one batch. A caller uses `write`, after every action, or `reads`, but not both."""
 
     @abc.abstractmethod
     def write(self, view: View) -> Tensor:
-        """(rows) True for WRITE, False for READ. Ignored in rows whose source is finished: they WRITE."""
+        """(rows) True for WRITE, False for READ. Ignored for rows whose source is finished, which WRITE."""
 
     def write_each(self, futures: Futures) -> Tensor:
-        """(rows, futures) the decision in each future; `commit` tells which one was reached.
+        """(rows, futures) the decision in each future. Afterwards `commit` says which future was reached.
 
-        This default is for deciders without state.
+        This default implementation is for deciders without state.
         """
         return torch.stack([self.write(futures.after(n)) for n in range(futures.read.shape[1])], 1)
 
@@ -65,20 +67,20 @@ class Decider(abc.ABC):
         """Update the state to the future (rows) that was reached after `write_each`."""
 
     def reads(self, futures: Futures) -> Tensor:
-        """(rows) READs before the next WRITE; the number of futures if no future WRITEs.
+        """(rows) number of READs before the next WRITE; the number of futures if none of them WRITEs.
 
-        May be more for policies without lookahead. Unused in rows whose source ends before.
+        Policies without lookahead may return larger numbers. Unused for rows whose source ends before.
         """
         first = (~self.write_each(futures)).long().cumprod(1).sum(1)
         self.commit(first.clamp(max=futures.read.shape[1] - 1))
         return first
 
     def tensors(self) -> list[Tensor]:
-        """The state: (rows, …) each. CUDA graphs save and restore it, `subset` and `update` select its rows."""
+        """The state: (rows, …) each. CUDA graphs save and restore the state; `subset` and `update` select rows."""
         return []
 
     def set_tensors(self, tensors: list[Tensor]) -> None:  # noqa: B027  (no state)
-        """The inverse of `tensors`."""
+        """Replace the state by these tensors, in the order of `tensors`."""
 
     def subset(self, rows: Tensor) -> Self:
         """A decider for these rows, in this order, with a copy of their state."""
@@ -87,16 +89,16 @@ class Decider(abc.ABC):
         return part
 
     def update(self, rows: Tensor, subset: "Decider") -> None:
-        """Take over the state of these rows from another decider, which may be a fresh one."""
-        for mine, new in zip(self.tensors(), subset.tensors(), strict=True):
-            mine[rows] = new
+        """Replace the state of these rows by that of another decider, which may be a fresh one."""
+        for tensor, new in zip(self.tensors(), subset.tensors(), strict=True):
+            tensor[rows] = new
 
 
 class Policy(abc.ABC):
     @property
     @abc.abstractmethod
     def spec(self) -> PolicySpec:
-        """Its identity in files and tables."""
+        """The policy's identity in files and tables."""
 
     @property
     def name(self) -> str:
@@ -104,17 +106,17 @@ class Policy(abc.ABC):
 
     @property
     def needs_lookahead(self) -> bool:
-        """Whether it decides by what would be written now, which costs a decoder step for every READ too."""
+        """Whether decisions use the lookahead state, which costs a decoder step for every READ."""
         return False
 
     @property
     def on_host(self) -> bool:
-        """Whether it decides outside of the device, so that a GPU cannot record its steps."""
+        """Whether decisions are made on the host (CPU), so that steps cannot be recorded as CUDA graphs."""
         return False
 
     @property
     def batch_key(self) -> Hashable:
-        """Rows under policies of equal key can share a decider, by `Decider.update`."""
+        """Rows of policies with equal keys can share a decider (see `Decider.update`)."""
         return self
 
     @abc.abstractmethod

@@ -1,6 +1,6 @@
-"""Policies whose reads are known before decoding: full, wait-K, diagonal-K, and the oracle, whose reads are given.
+"""Policies whose reads are known before decoding: full, wait-K, diagonal-K, and oracle.
 
-The diagonal is what an adaptive policy must beat: no agent, but the right slope, which wait-k lacks.
+The diagonal is the baseline for adaptive policies: it needs no agent but, unlike wait-k, has the right slope.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from whilst.policy.base import Decider, Futures, Policy, StatelessPolicy, View
 
 @dataclass(frozen=True)
 class Full(StatelessPolicy):
-    """Always READ: decoding WRITEs once the source is finished."""
+    """Always READ. The decoding loop WRITEs once the source is finished."""
 
     spec = PolicySpec("full")
 
@@ -57,9 +57,9 @@ class Diagonal(StatelessPolicy):
 
 @dataclass(frozen=True)
 class Oracle(Policy):
-    """Follow reads that were searched for with the reference.
+    """Follow reads that were searched with the reference.
 
-    `reads[n]` belongs to sentence n of the corpus. After its end the whole source is read.
+    `reads[n]` belongs to sentence n of the corpus. After the end of these reads the whole source is read.
     """
 
     identity: PolicySpec
@@ -79,7 +79,7 @@ class Oracle(Policy):
 
 class OracleDecider(Decider):
     def __init__(self, table: Tensor) -> None:
-        self.table = table  # (rows, longest + 1) reads, after the last one larger than any source
+        self.table = table  # (rows, longest + 1) reads; columns after the last one exceed the length of any source
 
     def write(self, view: View) -> Tensor:
         column = view.written.clamp(max=self.table.shape[1] - 1)

@@ -1,4 +1,4 @@
-"""Policies that are learnt: an agent beside the model, and MMA, which the model learns itself."""
+"""Learnt policies: an agent, which is trained separately from the model, and MMA, which is part of the model."""
 
 from collections.abc import Hashable
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from whilst.policy.base import Decider, Futures, Policy, StatelessPolicy, View
 
 @dataclass(frozen=True)
 class Monotonic(StatelessPolicy):
-    """MMA: WRITE when every monotone head of every decoder layer has stopped. Their positions are in the cache."""
+    """MMA: WRITE when every monotone head of every decoder layer has stopped. The cache has their positions."""
 
     spec = PolicySpec("mma")
     needs_lookahead = True  # whether a head stops depends on the decoder state of the next token
@@ -29,12 +29,12 @@ class Monotonic(StatelessPolicy):
 
 @dataclass(frozen=True)
 class AgentPolicy(Policy):
-    """The agent takes a step after every action and WRITEs at a threshold of probability."""
+    """The agent takes a step after every action, and WRITEs if its probability of WRITE reaches a threshold."""
 
     identity: PolicySpec
     agent: Agent
     model: Translator
-    interval: int = 0  # index of the search interval whose labels it learnt
+    interval: int = 0  # index of the search interval, which is an input of the agent
     threshold: float = 0.5  # WRITE at this probability or above
 
     @property
@@ -47,10 +47,11 @@ class AgentPolicy(Policy):
 
     @property
     def batch_key(self) -> Hashable:
-        return self.agent, self.threshold  # the interval is a row's own
+        return self.agent, self.threshold  # rows may differ in the interval
 
     @cached_property
     def bound(self) -> float:
+        """The threshold as log-odds."""
         return log_odds(self.threshold)
 
     def start(self, sentences: Tensor) -> Decider:
@@ -58,7 +59,7 @@ class AgentPolicy(Policy):
 
 
 class AgentDecider(Decider):
-    """Rows without an action since their last decision keep it, and their state."""
+    """Rows without an action since their last decision keep the decision and the state."""
 
     def __init__(self, policy: AgentPolicy, rows: int, device: torch.device) -> None:
         self.policy = policy
@@ -84,9 +85,9 @@ class AgentDecider(Decider):
 
     def write(self, view: View) -> Tensor:
         acted = (view.written > self.written) | (view.read > self.read)
-        ahead = None if view.lookahead is None else view.lookahead[:, None]
-        seen = self._observe(Futures(view, view.read[:, None], ahead))
-        odds, state = self.policy.agent(self.policy.model, seen, self.interval, self._agent_state())
+        lookahead = None if view.lookahead is None else view.lookahead[:, None]
+        observed = self._observe(Futures(view, view.read[:, None], lookahead))
+        odds, state = self.policy.agent(self.policy.model, observed, self.interval, self._agent_state())
         self.decision = torch.where(acted, odds[:, 0] >= self.policy.bound, self.decision)
         self.state = tuple(
             torch.where(acted[:, None], new[0], old) for new, old in zip(state, self.state, strict=True)
@@ -95,10 +96,10 @@ class AgentDecider(Decider):
         return self.decision
 
     def write_each(self, futures: Futures) -> Tensor:
-        """The agent's state depends on what it observes only, not on its earlier decisions."""
-        seen = self._observe(futures)
+        """The agent's state depends on its observations only, not on its earlier decisions."""
+        observed = self._observe(futures)
         odds, self.future_states = self.policy.agent.each(
-            self.policy.model, seen, self.interval, self._agent_state()
+            self.policy.model, observed, self.interval, self._agent_state()
         )
         self.written = futures.now.written
         return odds >= self.policy.bound

@@ -1,6 +1,6 @@
-"""A policy whose end mark waits for the whole source: before that, WRITE of an end mark becomes READ.
+"""A policy that does not end a translation early: until the source is finished, WRITE of an end mark becomes READ.
 
-A model that has seen too little may end too early, and the rest of the source would never be translated.
+A model that has read too little may write the end mark too early; the rest of the source would not be translated.
 """
 
 from collections.abc import Callable, Hashable
@@ -18,7 +18,7 @@ from whilst.policy.base import Decider, Futures, Policy, View
 @dataclass(frozen=True)
 class Patient(Policy):
     policy: Policy
-    logits: Callable[[Tensor], Tensor]  # of decoder states
+    logits: Callable[[Tensor], Tensor]  # (…, width) decoder states -> (…, units)
     needs_lookahead = True
 
     @property
@@ -48,13 +48,13 @@ class PatientDecider(Decider):
     def write(self, view: View) -> Tensor:
         assert view.lookahead is not None
         write = self.inner.write(view)
-        rows = write.nonzero()[:, 0]  # the others need no logits
+        rows = write.nonzero()[:, 0]  # other rows need no logits
         ends = torch.zeros_like(write)
         ends[rows] = self.policy.ends(view.lookahead[rows], None if view.banned is None else view.banned[rows])
         return write & ~ends
 
     def write_each(self, futures: Futures) -> Tensor:
-        """Logits for all rows: a CUDA graph cannot branch on the decisions."""
+        """Computes logits for all rows, since a CUDA graph cannot branch on decisions."""
         assert futures.lookahead is not None
         return self.inner.write_each(futures) & ~self.policy.ends(futures.lookahead)
 

@@ -1,4 +1,4 @@
-"""From a PolicySpec to its policy. `register` adds a kind that every command then knows by its own name."""
+"""Make the policy of a PolicySpec. `register` adds a kind of policy, whose names every command then accepts."""
 
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -30,12 +30,12 @@ class Context:
 
     model: Translator
     languages: tuple[Language, Language]  # source and target
-    run: str  # in messages
+    run: str  # path of the run folder
     agent: Agent | None
     agent_policies: Sequence[PolicySpec]  # in the order of the agent's intervals
     threshold: float  # of agents whose spec has none
     length_ratio: Callable[[], tuple[int, int]]  # J and I of the training data
-    reference_reads: Callable[[PolicySpec], Sequence[Sequence[int]]]  # for each sentence
+    reference_reads: Callable[[PolicySpec], Sequence[Sequence[int]]]  # of the oracle, for each sentence
     is_patient: bool  # evaluate.ending = "patient"
 
 
@@ -56,8 +56,9 @@ def make_monotonic(spec: PolicySpec, context: Context) -> Policy:  # noqa: ARG00
 
 
 def refuse(spec: PolicySpec, context: Context) -> Policy:  # noqa: ARG001
-    can = f"`whilst translate`, `evaluate` and `live --latency {spec}` can"
-    raise UserError(f"policy {spec}: translates the source anew after every word; {can}")
+    """The factory of offline policies, which some commands decode in another way."""
+    commands = f"`whilst translate`, `evaluate` and `live --latency {spec}`"
+    raise UserError(f"policy {spec}: translates the source anew after every word, which only {commands} can do")
 
 
 FACTORIES: dict[str, Factory] = {
@@ -74,14 +75,14 @@ FACTORIES: dict[str, Factory] = {
 
 
 def register(kind: str, factory: Factory, about: PolicyKind | None = None) -> None:
-    """Add a kind of policy; `about` says how its names are written and what it can do."""
+    """Add a kind of policy. `about` says how names of this kind are written and what its policies can do."""
     if kind in KINDS or "-" in kind or "." in kind:
         raise ValueError(f"policy kind {kind!r}: must be new and without '-' and '.'")
     KINDS[kind], FACTORIES[kind] = about or PolicyKind(usage=kind), factory
 
 
 def register_files(paths: Iterable[Path]) -> None:
-    """Run Python files that register policies; each once, however often it is named."""
+    """Run Python files that register policies, each only once."""
     for path in paths:
         require_file(path)
         name = f"policies of {path.resolve()}"
@@ -89,7 +90,7 @@ def register_files(paths: Iterable[Path]) -> None:
             continue
         loader, known = SourceFileLoader(name, str(path)), set(KINDS)
         module = module_from_spec(ModuleSpec(name, loader, origin=str(path)))
-        sys.modules[name] = module  # where dataclasses look
+        sys.modules[name] = module  # dataclasses look their module up here
         try:
             with explaining(f"--policy-file {path}"):
                 loader.exec_module(module)

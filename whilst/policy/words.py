@@ -1,4 +1,4 @@
-"""Policies that look at words, one sentence at a time: the easy way to write a policy of one's own."""
+"""Policies that decide by the words of one sentence at a time: the easy way to write a new policy."""
 
 import abc
 import copy
@@ -15,19 +15,19 @@ from whilst.policy.base import Decider, Policy, View
 
 
 class WordPolicy(abc.ABC):
-    """READ or WRITE by words. One object serves all sentences, so it remembers nothing of them.
+    """READ or WRITE by words. One object serves all sentences, so it must not store anything about a sentence.
 
-    Words are whole, and as the model sees them: a word that is not in its vocabulary is <unk>.
+    Words are complete, and as the model sees them: a word that is not in the model's vocabulary is <unk>.
     """
 
     @abc.abstractmethod
     def write(self, read: list[str], written: list[str]) -> bool:
-        """True for WRITE, False for READ. `read` has a word at least; asked until the source is finished."""
+        """True for WRITE, False for READ. Called until the source is finished; `read` has at least one word."""
 
 
 @dataclass(frozen=True)
 class ByWords(Policy):
-    """A WordPolicy in batches. It runs in Python, so GPUs cannot record its steps."""
+    """Applies a WordPolicy to batches. It runs in Python, so that its steps cannot be recorded as CUDA graphs."""
 
     identity: PolicySpec
     policy: WordPolicy
@@ -58,13 +58,13 @@ class WordDecider(Decider):
             units.append(last)
         if source[read - 1] == EOS:
             return True
-        own, other = self.policy.languages
-        if not is_whole(own, *source[read - 1 : read + 1]):
+        source_language, target_language = self.policy.languages
+        if not is_whole(source_language, *source[read - 1 : read + 1]):
             return False
-        words = own.decode(source[:read])
-        return bool(words) and self._ask(words, other.whole_words(units))
+        words = source_language.decode(source[:read])
+        return bool(words) and self._call_policy(words, target_language.whole_words(units))
 
-    def _ask(self, read: list[str], written: list[str]) -> bool:
+    def _call_policy(self, read: list[str], written: list[str]) -> bool:
         with explaining(f"policy {self.policy.spec}"):
             decision = self.policy.policy.write(read, written)
         if not isinstance(decision, bool):
@@ -81,7 +81,7 @@ class WordDecider(Decider):
 
 
 def is_whole(language: Language, unit: int, following: int) -> bool:
-    """Whether a word ends with this unit; `following` is EOS if no other unit of the word follows."""
+    """Whether a unit is the last of its word. `following`: the next unit; EOS if no unit of the word follows."""
     segmenter = language.segmenter
     if segmenter.first_mark:
         return following == EOS or segmenter.starts_word(language.units[following])

@@ -1,4 +1,4 @@
-"""Studies of trained models rather than uses of them: analyses, sufficiency, the document of the paper, benchmarks.
+"""Studies of trained models: analyses, sufficiency, benchmarks, and the document that compares with the paper.
 
-A leaf: only the commands import it.
+Only the commands import this package.
 """

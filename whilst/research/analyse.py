@@ -36,7 +36,7 @@ from whilst.search.binary_search import PathDecoder, probability_and_argmax
 from whilst.training.sampling import wait_k
 
 QUARTERS = ("first quarter", "second quarter", "third quarter", "last quarter")
-SHORTEST = 8  # of the target lengths to choose from, if there are any
+SHORTEST = 8  # shortest target length that is chosen by itself, if there are sentences from it on
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Bucket:
 
     target_length: int
     sentences: int
-    chances: list[list[float]]  # (length, shares) of each token
+    chances: list[list[float]]  # (length, shares): mean probability of each token
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Analysis:
 
     sentences: int
     tokens: int
-    past: int | None  # k of wait-k, which the tokens before the one in question follow; None: its own share
+    past: int | None  # the tokens before follow wait-k with this k; None: they have read the same share
     shares: list[float]
     mean: list[float]  # over all tokens
     quarters: dict[str, list[float]]  # by the token's position in its sentence
@@ -62,15 +62,16 @@ class Analysis:
 
 
 def usual_length(lengths: Sequence[int]) -> int:
-    """The most frequent target length from SHORTEST on; of several, the longest."""
+    """The most frequent target length from SHORTEST on; the longest of equally frequent ones."""
     counts = Counter(length for length in lengths if length >= SHORTEST) or Counter(lengths)
     return max(counts, key=lambda length: (counts[length], length))
 
 
 def after_past(decoder: PathDecoder, past: Tensor, path: Tensor) -> Tensor:
-    """(rows, target) p of each token under `path`, where the tokens before it are under the reads `past`.
+    """(rows, target) p of each token under the reads `path`, where the tokens before it follow the reads `past`.
 
-    The row has each token twice, first as a past and then as a query, which sees the pasts before it and itself.
+    A row has each token twice, first as past token and then as query. A query sees itself and the past tokens
+    before it.
     """
     batch, embedded = decoder.batch, decoder.embedded
     position = batch.target_at.position
@@ -101,7 +102,7 @@ def analyse(
     chosen_length = usual_length(lengths.tolist()) if length is None else length
     inside = int((lengths == chosen_length).sum())
     if not inside:
-        raise UserError(f"--length {chosen_length}: no sentence has so many target units")
+        raise UserError(f"--length {chosen_length}: no sentence has this number of target units")
     counts = torch.zeros(len(QUARTERS), dtype=torch.long, device=device)
     totals = torch.zeros(len(QUARTERS), len(shares), dtype=torch.double, device=device)
     bucket = torch.zeros(chosen_length, len(shares), dtype=torch.double, device=device)
@@ -111,11 +112,11 @@ def analyse(
         decoder, position, end = PathDecoder(model, batch), batch.target_at.position, batch.target_lengths - 1
         paths = [read_at(share, batch.source_lengths) for share in shares]
         if past is None:
-            found = [decoder.predict(path).probability for path in paths]
+            by_share = [decoder.predict(path).probability for path in paths]
         else:
             before = wait_k(past, position, batch.source_lengths)
-            found = [after_past(decoder, before, path) for path in paths]
-        probabilities = torch.stack(found, -1).double()
+            by_share = [after_past(decoder, before, path) for path in paths]
+        probabilities = torch.stack(by_share, -1).double()
         real = position < end
         quarter = position[real] * len(QUARTERS) // end[real]
         counts += quarter.bincount(minlength=len(QUARTERS))
@@ -136,7 +137,7 @@ def analyse(
 
 
 def read_at(share: float, lengths: torch.Tensor) -> torch.Tensor:
-    """The share of each length, rounded up; minus 1e-9, since 0.3 * 10 is more than 3 in floating point."""
+    """The share of each length, rounded up; minus 1e-9, since 0.07 * 100 is more than 7 in floating point."""
     return (share * lengths.double() - 1e-9).ceil().long().clamp(min=1).minimum(lengths)
 
 
@@ -150,32 +151,32 @@ def analyse_run(
     shares = [number / points for number in range(1, points + 1)]
     dataset = Dataset.open(Path(trained.recipe.data.dataset))
     dataset.require_units("data.dataset", run)
-    found = analyse(trained.model, dataset.split(name), shares, length, trained.recipe.train.batch_tokens, past)
+    analysis = analyse(trained.model, dataset.split(name), shares, length, trained.recipe.train.batch_tokens, past)
     base = base_objective(trained.recipe, trained.path)
     system, pair = str(System.of(trained.recipe, PolicySpec("full"), base)), pair_name(trained.recipe.data)
-    about = {"system": system, "pair": pair, "split": name, **asdict(found), "model_sha256": trained.checksum}
+    about = {"system": system, "pair": pair, "split": name, **asdict(analysis), "model_sha256": trained.checksum}
     about |= provenance(device_name(trained.device))
     write_json(out / "analysis.json", about)
-    draw(found, f"{pair}, {name}", out / "analysis")
-    print_analysis(found, f"{system}, {pair}, {name}: {found.sentences:,} sentences")
+    draw(analysis, f"{pair}, {name}", out / "analysis")
+    print_analysis(analysis, f"{system}, {pair}, {name}: {analysis.sentences:,} sentences")
     notes.print(f"{out}: analysis.json, analysis.png, analysis.svg")
 
 
-def draw(found: Analysis, where: str, stem: Path) -> None:
+def draw(analysis: Analysis, where: str, stem: Path) -> None:
     """Write `stem`.png and `stem`.svg: the tokens of one target length beside the quarters of all sentences."""
-    shades, bucket = colormaps["viridis"], found.bucket
+    shades, bucket = colormaps["viridis"], analysis.bucket
     last = bucket.target_length - 1
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(11.6, 4.6), layout="constrained")
         left, right = figure.subplots(1, 2)
         for number, row in enumerate(bucket.chances):
             label = f"token {number + 1}" if number in (0, (last + 1) // 2, last) else None
-            left.plot(found.shares, row, color=shades(number / max(1, last) * 0.9), linewidth=1.6, label=label)
-        for (name, row), (colour, marker) in zip(found.quarters.items(), MARKERS.items(), strict=False):
-            right.plot(found.shares, row, color=colour, marker=marker, markeredgecolor="white", label=name)
-        right.plot(found.shares, found.mean, color="#333333", linewidth=1.6, label="all")
+            left.plot(analysis.shares, row, color=shades(number / max(1, last) * 0.9), linewidth=1.6, label=label)
+        for (name, row), (colour, marker) in zip(analysis.quarters.items(), MARKERS.items(), strict=False):
+            right.plot(analysis.shares, row, color=colour, marker=marker, markeredgecolor="white", label=name)
+        right.plot(analysis.shares, analysis.mean, color="#333333", linewidth=1.6, label="all")
         left.set_title(f"{where}: {bucket.sentences} targets of {bucket.target_length} units", fontsize=11)
-        right.set_title(f"all {found.sentences:,} sentences", fontsize=11)
+        right.set_title(f"all {analysis.sentences:,} sentences", fontsize=11)
         for axes in (left, right):
             axes.set_xlabel("share of the source read")
             axes.set_ylabel("probability of the reference token")
@@ -183,10 +184,10 @@ def draw(found: Analysis, where: str, stem: Path) -> None:
         save(figure, stem)
 
 
-def print_analysis(found: Analysis, title: str) -> None:
+def print_analysis(analysis: Analysis, title: str) -> None:
     """Print about five shares of the source."""
-    shown = range(len(found.shares) - 1, -1, -math.ceil(len(found.shares) / 5))[::-1]
-    by_part = found.quarters | {"all": found.mean}
+    shown = range(len(analysis.shares) - 1, -1, -math.ceil(len(analysis.shares) / 5))[::-1]
+    by_part = analysis.quarters | {"all": analysis.mean}
     rows = [[name, *(f"{row[number]:.3f}" for number in shown)] for name, row in by_part.items()]
     console.print(f"probability of the reference token after a share of the source\n{title}\n")
-    console.print(Grid(["target", *(f"{found.shares[number]:.0%}" for number in shown)], rows).to_terminal())
+    console.print(Grid(["target", *(f"{analysis.shares[number]:.0%}" for number in shown)], rows).to_terminal())

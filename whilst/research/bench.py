@@ -1,6 +1,6 @@
-"""Speed measurements (`whilst bench`): training, decoding, the engine on a CPU; that of the server: bench_serve.py.
+"""Measure the speed of training, of decoding and of the CPU engine (`whilst bench`); bench_serve.py: of the server.
 
-They print and write figures; tests only check that they run. Models have random weights: they take as long as
+Benchmarks print and write figures; tests only check that they run. Models have random weights, which are as fast as
 trained ones.
 """
 
@@ -42,7 +42,7 @@ from whilst.training.train import stages
 PAPER_UNITS = 17_192, 7_710  # of IWSLT15 en-vi
 ALONE = 20  # sentences that are decoded one by one
 CPU = torch.device("cpu")
-TOKEN = 5  # any one
+TOKEN = 5  # any unit of the vocabulary
 
 Stage = Literal["translate", "search", "agent"]
 
@@ -55,7 +55,7 @@ def peak_memory(device: torch.device) -> float:
 
 
 def random_model(recipe: Recipe, device: torch.device) -> Translator:
-    """With random weights, and as many units as the paper's."""
+    """A translator with random weights and the paper's numbers of units."""
     torch.manual_seed(1)
     return Translator(replace(recipe.model, encoder="causal"), *PAPER_UNITS).to(device).eval()
 
@@ -86,8 +86,8 @@ def train_bench(
 ) -> None:
     """Time `steps` updates of a stage after as many to warm up; without a recipe, of the paper's model."""
     device = pick_device(name)
-    whole = override(Recipe(), overrides) if recipe is None else load_recipe(recipe, overrides)
-    chosen = replace(stages(replace(whole, stages=(stage,)))[0], start="")
+    all_stages = override(Recipe(), overrides) if recipe is None else load_recipe(recipe, overrides)
+    chosen = replace(stages(replace(all_stages, stages=(stage,)))[0], start="")
     dataset = random_dataset() if recipe is None else Dataset.open(Path(chosen.data.dataset))
     loop = Loop(chosen, task_of(chosen, dataset, device))
     began = clock(device)
@@ -96,7 +96,7 @@ def train_bench(
     updates = prefetch(loop.updates())
 
     def run(count: int) -> tuple[int, int]:
-        """Some updates: their target tokens and sentences."""
+        """Run `count` updates; returns their numbers of target tokens and of sentences."""
         tokens = sentences = 0
         for _ in progress_bar(range(count), "training", "steps"):
             micro_batches, batch_tokens, _ = next(updates)
@@ -121,14 +121,14 @@ def train_bench(
     report(title, about, [row], provenance(device_name(device)), out)
 
 
-# Decoding, in batches and one by one.
+# Decoding in batches and one by one.
 
 
 Work = tuple[Decoding, list[list[int]]]  # how to decode, and the sources
 
 
 def random_work(sentences: int, length: int, overrides: list[str], name: str) -> Work:
-    """Random sources for random weights, under wait-3."""
+    """Random sources for a model with random weights, under wait-3."""
     recipe = override(Recipe(), overrides)
     model = random_model(recipe, pick_device(name))
     # Never write the end mark: every output is as long as its source.
@@ -148,13 +148,13 @@ def work_of_run(run: Path, policy: PolicySpec, sentences: int | None, overrides:
     chosen = policy_for(trained, policy, settings, split)
     if policy.about.needs_reference:
         raise UserError(f"policy {policy}: an oracle needs the reference; time agent-L, wait-K or full")
-    every = split.source.to_lists()
-    many = list(itertools.islice(itertools.cycle(every), sentences or len(every)))
-    return Decoding(trained.model, chosen, settings.limits, settings.batch), many
+    sources = split.source.to_lists()
+    repeated = list(itertools.islice(itertools.cycle(sources), sentences or len(sources)))
+    return Decoding(trained.model, chosen, settings.limits, settings.batch), repeated
 
 
 def two_passes(way: str, translate: Callable[[], Sequence[Output]], device: torch.device) -> Figures:
-    """Translate twice: the first pass warms up, since a GPU captures its steps in it."""
+    """Translate twice. The first pass is a warm-up, in which a GPU captures its CUDA graphs."""
     first, _ = seconds_of(translate, device)
     seconds, outputs = seconds_of(translate, device)
     tokens = sum(len(output.sentence) for output in outputs)
@@ -168,7 +168,7 @@ def two_passes(way: str, translate: Callable[[], Sequence[Output]], device: torc
 
 
 def decode_bench(work: Work, out: Path | None) -> None:
-    """Decode all together, and some one by one."""
+    """Time decoding in batches, and of ALONE sentences one by one."""
     together, sources = work
     model = together.model
     weight, alone = model.target_embedding.weight, replace(together, batch=1)
@@ -187,15 +187,15 @@ def decode_bench(work: Work, out: Path | None) -> None:
     report("decoding", about, rows, provenance(device_name(weight.device)), out)
 
 
-# A READ and a WRITE on a CPU: PyTorch without and with caches, exported graphs.
+# A READ and a WRITE on a CPU: in PyTorch without and with caches, and in exported graphs.
 
 Step = Callable[[int], Any]
 Steps = tuple[Step, Step]  # a READ and a WRITE of the token at a position (from 0), in turn
-Way = Callable[[int], Steps]  # for a sentence of this length
+Way = Callable[[int], Steps]  # makes the steps for a sentence of this length
 
 
 def recomputed_steps(model: Translator, _: int) -> Steps:
-    """Without caches, as the authors' code: every READ and every WRITE starts from the first token."""
+    """Without caches, as in the authors' code: every READ and every WRITE is computed from the first token on."""
 
     def states(position: int) -> torch.Tensor:
         side = TokenSequences.from_lists([[TOKEN] * (position + 1)])
@@ -232,15 +232,15 @@ def time_steps(steps: Steps, length: int) -> list[list[float]]:
 
 @torch.inference_mode()
 def measure(ways: dict[str, Way], length: int, repeats: int) -> list[Figures]:
-    """By way, the mean over positions of the median over sentences, in ms. Load affects all ways alike."""
+    """Mean over positions of the median over sentences, in ms. Ways take turns: load slows all of them alike."""
     for way in ways.values():
-        time_steps(way(length), min(length, 3))  # to warm up
-    found: dict[str, list[list[list[float]]]] = {name: [] for name in ways}
+        time_steps(way(length), min(length, 3))  # warm up
+    times: dict[str, list[list[list[float]]]] = {name: [] for name in ways}
     for _ in progress_bar(range(repeats), f"sentences of {length} tokens", "sentences"):
         for name, way in ways.items():
-            found[name].append(time_steps(way(length), length))
+            times[name].append(time_steps(way(length), length))
     rows: list[Figures] = []
-    for name, sentences in found.items():
+    for name, sentences in times.items():
         read, write = np.median(sentences, axis=0).mean(axis=0).tolist()
         rows.append({"length": length, "way": name, "read": read, "write": write, "both": read + write})
     for slow in rows[:2]:

@@ -1,7 +1,7 @@
-"""The live streams and watchers that a server can carry, measured with WebSocket clients on the same machine.
+"""Measure how many live streams and watchers a server can carry, with WebSocket clients on the same machine.
 
-Every client sends words at a fixed rate, however slow the server is. A word's delay is the time from when it was
-due until the commit that acknowledges it.
+Every client sends words at a fixed rate, however slow the server is. A word's delay is the time from when the word
+was due until the commit that acknowledges it.
 """
 
 import asyncio
@@ -34,12 +34,12 @@ from whilst.data.vocabulary import UNK, Language
 from whilst.live.terminal import TALK
 from whilst.research.figures import Figures, report
 
-WARM_UP = 2.0  # seconds at the start of a probe that do not count
+WARM_UP = 2.0  # seconds at the start of a probe that are not measured
 
 
 @dataclass(frozen=True)
 class Load:
-    """What one probe demands of the server."""
+    """The load of one probe."""
 
     streams: int
     rate: float = 3.0  # words per second of each stream
@@ -51,14 +51,15 @@ class Load:
 class Received:
     """What one client received."""
 
-    due: list[float]  # time of each of its words
-    acknowledged: list[float] = field(default_factory=list)  # time when each was
-    written: list[tuple[float, float]] = field(default_factory=list)  # target words: when one was due, and came
+    due: list[float]  # when each source word was due
+    acknowledged: list[float] = field(default_factory=list)  # when each source word was acknowledged
+    # For each target word, when the last source word acknowledged with it was due, and when the target word came.
+    written: list[tuple[float, float]] = field(default_factory=list)
     error: str = ""
 
 
 def talk(language: Language) -> list[str]:
-    """The demo's words with punctuation attached or apart, or the toy language's: what has fewest unknown units."""
+    """Words to send: the demo's with punctuation attached or apart, or the toy's, by the fewest unknown units."""
 
     def unknown(words: Sequence[str]) -> float:
         ids = language.encode(words)
@@ -78,8 +79,8 @@ def get(host: str, path: str) -> str:
 
 def metric(host: str, name: str) -> float:
     """The sum of a metric over all labels and workers."""
-    found = re.findall(rf"^{name}(?:{{[^}}]*}})? (\S+)$", get(host, "/metrics"), re.MULTILINE)
-    return sum(map(float, found))
+    values = re.findall(rf"^{name}(?:{{[^}}]*}})? (\S+)$", get(host, "/metrics"), re.MULTILINE)
+    return sum(map(float, values))
 
 
 @contextlib.contextmanager
@@ -107,16 +108,16 @@ def serving(model: str, sessions: int, options: Sequence[str]) -> Iterator[str]:
 async def stream(
     host: str, load: Load, words: Sequence[str], began: float, index: int, query: str = ""
 ) -> Received:
-    """One client: sends each word when it is due, receives all the while, and finishes.
+    """Run one client, which sends each word when it is due, receives meanwhile, and finishes.
 
-    The streams are evenly spread in time, each at another place of the text.
+    Streams are spread evenly in time; each begins at another position of the text.
     """
     from websockets.asyncio.client import connect
 
     count = int((WARM_UP + load.seconds) * load.rate)
     due = [began + (number + index / load.streams) / load.rate for number in range(count)]
     received = Received(due)
-    own = itertools.islice(itertools.cycle(words), index * (len(words) // load.streams or 1), None)
+    text = itertools.islice(itertools.cycle(words), index * (len(words) // load.streams or 1), None)
     url = f"ws://{host}/v1/stream{query}"
     async with connect(url, compression=None, max_queue=None, open_timeout=60) as client:
         await client.send(json.dumps({"type": "start", "latency": load.latency}))
@@ -126,7 +127,7 @@ async def stream(
                 message = json.loads(frame)
                 match message["type"]:
                     case "commit":
-                        new = min(message["ack"], len(due)) - len(received.acknowledged)  # finish has one too
+                        new = min(message["ack"], len(due)) - len(received.acknowledged)  # finish has an ack too
                         now = time.monotonic()
                         received.acknowledged += [now] * new
                         last = due[min(message["ack"], len(due)) - 1]
@@ -138,7 +139,7 @@ async def stream(
                         return
 
         listening = asyncio.create_task(listen())
-        for number, (moment, word) in enumerate(zip(due, own, strict=False), start=1):
+        for number, (moment, word) in enumerate(zip(due, text, strict=False), start=1):
             await asyncio.sleep(max(0.0, moment - time.monotonic()))
             await client.send(json.dumps({"type": "words", "seq": number, "text": word}))
         await client.send(json.dumps({"type": "finish", "seq": len(due) + 1}))
@@ -150,33 +151,33 @@ async def stream(
 
 
 async def probe(host: str, load: Load, words: Sequence[str]) -> list[Received]:
-    began = time.monotonic() + 0.5 + load.streams / 200  # after all have connected
+    began = time.monotonic() + 0.5 + load.streams / 200  # leaves time for all to connect
     return await asyncio.gather(*(stream(host, load, words, began, index) for index in range(load.streams)))
 
 
 def percentiles(delays: Sequence[float]) -> Figures:
-    found = np.percentile(delays, (50, 95, 99, 100), method="inverted_cdf").tolist()
-    return dict(zip(("p50", "p95", "p99", "most"), found, strict=True))
+    values = np.percentile(delays, (50, 95, 99, 100), method="inverted_cdf").tolist()
+    return dict(zip(("p50", "p95", "p99", "most"), values, strict=True))
 
 
 def measure(host: str, load: Load, words: Sequence[str]) -> Figures:
-    """One probe. Delays are in ms; `batch` is the mean number of sessions in a call of the model."""
+    """Run one probe. Delays are in ms; `batch` is the mean number of sessions in a call of the model."""
     calls, rows = metric(host, "whilst_steps_total"), metric(host, "whilst_step_rows_total")
-    found = asyncio.run(probe(host, load, words))
+    clients = asyncio.run(probe(host, load, words))
     skipped = math.ceil(WARM_UP * load.rate)  # words of the warm-up
-    pairs = [list(zip(one.due, one.acknowledged, strict=False))[skipped:] for one in found]
-    delays = [1000 * (acknowledged - due) for own in pairs for due, acknowledged in own]
+    times = [list(zip(client.due, client.acknowledged, strict=False))[skipped:] for client in clients]
+    delays = [1000 * (acknowledged - due) for pairs in times for due, acknowledged in pairs]
     if not delays:
-        raise UserError(f"no word was acknowledged: {found[0].error or 'the server is too slow'}")
-    errors = [received.error for received in found if received.error]
+        raise UserError(f"no word was acknowledged: {clients[0].error or 'the server is too slow'}")
+    errors = [client.error for client in clients if client.error]
     for error in set(errors):
-        notes.print(f"wrong: {error}")
+        notes.print(f"streams failed: {error}")
     calls, rows = metric(host, "whilst_steps_total") - calls, metric(host, "whilst_step_rows_total") - rows
     return {
         "streams": load.streams,
         "words": len(delays),  # acknowledged after the warm-up
         **percentiles(delays),
-        "lost": sum(len(received.due) - len(received.acknowledged) for received in found),
+        "lost": sum(len(client.due) - len(client.acknowledged) for client in clients),
         "wrong": len(errors),
         "batch": rows / max(1, calls),
         "megabytes": metric(host, "whilst_resident_bytes") / 2**20,
@@ -184,7 +185,7 @@ def measure(host: str, load: Load, words: Sequence[str]) -> Figures:
 
 
 def largest(attempt: Callable[[int], bool], first: int, most: int) -> int:
-    """The largest number, to about a tenth, for which `attempt` is true; 0 if `first` is too many."""
+    """The largest number up to `most`, to about a tenth, for which `attempt` is true; 0 if `first` fails."""
     good, bad, number = 0, most + 1, first
     while bad - good > max(1, good // 10):
         good, bad = (number, bad) if attempt(number) else (good, number)
@@ -197,7 +198,7 @@ def largest(attempt: Callable[[int], bool], first: int, most: int) -> int:
 def serve_bench(
     model: str, streams: int | None, load: Load, limit: float, most: int, options: Sequence[str], out: Path | None
 ) -> None:
-    """Measure `streams`, or search for the largest number whose p99 delay stays below `limit` (ms)."""
+    """Measure this number of streams, or search for the largest whose p99 delay stays below `limit` (ms)."""
     words = talk(Language.load(find_model(model), "source"))
     results: list[Figures] = []
     with serving(model, max(most, streams or 0), options) as host:
@@ -210,7 +211,7 @@ def serve_bench(
             results.append(result)
             return result["p99"] < limit and not result["lost"] and not result["wrong"]
 
-        found = largest(attempt, min(8, most) if streams is None else streams, streams or most)
+        carried = largest(attempt, min(8, most) if streams is None else streams, streams or most)
     results.sort(key=itemgetter("streams"))
     top = results[-1]
     about = {
@@ -223,27 +224,27 @@ def serve_bench(
         "options": " ".join(options),
         "MiB a session": (top["megabytes"] - idle) / top["streams"],
         "limit of p99 (ms)": limit,
-        "streams within it": found,
+        "streams within it": carried,
     }
     report("serve", about, results, provenance(device_name(torch.device("cpu"))), out)
-    console.print(f"p99 below {limit:g} ms, nothing lost: {found} streams")
+    console.print(f"p99 below {limit:g} ms, nothing lost: {carried} streams")
 
 
 async def watch(host: str, name: str) -> list[float]:
-    """One watcher: when each word came, until it is cancelled."""
+    """Watch a stream until cancelled; returns when each word came."""
     from websockets.asyncio.client import connect
 
-    came: list[float] = []
+    arrivals: list[float] = []
     async with connect(f"ws://{host}/v1/watch/{name}", compression=None, open_timeout=120) as client:
         with contextlib.suppress(asyncio.CancelledError):
             async for frame in client:
                 now = time.monotonic()
-                came += [now] * len(json.loads(frame).get("words", []))
-    return came
+                arrivals += [now] * len(json.loads(frame).get("words", []))
+    return arrivals
 
 
 async def talk_to(host: str, load: Load, words: Sequence[str], watchers: int) -> tuple[Received, list[list[float]]]:
-    """One speaker, and so many watchers, all there before the first word."""
+    """Run one speaker with this number of watchers, who are all connected before the first word."""
     name, watching = f"bench-{watchers}", []
     for number in range(watchers):
         watching.append(asyncio.create_task(watch(host, name)))
@@ -252,14 +253,14 @@ async def talk_to(host: str, load: Load, words: Sequence[str], watchers: int) ->
     while metric(host, "whilst_open_watchers") < watchers:
         await asyncio.sleep(0.1)
     received = await stream(host, load, words, time.monotonic() + 0.5, 0, f"?publish={name}")
-    await asyncio.sleep(2)  # for those that are behind
+    await asyncio.sleep(2)  # for watchers that are behind
     for task in watching:
         task.cancel()
     return received, await asyncio.gather(*watching)
 
 
 def watch_bench(model: str, watchers: Sequence[int], load: Load, options: Sequence[str], out: Path | None) -> None:
-    """Delays from when a source word was due until the speaker, and each watcher, has what was written then."""
+    """Report delays from when a source word was due until speaker and watchers have the words written for it."""
     words = talk(Language.load(find_model(model), "source"))
     rows: list[Figures] = []
     with serving(model, 4, options) as host:
@@ -269,16 +270,16 @@ def watch_bench(model: str, watchers: Sequence[int], load: Load, options: Sequen
             if speaker.error or not speaker.written:
                 raise UserError(f"the speaker's session failed: {speaker.error or 'no word was written'}")
             due = [due for due, _ in speaker.written]
-            delays = [1000 * (now - then) for came in heard for then, now in zip(due, came, strict=False)]
-            own = percentiles([1000 * (now - then) for then, now in speaker.written])
+            delays = [1000 * (now - then) for arrivals in heard for then, now in zip(due, arrivals, strict=False)]
+            of_speaker = percentiles([1000 * (now - then) for then, now in speaker.written])
             rows.append(
                 {
                     "watchers": count,
                     "words": len(due),
                     **percentiles(delays),
-                    "lost": sum(len(due) - len(came) for came in heard),
-                    "speaker p50": own["p50"],
-                    "speaker p99": own["p99"],
+                    "lost": sum(len(due) - len(arrivals) for arrivals in heard),
+                    "speaker p50": of_speaker["p50"],
+                    "speaker p99": of_speaker["p99"],
                     "megabytes": metric(host, "whilst_resident_bytes") / 2**20,
                 }
             )

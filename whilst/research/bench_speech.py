@@ -1,7 +1,7 @@
-"""The way from speech to captions, measured: word errors, lag and its parts, computing time.
+"""Measure live captions of speech: word errors, lag and its parts, computing time.
 
-Audio arrives at the pace of speech by a clock that skips the waiting: computing takes the time that it takes, and
-the next audio is whatever has been spoken meanwhile, but nobody waits for the speaker.
+Audio arrives at the pace of speech, by a clock that skips the waiting for it. Computing takes real time, in which
+speech goes on.
 """
 
 import ctypes
@@ -43,6 +43,8 @@ QUIET = 0.01  # of the full scale: samples below it are silence
 
 @dataclass(frozen=True)
 class Speech:
+    """Spoken words with their audio."""
+
     pcm: bytes
     words: list[str]
     ends: list[float]  # of each word, in seconds
@@ -69,10 +71,10 @@ class EspeakEvent(ctypes.Structure):
 
 
 def speak(text: str, voice: str, words_per_minute: int) -> Speech:
-    """Spoken by espeak-ng, whose library says where words begin."""
+    """Speak a text with espeak-ng, whose library reports where words begin."""
     path = ctypes.util.find_library("espeak-ng")
     if path is None:
-        raise UserError("espeak-ng, which speaks the talks, is not installed: for example apt install espeak-ng")
+        raise UserError("espeak-ng, which speaks the talks, is not installed; for example: apt install espeak-ng")
     espeak, samples, begins = ctypes.CDLL(path), list[int](), dict[int, int]()
 
     def take(audio: "ctypes._Pointer[ctypes.c_short]", count: int, events: Sequence[EspeakEvent]) -> int:
@@ -95,26 +97,27 @@ def speak(text: str, voice: str, words_per_minute: int) -> Speech:
     espeak.espeak_Terminate()
     sound: Samples = np.array(samples, np.float32) / np.float32(32768)
     words = list(re.finditer(r"\S+", text))
-    # Without a word's begin, it ends with the word after it.
+    # Where the next word begins; a word without a reported beginning ends together with the word before it.
     following = [
-        min((at for place, at in begins.items() if place >= word.end()), default=len(sound)) for word in words
+        min((sample for position, sample in begins.items() if position >= word.end()), default=len(sound))
+        for word in words
     ]
     loud = np.flatnonzero(np.abs(sound) > QUIET)
-    ends = [float(loud[np.searchsorted(loud, place) - 1]) / rate for place in following]
+    ends = [float(loud[np.searchsorted(loud, sample) - 1]) / rate for sample in following]
     return Speech(to_pcm(Resampler(rate).feed(sound)), [word.group() for word in words], ends)
 
 
 def reading() -> Speech:
-    """A human voice."""
+    """A recording of a human voice."""
     rows = [line.split() for line in READING.read_text(encoding="utf-8").splitlines()]
     return Speech(b"".join(open_file(recording())), [word for word, _ in rows], [float(end) for _, end in rows])
 
 
-# The chain, observed.
+# Recogniser and captions that record times.
 
 
 class SkippingClock:
-    """Seconds since its start. Computing takes time; waiting is skipped, but counted."""
+    """Seconds since the start. Computing takes real time; `sleep` moves the clock forward and returns at once."""
 
     def __init__(self) -> None:
         self._start, self.skipped = time.perf_counter(), 0.0
@@ -128,31 +131,31 @@ class SkippingClock:
 
 @dataclass(frozen=True)
 class Update:
-    """What a recogniser returned."""
+    """The hypotheses that a recogniser returned at a time."""
 
-    audio: float  # seconds of it so far
-    time: float
+    audio: float  # seconds of audio fed so far
+    time: float  # by the clock
     hypotheses: list[Hypothesis]
 
 
 class Observed(Recogniser):
-    """Notes the updates of another recogniser."""
+    """Wraps a recogniser and records its updates."""
 
     def __init__(self, recogniser: Recogniser, clock: SkippingClock) -> None:
         self._recogniser, self._clock, self._bytes = recogniser, clock, 0
         self.updates: list[Update] = []
 
-    def _note(self, hypotheses: list[Hypothesis]) -> list[Hypothesis]:
+    def _record(self, hypotheses: list[Hypothesis]) -> list[Hypothesis]:
         if hypotheses:
             self.updates.append(Update(self._bytes / SECOND, self._clock.now(), hypotheses))
         return hypotheses
 
     def feed(self, pcm: bytes) -> list[Hypothesis]:
         self._bytes += len(pcm)
-        return self._note(self._recogniser.feed(pcm))
+        return self._record(self._recogniser.feed(pcm))
 
     def finish(self) -> list[Hypothesis]:
-        return self._note(self._recogniser.finish())
+        return self._record(self._recogniser.finish())
 
     def close(self) -> None:
         self._recogniser.close()
@@ -160,14 +163,14 @@ class Observed(Recogniser):
 
 @dataclass
 class Captions(Output):
-    """Notes when source words were committed and target words written."""
+    """Records when source words were committed and target words written."""
 
     updates: list[Update]
     committed: list[tuple[str, float]] = field(default_factory=list)
-    written: list[list[float]] = field(default_factory=lambda: [[]])  # times in each sentence
+    written: list[list[float]] = field(default_factory=lambda: [[]])  # times of the words of each sentence
     sentences: list[SentenceEnd] = field(default_factory=list)
 
-    def source_word(self, word: str, now: float) -> None:  # noqa: ARG002  (of the audio, not of the word)
+    def source_word(self, word: str, now: float) -> None:  # noqa: ARG002  (when the audio arrived, not the word)
         self.committed.append((word, self.updates[-1].time))
 
     def target_word(self, word: Word, arrived: float, now: float) -> None:  # noqa: ARG002
@@ -182,9 +185,9 @@ class Captions(Output):
 class Lag:
     """Seconds from the end of a spoken word to its translation, in parts."""
 
-    recogniser: float  # until an update with all of the word was there
-    stability: float  # until the word was committed
-    translation: float  # until the translation had come as far
+    recogniser: float  # until the recogniser returned an update with the whole word
+    stability: float  # from then until the word was committed
+    translation: float  # from then until the corresponding target word was written
 
     @property
     def total(self) -> float:
@@ -193,6 +196,8 @@ class Lag:
 
 @dataclass(frozen=True)
 class Result:
+    """The measurements of one talk, or of several talks together."""
+
     words: int  # spoken
     errors: int  # in the committed words
     corrected: int  # committed words that the recogniser changed later
@@ -206,29 +211,29 @@ class Result:
 
 
 def caption(speech: Speech, recogniser: Recogniser, agreement: int, session: Translation) -> Result:
-    """The whole chain once, as `whilst listen` runs it."""
+    """Recognise and translate a talk, as `whilst listen` does."""
     clock = SkippingClock()
     observed = Observed(recogniser, clock)
     captions = Captions(observed.updates)
     size = SECOND // 10
-    audio = (speech.pcm[place : place + size] for place in range(0, len(speech.pcm), size))
+    audio = (speech.pcm[start : start + size] for start in range(0, len(speech.pcm), size))
     with closing(recogniser):
         reader = SpeechReader(observed, agreement)
         LiveTranslation(session, reader, [captions], clock.now).run(at_speaking_pace(audio, clock.now, clock.sleep))
     work = clock.now() - clock.skipped
     heard = [normalise(word) for word, _ in captions.committed]
     final = [hypothesis.text for update in observed.updates for hypothesis in update.hypotheses if hypothesis.final]
-    errors, places = align([normalise(word) for word in speech.words], heard)
+    errors, spoken = align([normalise(word) for word in speech.words], heard)
     corrected, _ = align([normalise(word) for word in " ".join(final).split()], heard)
-    ends = [speech.ends[place] for place in places]
+    ends = [speech.ends[number] for number in spoken]
     lags, lagging = list[Lag](), list[float]()
     for sentence, written in zip(captions.sentences, captions.written, strict=False):
         first, last = sentence.position - sentence.length, sentence.position
         if written:
-            commits = [at for _, at in captions.committed[first:last]]
+            commits = [moment for _, moment in captions.committed[first:last]]
             lags += lags_of(ends[first:last], commits, written, observed.updates)
             begin = ends[first - 1] if first else 0.0
-            times, duration = [at - begin for at in written], ends[last - 1] - begin
+            times, duration = [moment - begin for moment in written], ends[last - 1] - begin
             lag = yet_another_average_lagging(times, duration, len(written), speech.seconds - begin)
             lagging += [] if lag is None else [lag]
     return Result(len(speech.words), errors, corrected, lags, lagging, work, speech.seconds)
@@ -237,7 +242,7 @@ def caption(speech: Speech, recogniser: Recogniser, agreement: int, session: Tra
 def lags_of(
     ends: Sequence[float], committed: Sequence[float], written: Sequence[float], updates: Sequence[Update]
 ) -> Iterator[Lag]:
-    """Of each source word of a sentence, whose translation ends at its share of the target words."""
+    """The lag of each source word of a sentence. Word i of n is translated once i/n of the target is written."""
     for number, (end, commit) in enumerate(zip(ends, committed, strict=True), start=1):
         recognised = next(update.time for update in updates if update.audio >= end)
         translated = written[math.ceil(number * len(written) / len(ends)) - 1]
@@ -245,34 +250,34 @@ def lags_of(
 
 
 def align(spoken: Sequence[str], heard: Sequence[str]) -> tuple[int, list[int]]:
-    """The edit distance, and the index in `spoken` of each heard word: the one before, if nobody said it."""
+    """The edit distance, and the index in `spoken` of each heard word; an insertion has that of the word before."""
     costs = [list(range(len(heard) + 1))]
     for row, word in enumerate(spoken, start=1):
         line = [row]
         for column, other in enumerate(heard):
             line.append(min(costs[-1][column] + (word != other), costs[-1][column + 1] + 1, line[-1] + 1))
         costs.append(line)
-    row, column, places = len(spoken), len(heard), list[int]()
+    row, column, indices = len(spoken), len(heard), list[int]()
     while column:
         if row and costs[row][column] == costs[row - 1][column] + 1:
             row -= 1
             continue
         same = row and costs[row][column] == costs[row - 1][column - 1] + (spoken[row - 1] != heard[column - 1])
-        places.append(max(row - 1, 0))
+        indices.append(max(row - 1, 0))
         row, column = row - bool(same), column - 1
-    return costs[-1][-1], places[::-1]
+    return costs[-1][-1], indices[::-1]
 
 
-def speech_bench(wanted: ModelOptions, intervals: Sequence[float], agreement: int, out: Path | None) -> None:
-    """Figures for each interval and voice. "late": committed words that the recogniser changed later."""
+def speech_bench(options: ModelOptions, intervals: Sequence[float], agreement: int, out: Path | None) -> None:
+    """Report figures for each update interval and voice."""
     talks = [speak(path.read_text(encoding="utf-8"), voice, speed) for voice, (path, speed) in VOICES.items()]
     voices = {"espeak": talks, "human": [reading()]}
-    model, rows = open_model(wanted), list[Figures]()
+    model, rows = open_model(options), list[Figures]()
     for interval, (voice, speeches) in itertools.product(intervals, voices.items()):
         start = open_recogniser(interval=interval)
         results = [caption(speech, start(), agreement, model.session()) for speech in speeches]
         rows.append({"voice": voice, "update (s)": interval, **figures(sum(results[1:], results[0]))})
-    processes = resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN  # the second: the recogniser
+    processes = resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN  # the recogniser is a child
     memory = sum(resource.getrusage(process).ru_maxrss for process in processes) / 2**20
     about = {
         "latency": str(model.policy),
@@ -288,12 +293,12 @@ def figures(result: Result) -> Figures:
     total = [lag.total for lag in result.lags]
     return {
         "WER (%)": 100 * result.errors / result.words,
-        "late": result.corrected,
+        "late": result.corrected,  # words that the recogniser changed after they were committed
         "lag (s)": median(total),
         "95 %": quantiles(total, n=20)[-1],
         "heard": fmean(lag.recogniser for lag in result.lags),
         "stable": fmean(lag.stability for lag in result.lags),
         "written": fmean(lag.translation for lag in result.lags),
-        "YAAL (s)": fmean(result.lagging) if result.lagging else None,  # all was written after the end
+        "YAAL (s)": fmean(result.lagging) if result.lagging else None,  # None if all was written after the end
         "RTF": result.work / result.seconds,
     }

@@ -1,4 +1,4 @@
-"""One sentence explained: token probabilities after each number of reads, the searched reads, the agent's path."""
+"""Explain one sentence: token probabilities after each number of reads, the searched reads, the agent's path."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,14 +28,14 @@ from whilst.search.labels import bounded_agreement
 
 @dataclass(frozen=True)
 class Explanation:
-    """All in units, end marks included."""
+    """What is drawn for one sentence. Source and target are units, end marks included."""
 
     source: list[str]
     target: list[str]
     probabilities: npt.NDArray[np.float64]  # (target, reads - 1) of the target token
     low: list[int]  # search interval of each token
     high: list[int]
-    found: list[int]  # by search
+    found: list[int]  # reads that search finds
     agent: list[int] | None  # reads at which the agent would WRITE each token; None without an agent
 
 
@@ -47,10 +47,10 @@ def explain(trained: LoadedRun, source: str, target: str | None, first: int) -> 
     if ids == [EOS]:
         raise UserError("explain: the source sentence is empty")
     if target is None:
-        wanted = translate_batch(model, [ids], Full(), Limits())[0].sentence  # after the whole source
+        target_ids = translate_batch(model, [ids], Full(), Limits())[0].sentence  # given the whole source
     else:
-        wanted = [*trained.target.encode(cleaner(data, data.target)(target).split()), EOS]
-        if wanted == [EOS]:
+        target_ids = [*trained.target.encode(cleaner(data, data.target)(target).split()), EOS]
+        if target_ids == [EOS]:
             raise UserError("explain: the target sentence is empty; leave it out for the translation of the model")
     settings = bounded_agreement(trained.recipe.search) if trained.recipe.agent.bounded else trained.recipe.search
     firsts = [interval[0] for interval in settings.intervals]
@@ -59,13 +59,13 @@ def explain(trained: LoadedRun, source: str, target: str | None, first: int) -> 
     agent = None
     if trained.agent is not None:
         policy = trained.agents[firsts.index(first) % len(trained.agents)]  # a translation-based agent has only one
-        agent = forced_reads(model, [ids], [wanted], policy_for(trained, policy, Evaluate()))[0]
-    split = Split(TokenSequences.from_lists([ids]), TokenSequences.from_lists([wanted]))
+        agent = forced_reads(model, [ids], [target_ids], policy_for(trained, policy, Evaluate()))[0]
+    split = Split(TokenSequences.from_lists([ids]), TokenSequences.from_lists([target_ids]))
     batch = pad_batch(split, np.arange(1)).to(model.device)
     interval = Interval(first, settings.size, settings.slope)
     return Explanation(
         [trained.source.units[unit] for unit in ids],
-        [trained.target.units[unit] for unit in wanted],
+        [trained.target.units[unit] for unit in target_ids],
         reference_probabilities(model, batch),
         interval.reads(batch, 0)[0].tolist(),
         interval.reads(batch, settings.size - 1)[0].tolist(),
@@ -78,7 +78,8 @@ def explain(trained: LoadedRun, source: str, target: str | None, first: int) -> 
 def reference_probabilities(model: Translator, batch: Batch) -> npt.NDArray[np.float64]:
     """(target, reads - 1) of each reference token after each number of reads, on paths of one READ per WRITE."""
     length, count = batch.source.shape[1], batch.labels.shape[1]
-    every_path = Interval(2 - count, length + count - 1)  # from the last token after 1 read to the first after all
+    # The lowest offset gives the last token 1 read, the highest gives the first token the whole source.
+    every_path = Interval(2 - count, length + count - 1)
     table = fill_table(model, batch, every_path, Search(target="reference"))
     paths = (torch.full_like(batch.labels, reads) for reads in range(1, length + 1))
     return torch.cat([table.predict(path).probability for path in paths]).T.double().cpu().numpy()
@@ -99,8 +100,8 @@ def draw(explanation: Explanation, out: Path) -> None:
     paths = ("found by search", "o-", "#D55E00", explanation.found), ("agent", "D--", "#009E73", explanation.agent)
     for label, style, colour, reads in paths:
         if reads is not None:
-            places = [g - 1 for g in reads]
-            axes.plot(places, range(rows), style, color=colour, drawstyle="steps-post", markersize=5, label=label)
+            ticks = [g - 1 for g in reads]
+            axes.plot(ticks, range(rows), style, color=colour, drawstyle="steps-post", markersize=5, label=label)
     # An unescaped `$` would start a formula.
     axes.set_xticks(range(columns), [u.replace("$", r"\$") for u in explanation.source], rotation=50, ha="right")
     axes.set_yticks(range(rows), [u.replace("$", r"\$") for u in explanation.target])

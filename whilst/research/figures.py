@@ -1,4 +1,4 @@
-"""The table and the file of figures that a bench makes. Knows no PyTorch."""
+"""Print the figures of a benchmark as a table and write them to a file. Does not import PyTorch."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +14,7 @@ Figures = dict[str, Any]
 
 
 def processor() -> str:
-    """The CPU's name, and whether it has instructions for products of 8-bit integers (VNNI)."""
+    """The name of the CPU, and whether it has instructions for products of 8-bit integers (VNNI)."""
     path = Path("/proc/cpuinfo")
     text = path.read_text(encoding="utf-8") if path.is_file() else ""
     names = [line.split(":", 1)[1].strip() for line in text.splitlines() if line.startswith("model name")]

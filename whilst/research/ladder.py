@@ -1,7 +1,7 @@
-"""From the paper's system to ours in single steps: what each is worth at equal latency, as a table and a figure.
+"""The ladder from the paper's system to ours: BLEU of each rung at equal latency, as a table and a figure.
 
-The rungs are runs of recipes/paper/ladder.toml, each with one setting more of ours than the one before. BLEU is
-read off the straight lines between the points of each seed, so that it has a mean and a deviation.
+The rungs are runs of recipes/paper/ladder.toml; each has one more setting of ours than the rung before. BLEU is
+interpolated between the points of each seed, so that it has a mean and a deviation.
 """
 
 import typing
@@ -44,13 +44,13 @@ CHANGES: dict[Rung, str] = {
 
 @dataclass(frozen=True)
 class Measured:
-    """A rung that was measured."""
+    """The evaluations of a rung."""
 
     name: str
     change: str
     curve: Curve
 
-    def at(self, latency: Latency, place: float) -> list[float]:
+    def at(self, latency: Latency, level: float) -> list[float]:
         """BLEU of each seed at this latency; none if a seed has no points on both sides of it."""
         seeds: defaultdict[object, list[Point]] = defaultdict(list)
         for result in self.curve.results:
@@ -58,23 +58,23 @@ class Measured:
                 scores = record.scores
                 if scores.bleu is not None:
                     seeds[seeds_of(record)].append(Point(result.label, vars(scores)[latency], scores.bleu))
-        found = [interpolate(sorted(points, key=lambda point: point.al or 0.0), place) for points in seeds.values()]
-        return [] if None in found else [value for value in found if value is not None]
+        bleus = [interpolate(sorted(points, key=lambda point: point.al or 0.0), level) for points in seeds.values()]
+        return [] if None in bleus else [bleu for bleu in bleus if bleu is not None]
 
-    def shown(self, latency: Latency, place: float) -> str:
-        values = self.at(latency, place)
+    def shown(self, latency: Latency, level: float) -> str:
+        values = self.at(latency, level)
         spread = f" ± {stdev(values):.2f}" if len(values) > 1 else ""
         return f"{fmean(values):.2f}{spread}" if values else NONE
 
 
 def rungs(curves: Sequence[Curve]) -> list[Measured]:
-    """Of the curves of one pair those of the ladder, from the paper's system to ours."""
-    agents = [one for one in curves if one.kind == "agent" and one.first.first.split == "test"]
+    """The rungs among the curves of one pair, from the paper's system to ours."""
+    agents = [curve for curve in curves if curve.kind == "agent" and curve.first.first.split == "test"]
     found = []
     for rung in (rung for rung in typing.get_args(Rung) if rung not in ("", "authors")):
-        found += [Measured(rung, CHANGES[rung], one) for one in agents if one.system.rung == rung][:1]
-    usual = [one for one in agents if one.system == OURS and not one.first.change]
-    ours = {one.first.decoding: one for one in sorted(usual, key=lambda one: len(one.first.records))}
+        found += [Measured(rung, CHANGES[rung], curve) for curve in agents if curve.system.rung == rung][:1]
+    usual = [curve for curve in agents if curve.system == OURS and not curve.first.change]
+    ours = {curve.first.decoding: curve for curve in sorted(usual, key=lambda curve: len(curve.first.records))}
     if "" in ours:
         found.append(Measured("ours", CHANGES[""], ours[""]))
     if THRESHOLD in ours:
@@ -82,9 +82,9 @@ def rungs(curves: Sequence[Curve]) -> list[Measured]:
     return found
 
 
-def places(found: Sequence[Measured], pair: str) -> dict[Latency, list[float]]:
-    """The latencies at which rungs are compared: the paper's AL; DAL of the last rung at its intervals."""
-    last = next(rung for rung in reversed(found) if rung.name != THRESHOLD).curve.results
+def levels_of(measured: Sequence[Measured], pair: str) -> dict[Latency, list[float]]:
+    """The latencies at which rungs are compared: the paper's AL, else the last rung's; the DAL of the last rung."""
+    last = next(rung for rung in reversed(measured) if rung.name != THRESHOLD).curve.results
     theirs = [point.al for point in paper.curve(pair, paper.BEST) if point.al is not None]
     dal = [value for result in last if (value := result.mean("dal")) is not None]
     return {"al": theirs or [result.al for result in last], "dal": dal}
@@ -92,44 +92,44 @@ def places(found: Sequence[Measured], pair: str) -> dict[Latency, list[float]]:
 
 def ladder(curves: Sequence[Curve], pair: str, folder: Path) -> list[str]:
     """The section of one pair, with its figure in `folder`; nothing if the ladder was not measured."""
-    found = rungs([curve for curve in curves if curve.pair == pair])
-    if not any(rung.curve.system.is_between for rung in found):
+    measured = rungs([curve for curve in curves if curve.pair == pair])
+    if not any(rung.curve.system.is_between for rung in measured):
         return []
-    grid = places(found, pair)
-    columns = [(latency, place) for latency, values in grid.items() for place in values]
+    levels = levels_of(measured, pair)
+    columns = [(latency, level) for latency, values in levels.items() for level in values]
     rows = []
-    for before, rung in zip([None, *found], found, strict=False):
-        cells = [rung.shown(latency, place) for latency, place in columns]
-        gain = [gained(rung, before, latency, grid[latency]) if before else None for latency in grid]
+    for before, rung in zip([None, *measured], measured, strict=False):
+        cells = [rung.shown(latency, level) for latency, level in columns]
+        gain = [gained(rung, before, latency, levels[latency]) if before else None for latency in levels]
         rows.append([rung.name, rung.change, str(len(rung.curve.first.records)), *cells, *map(signed, gain)])
     texts = "rung", "change", "seeds"
-    headings = [*texts, *(f"{latency.upper()} {place:.2f}" for latency, place in columns)]
-    headings += [f"over the rung before, {latency.upper()}" for latency in grid]
+    headings = [*texts, *(f"{latency.upper()} {level:.2f}" for latency, level in columns)]
+    headings += [f"over the rung before, {latency.upper()}" for latency in levels]
     stem = folder / f"ladder.{pair}"
-    draw(found, grid["al"], f"{pair}: from the paper's system to ours", stem)
+    draw(measured, levels["al"], f"{pair}: from the paper's system to ours", stem)
     picture = f"![BLEU of each rung at equal AL]({stem.name}.svg)"
     return [f"### {pair}", Grid(headings, rows, len(texts)).to_markdown(), picture]
 
 
-def gained(rung: Measured, before: Measured, latency: Latency, grid: Sequence[float]) -> float | None:
-    """Mean difference to the rung before, where both have a figure."""
-    both = [(rung.at(latency, place), before.at(latency, place)) for place in grid]
+def gained(rung: Measured, before: Measured, latency: Latency, levels: Sequence[float]) -> float | None:
+    """Mean difference in BLEU to the rung before, over the levels at which both have a BLEU."""
+    both = [(rung.at(latency, level), before.at(latency, level)) for level in levels]
     gains = [fmean(now) - fmean(then) for now, then in both if now and then]
     return fmean(gains) if gains else None
 
 
-def draw(found: Sequence[Measured], grid: Sequence[float], title: str, stem: Path) -> None:
-    """One line for each AL, over the rungs."""
+def draw(measured: Sequence[Measured], levels: Sequence[float], title: str, stem: Path) -> None:
+    """Draw BLEU over the rungs, with one line for each AL."""
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(9.0, 4.8), layout="constrained")
         axes = figure.add_subplot()
         axes.set_title(title)
         axes.set_ylabel("BLEU (tokenised, lower-cased)")
-        axes.set_xticks(range(len(found)), [rung.name for rung in found], rotation=40, ha="right")
-        for place, (colour, marker) in zip(grid, MARKERS.items(), strict=False):
-            shown = {number: values for number, rung in enumerate(found) if (values := rung.at("al", place))}
+        axes.set_xticks(range(len(measured)), [rung.name for rung in measured], rotation=40, ha="right")
+        for level, (colour, marker) in zip(levels, MARKERS.items(), strict=False):
+            shown = {number: values for number, rung in enumerate(measured) if (values := rung.at("al", level))}
             heights = list(map(fmean, shown.values()))
             spread = [stdev(values) if len(values) > 1 else 0.0 for values in shown.values()]
-            axes.errorbar(list(shown), heights, spread, color=colour, marker=marker, label=f"AL {place:.2f}")
+            axes.errorbar(list(shown), heights, spread, color=colour, marker=marker, label=f"AL {level:.2f}")
         axes.legend()
         save(figure, stem)

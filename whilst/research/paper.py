@@ -1,7 +1,7 @@
 """The `paper` command: all tables and figures of the BS-SiMT paper in its order, its numbers beside ours.
 
-Reads records and studies only, the JSON files of `whilst analyse` and `whilst sufficiency` anywhere among the
-results; no number is typed in.
+Our numbers come from records and from studies: the JSON files of `whilst analyse` and `whilst sufficiency` anywhere
+among the results.
 """
 
 import itertools
@@ -54,7 +54,7 @@ LADDER = (
     " a figure."
 )
 SHARES = (0.25, 0.5, 0.75, 1.0)
-# What decides our results and has no line in the paper's table of hyperparameters.
+# Hyperparameters of ours that have no line in the paper's table.
 ADDITIONAL = ("updates", "norm", "moving average of weights", "R-Drop", "longest path", "whole sources", "teacher")
 
 
@@ -104,7 +104,7 @@ def _sections(results: Path, ours: Collection) -> dict[str, list[str]]:
 
 
 def _ladders(ours: Collection) -> dict[str, list[str]]:
-    """The section of the rungs from the paper's system to ours, if some were measured."""
+    """The section on the rungs from the paper's system to ours, if some were measured."""
     pairs = dict.fromkeys(curve.pair for curve in ours.curves)
     parts = list(itertools.chain(*(ladder(ours.curves, pair, ours.folder) for pair in pairs)))
     if not parts:
@@ -114,7 +114,7 @@ def _ladders(ours: Collection) -> dict[str, list[str]]:
 
 
 def _figure(results: Path, ours: Collection) -> list[str]:
-    """Figure 4: the figures of our reports."""
+    """Figure 4: the curves drawn by our reports."""
     parts = []
     for name, task in TASKS.items():
         pairs = sorted({curve.pair for curve in ours.curves if paper.task(curve.pair) == task})
@@ -128,7 +128,7 @@ def _figure(results: Path, ours: Collection) -> list[str]:
 
 
 def picture(stem: Path, text: str, folder: Path) -> str:
-    """The .svg or .png of this name, or nothing."""
+    """A Markdown image of the .svg or .png of this name; empty if there is none."""
     files = [stem.with_name(stem.name + suffix) for suffix in (".svg", ".png")]
     return next((f"!{link(text, file, folder)}" for file in files if file.is_file()), "")
 
@@ -139,42 +139,42 @@ def anchor(heading: str) -> str:
 
 def read_studies(results: Path, keys: set[str]) -> dict[Path, dict[str, Any]]:
     """The JSON files that have these keys."""
-    found = {path: read_json(path) for path in sorted(results.rglob("*.json"))}
-    return {path: table for path, table in found.items() if isinstance(table, dict) and keys <= table.keys()}
+    files = {path: read_json(path) for path in sorted(results.rglob("*.json"))}
+    return {path: table for path, table in files.items() if isinstance(table, dict) and keys <= table.keys()}
 
 
 def analysis(results: Path, ours: Collection) -> list[str]:
-    """Figure 1: the paper prints no number of it but the size of its bucket."""
+    """Figure 1, of which the paper prints only the size of the bucket."""
     facts, studies = paper.facts()["analysis"], read_studies(results, {"shares", "quarters", "bucket"})
     parts = [
         f"The paper: a curve for each token of {facts['sentences']} targets of one length, {facts['task']}.",
         "Each token is given a share of the source, ceil(qJ) of its J tokens. The paper does not say what the"
         " tokens before it had read.",
     ]
-    if not any(paper.task(found["pair"]) == facts["task"] for found in studies.values()):
+    if not any(paper.task(study["pair"]) == facts["task"] for study in studies.values()):
         parts.append(f"Not run on {facts['task']}. `whilst analyse RUN` makes it.")
-    for path, found in studies.items():
-        bucket = found["bucket"]
-        about = f"Ours, {found['pair']} {found['split']}, {found['system']}: {found['sentences']:,} sentences; "
+    for path, study in studies.items():
+        bucket = study["bucket"]
+        about = f"Ours, {study['pair']} {study['split']}, {study['system']}: {study['sentences']:,} sentences; "
         about += (
             f"the bucket has {bucket['sentences']:,} targets of {bucket['target_length']} units. The tokens before"
         )
-        about += f" follow wait-{past}." if (past := found.get("past")) else " have read the same share."
+        about += f" follow wait-{past}." if (past := study.get("past")) else " have read the same share."
         rows = []
-        for name, values in (found["quarters"] | {"all": found["mean"]}).items():
-            known = dict(zip(found["shares"], values, strict=True))
+        for name, values in (study["quarters"] | {"all": study["mean"]}).items():
+            known = dict(zip(study["shares"], values, strict=True))
             rows.append([name, *(figure(known.get(share), 3) for share in SHARES)])
         grid = Grid(["target", *(f"{share:.0%} read" for share in SHARES)], rows)
-        parts += _shown(path, found, about, grid, ours.folder)
+        parts += _shown(path, study, about, grid, ours.folder)
     return parts
 
 
 def sufficiency(results: Path, ours: Collection) -> list[str]:
-    """Figure 5: the paper's text has one number of it."""
+    """Figure 5, of which the paper's text has one number."""
     facts = paper.facts()["sufficiency"]
-    found = read_studies(results, {"links", "points", "files"})
-    # Sure links, which the paper counts, before those with possible ones.
-    studies = dict(sorted(found.items(), key=lambda item: len(item[1]["links"])))
+    unsorted = read_studies(results, {"links", "points", "files"})
+    # Studies of sure links, which the paper counts, before those with possible links.
+    studies = dict(sorted(unsorted.items(), key=lambda item: len(item[1]["links"])))
     share, lowest = facts["oracle at low latency"], paper.curve(facts["task"], ORACLE)[0].label
     parts = [
         f"The paper ({facts['task']}, RWTH alignments): the oracle covers {share:.0%} of the aligned source at low"
@@ -199,7 +199,7 @@ def sufficiency(results: Path, ours: Collection) -> list[str]:
 
 
 def _shown(path: Path, study: dict[str, Any], about: str, grid: Grid, folder: Path) -> list[str]:
-    """A study with its figure and origin."""
+    """The parts of the document on one study: text, figure, table and how it was made."""
     models = dict.fromkeys(f"`{item['model_sha256'][:12]}`" for item in study.get("points", [study]))
     lines = [
         f"figures: {link(path.name, path, folder)}",
@@ -214,12 +214,12 @@ def _shown(path: Path, study: dict[str, Any], about: str, grid: Grid, folder: Pa
 
 
 def agent(ours: Collection) -> list[str]:
-    """Figure 3, a diagram: its settings can be compared."""
+    """Figure 3, a diagram of the agent: a table compares the settings."""
     theirs = paper.facts()["agent"]
     rows = [["the paper", NONE, theirs["kind"].lower(), theirs["hidden"], theirs["inputs"], "translation"]]
     for curve in ours.of_system(BEST):
-        own = [str(curve.settings[f"agent.{name}"]) for name in ("kind", "hidden", "inputs", "reference")]
-        rows.append([f"{curve.pair}, {curve.first.system}", training_text(curve), *own])
+        values = [str(curve.settings[f"agent.{name}"]) for name in ("kind", "hidden", "inputs", "reference")]
+        rows.append([f"{curve.pair}, {curve.first.system}", training_text(curve), *values])
     headings = ("system", "our training text", "kind", "width", "inputs", "target tokens in training")
     about = "A diagram of the agent (`whilst/model/agent.py`). Its settings, from the records of our main systems:"
     return [about, Grid(headings, rows, len(headings)).to_markdown()]
@@ -234,11 +234,11 @@ def hyperparameters(ours: Collection) -> list[str]:
     for curve in ours.of_system(BASE):
         if (recipe := curve.first.first.recipe) is None:
             continue
-        own = _in_words_of_the_paper(recipe)
+        values = _named_as_in_paper(recipe)
         column = 2 if "de" in curve.pair.rpartition(".")[2].split("-") else 1
         headings.append(f"{curve.system if curve.system.rung else 'ours'}, {curve.pair}")
         for row in rows:
-            value = own[row[0]]
+            value = values[row[0]]
             row.append(value if row[column] in (value, NONE) else f"**{value}**")
     return [
         Grid(headings, rows).to_markdown(),
@@ -249,14 +249,15 @@ def hyperparameters(ours: Collection) -> list[str]:
     ]
 
 
-def _in_words_of_the_paper(recipe: Recipe) -> dict[str, str]:
+def _named_as_in_paper(recipe: Recipe) -> dict[str, str]:
+    """Our hyperparameters by the names of the paper's table, and those of ADDITIONAL."""
     model, train, objective, preset = recipe.model, recipe.train, recipe.objective, preset_of(recipe.train)
     sides: dict[str, Any] = {}
     for side, layers in (("encoder", model.encoder_layers), ("decoder", model.decoder_layers)):
         sides |= {f"{side} layers": layers, f"{side} attention heads": model.heads}
         sides |= {f"{side} embed dim": model.width, f"{side} ffn embed dim": model.feed_forward}
     digits, _, power = f"{preset.lr:e}".partition("e")
-    own = sides | {
+    values = sides | {
         "dropout": model.dropout,
         "optimizer": "adam",
         "adam betas": "(0.9, 0.98)",
@@ -276,4 +277,4 @@ def _in_words_of_the_paper(recipe: Recipe) -> dict[str, str]:
         "whole sources": objective.whole,
         "teacher": "yes" if recipe.teacher else "no",
     }
-    return {name: str(value) for name, value in own.items()}
+    return {name: str(value) for name, value in values.items()}

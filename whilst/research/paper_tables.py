@@ -1,8 +1,8 @@
-"""Our results in the shape of the paper's tables: which curve is one of its systems, and its points beside ours.
+"""Make the paper's tables as Markdown, with our results beside the paper's numbers.
 
 Every number comes from a record or from paper.json. A difference is at equal latency: BLEU on straight lines
 between our points at the AL that the paper prints, minus the paper's. An ablation is compared with the default on
-the same text, so it is of use on other text than the paper's too.
+the same text, so it is also useful on other text than the paper's.
 """
 
 import html
@@ -45,7 +45,7 @@ def details(summary: str, text: str) -> str:
 
 
 def link(text: str, path: Path, folder: Path) -> str:
-    """To a file, from a document in this folder."""
+    """A Markdown link to a file, from a document in `folder`."""
     return f"[{text}]({Path(os.path.relpath(path, folder)).as_posix()})"
 
 
@@ -55,10 +55,10 @@ class Collection:
 
     curves: Sequence[Curve]
     folder: Path
-    shown: list[Curve] = field(default_factory=list)
+    shown: list[Curve] = field(default_factory=list)  # in a table of the document
 
     def of_system(self, system: str, changes: dict[str, str] | None = None) -> list[Curve]:
-        """Curves of one of the paper's systems on any text, with exactly these changes of the paper's choices."""
+        """Our curves of a system of the paper, on any text, with exactly these changes of the paper's choices."""
         return [
             curve
             for curve in self.curves
@@ -70,11 +70,11 @@ class Collection:
         ]
 
     def of_task(self, task: str, system: str) -> list[Curve]:
-        """The same on the test set of one of the paper's tasks, without changes."""
+        """Our curves of a system of the paper, without changes, on the test set of one of the paper's tasks."""
         return [curve for curve in self.of_system(system) if paper.task(curve.pair) == task]
 
     def made(self, curve: Curve, name: str) -> str:
-        """How a curve was made, by its records. From now on it counts as shown."""
+        """The part of the document that says how a curve was made. Adds the curve to `shown`."""
         self.shown.append(curve)
         return details(f"How it was made: {name}", bullets(_origin(curve, self.folder)))
 
@@ -84,14 +84,14 @@ class Collection:
 
 
 def training_text(curve: Curve) -> str:
-    is_own = curve.pair == paper.task(curve.pair)
-    text = "the paper's" if is_own else f"**other**: {curve.pair.rpartition('.')[0]}"
+    is_same = curve.pair == paper.task(curve.pair)
+    text = "the paper's" if is_same else f"**other**: {curve.pair.rpartition('.')[0]}"
     return f"{text} {TEACHER}" if curve.settings["teacher"] else text
 
 
 @dataclass(frozen=True)
 class Both:
-    """The paper's point and our result of one label, as far as there is one."""
+    """The paper's point and our result with the same label; None where there is none."""
 
     label: str
     theirs: Point | None
@@ -121,14 +121,14 @@ def our_cells(result: Result | None) -> list[str]:
 
 
 def side_by_side(theirs: Sequence[Point], curve: Curve | None) -> list[Both]:
-    """The paper's points, then those of ours whose labels it does not have."""
+    """The paper's points, each with ours of the same label, then our points with other labels."""
     points = {point.label: point for point in theirs}
     results = {result.label: result for result in curve.results} if curve else {}
     return [Both(label, points.get(label), results.get(label)) for label in dict.fromkeys([*points, *results])]
 
 
 def difference(curve: Curve | None, point: Point | None, system: str) -> tuple[float | None, float | None]:
-    """Our BLEU at the AL of the paper's point, minus the paper's; of full-sentence models without regard to AL."""
+    """Our BLEU at the AL of the paper's point, and its difference from the paper's; any AL if `system` is FULL."""
     if curve is None or point is None:
         return None, None
     ours = curve.first.bleu if system == FULL else curve.at(point.al)
@@ -139,17 +139,18 @@ def _origin(curve: Curve, folder: Path) -> list[str]:
     records = [record for result in curve.results for record in result.records]
     first, settings = records[0], curve.settings
     recipes = sorted({record.settings.get("file", "") for record in records} - {""})
-    starts, teachers = ([one.settings.get(name, "") for one in records] for name in ("start", "teacher"))
-    seeds = _each("/".join(map(str, seeds_of(one))) for one in records)
+    starts, teachers = ([record.settings.get(name, "") for record in records] for name in ("start", "teacher"))
+    seeds = _distinct("/".join(map(str, seeds_of(record))) for record in records)
+    machines = (f"{record.device}, torch {record.versions.get('torch', '?')}" for record in records)
     lines = [
         "recipe: " + (", ".join(link(recipe, Path(recipe), folder) for recipe in recipes) or "in the records"),
-        f"started from: {_each(f'`{run}`' if run else 'random weights' for run in starts)};"
-        f" teacher: {_each(f'`{run}`' if run else 'none' for run in teachers)}",
+        f"started from: {_distinct(f'`{run}`' if run else 'random weights' for run in starts)};"
+        f" teacher: {_distinct(f'`{run}`' if run else 'none' for run in teachers)}",
         f"seeds: {seeds}" + (" (one for each stage)" if "/" in seeds else ""),
-        "machine: " + _each((f"{one.device}, torch {one.versions.get('torch', '?')}" for one in records), "; "),
+        "machine: " + _distinct(machines, "; "),
         f"text: {first.pair}, {first.split}, {first.scores.sentences:,} sentences; SHA-256 of the source"
         f" `{first.source_sha256[:12]}`, of the reference `{first.reference_sha256[:12]}`",
-        f"weights: SHA-256 {_each(f'`{one.model_sha256[:12]}`' for one in records)}",
+        f"weights: SHA-256 {_distinct(f'`{record.model_sha256[:12]}`' for record in records)}",
         f"BLEU: `{first.scores.signatures.get('bleu', 'no signature')}`",
         f"unknown words: {UNKNOWN[settings['evaluate.unknown']]}",
         f"end mark before the whole source is read: {settings['evaluate.ending']}",
@@ -162,12 +163,12 @@ def _origin(curve: Curve, folder: Path) -> list[str]:
     return [*lines, "records: " + ", ".join(record_link(record, folder) for record in records)]
 
 
-def _each(values: Iterable[str], separator: str = ", ") -> str:
+def _distinct(values: Iterable[str], separator: str = ", ") -> str:
     return separator.join(sorted(set(values)))
 
 
 def record_link(record: Record, folder: Path) -> str:
-    """To the record's file, or to that of the archive which it is in."""
+    """A link to the record's file, or to the archive that contains the record."""
     assert record.path is not None  # records of a folder have one
     if record.path.is_file():
         return link(record.policy, record.path, folder)
@@ -176,7 +177,7 @@ def record_link(record: Record, folder: Path) -> str:
 
 
 def summary(ours: Collection) -> str:
-    """A row for each system of each task: how it compares."""
+    """A row for each system of each task: our differences to the paper at equal latency."""
     rows = []
     for task in paper.pairs():
         for system in paper.systems(task):
@@ -185,11 +186,11 @@ def summary(ours: Collection) -> str:
                 rows.append([task, paper.title(system), NOT_RUN, *[NONE] * 5])
             for curve in curves:
                 gains = [difference(curve, point, system)[1] for point in theirs]
-                found = [gain for gain in gains if gain is not None]
-                figures = [fmean(found), min(found), max(found)] if found else [None, None, None]
+                known = [gain for gain in gains if gain is not None]
+                figures = [fmean(known), min(known), max(known)] if known else [None, None, None]
                 counts = [len(result.records) for result in curve.results]
                 seeds = " to ".join(map(str, sorted({min(counts), max(counts)})))
-                compared = f"{len(found)} of {len(theirs)}"
+                compared = f"{len(known)} of {len(theirs)}"
                 rows.append([task, curve.name, training_text(curve), compared, *map(signed, figures), seeds])
     texts = "task", "system", "our training text"
     headings = *texts, "points compared", "mean difference", "least", "most", "seeds"
@@ -197,7 +198,7 @@ def summary(ours: Collection) -> str:
 
 
 def main_table(task: str, ours: Collection) -> list[str]:
-    """All systems of one task, point by point, but the oracle, which has a table of its own."""
+    """All systems of one task, point by point, except the oracle, which has a table of its own."""
     rows: list[list[str]] = []
     notes: list[str] = []
     after: list[str] = []
@@ -236,27 +237,27 @@ def _rows(system: str, theirs: Sequence[Point], curve: Curve | None, ours: Colle
 
 
 def ablation(name: str, ours: Collection) -> list[str]:
-    """One of the paper's ablation tables. Ours is compared with the default whose other settings differ least."""
+    """One of the paper's ablation tables. Our curve is compared with our default whose settings differ least."""
     feature, values = ABLATIONS[name]
-    everywhere, paper_default = ours.of_system(BEST), paper.curve(ABLATED, BEST)
+    our_defaults, paper_default = ours.of_system(BEST), paper.curve(ABLATED, BEST)
     rows: list[list[str]] = []
     after: list[str] = []
     defaults: list[Curve | None] = []
     for value, key in values.items():
         for curve in ours.of_system(BEST, {feature: value}) or (None,):
-            default = curve.closest(everywhere) if curve else None
+            default = curve.closest(our_defaults) if curve else None
             rows += _ablation_rows(value, paper.ablations()[key], curve, default, paper_default)
             if curve:
                 defaults.append(default)
                 after.append(ours.made(curve, f"{curve.name}, on {curve.pair}"))
-    shown = [curve for curve in everywhere if curve in defaults]
+    shown = [curve for curve in our_defaults if curve in defaults]
     theirs = [point for point in paper_default if point.label in DEFAULT_LABELS]
-    first: list[list[str]] = []
+    default_rows: list[list[str]] = []
     for curve in (shown if defaults else ours.of_task(ABLATED, BEST)) or (None,):
-        first += _ablation_rows(DEFAULTS[feature], theirs, curve, None, [])
+        default_rows += _ablation_rows(DEFAULTS[feature], theirs, curve, None, [])
     texts = feature, "interval", "our pair"
     headings = *texts, *BOTH, "paper over default", "ours over default", "difference to the paper"
-    return [Grid(headings, first + rows, len(texts)).to_markdown(), *after]
+    return [Grid(headings, default_rows + rows, len(texts)).to_markdown(), *after]
 
 
 def _ablation_rows(
@@ -295,17 +296,17 @@ def _oracle_rows(task: str, theirs: Sequence[Point], oracle: Curve | None, agent
     agents = {both.label: both for both in side_by_side(paper.curve(task, BEST) if theirs else [], agent)}
     rows = []
     for both in side_by_side(theirs, oracle):
-        one = agents.get(both.label, Both(both.label, None, None))
-        their_gap = minus(0.0, above(one.theirs, theirs))
-        our_gap = minus(0.0, above(one.ours, oracle.points)) if oracle else None
-        their_cells = *paper_cells(one.theirs), *paper_cells(both.theirs), signed(their_gap)
-        our_own = *our_cells(one.result)[:2], *our_cells(both.result)[:2], signed(our_gap)
-        rows.append([oracle.pair if oracle else task, both.label, *their_cells, *our_own])
+        of_agent = agents.get(both.label, Both(both.label, None, None))
+        their_gap = minus(0.0, above(of_agent.theirs, theirs))
+        our_gap = minus(0.0, above(of_agent.ours, oracle.points)) if oracle else None
+        their_row = *paper_cells(of_agent.theirs), *paper_cells(both.theirs), signed(their_gap)
+        our_row = *our_cells(of_agent.result)[:2], *our_cells(both.result)[:2], signed(our_gap)
+        rows.append([oracle.pair if oracle else task, both.label, *their_row, *our_row])
     return rows
 
 
 def other_results(ours: Collection) -> str:
-    """What is in none of the paper's tables."""
+    """Our results that are in none of the paper's tables."""
     rows = []
     for curve in ours.left:
         changed = [

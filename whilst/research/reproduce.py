@@ -1,8 +1,8 @@
 """Train and evaluate every system of a pair and write the paper's document: `whilst paper --run`.
 
-The plan of a pair is the file plan.txt beside its recipes, which names them in the order in which they are run, as
-far as none needs another. Every run is a `whilst train` of its own, several at once. Finished runs are skipped,
-stopped ones are resumed.
+The plan of a pair is the file plan.txt beside its recipes. It lists the recipes in the order in which they are run;
+a run that needs another waits for it. Every run is a `whilst train` process; several run at once. Finished runs are
+skipped, stopped runs are resumed.
 """
 
 import shutil
@@ -33,7 +33,7 @@ from whilst.training.train import needs, stages
 
 PLAN = "plan.txt"
 RECIPES, RUNS = Path("recipes"), Path("runs")
-# For the estimates, on one H200: the measurements of training in results/bench/h200.json by stage, and seconds.
+# For estimates of time on one H200: the file of training benchmarks, the benchmark of each stage, and seconds.
 BENCH = Path("bench/h200.json")
 MEASURED = {"translate": "train.16k", "search": "search.32k.belief", "agent": "agent.64k"}
 STARTING, COMPILING, EVALUATING = 15, 15, 3  # of a process, of a stage, of a policy
@@ -43,7 +43,7 @@ STARTING, COMPILING, EVALUATING = 15, 15, 3  # of a process, of a stage, of a po
 class Run:
     """A run of a plan."""
 
-    name: str  # of its evaluations in the results: the recipe's and, in a sweep, the run's: paper/authors/3-7/2
+    name: str  # folder of its evaluations in the results: recipe and, in a sweep, run, such as paper/authors/3-7/2
     recipe: Recipe
     overrides: Sequence[str]
     folder: Path  # of the plan's log files
@@ -55,7 +55,7 @@ class Run:
 
     @property
     def command(self) -> list[str]:
-        """Arguments of `whilst` that train and evaluate it."""
+        """The arguments of `whilst` that train and evaluate this run."""
         point = self.name.partition("/")[2]
         sets = [part for override in self.overrides for part in ("--set", override)]
         return ["train", self.recipe.file, *(["--only", point] if point else []), "--no-text", *sets]
@@ -66,7 +66,7 @@ class Run:
 
     @property
     def marker(self) -> Path:
-        """The file that says with which settings it was finished."""
+        """The file that says that the run is finished, and with which settings."""
         return self.folder / f"{self.name}.json"
 
     @property
@@ -74,20 +74,20 @@ class Run:
         return self.marker.is_file() and build(Recipe, read_json(self.marker)["recipe"]) == self.recipe
 
     def start(self, device: str) -> "subprocess.Popen[bytes]":
-        """In a session of its own, so that Ctrl-C reaches it once, from here: a second one would not save."""
+        """Start the run in a new session: Ctrl-C reaches it only once, through `execute`, so that it can save."""
         command = [sys.executable, "-m", "whilst", *self.command, "--device", device]
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as log:
             return subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
 
     def finish(self) -> None:
-        for stage in stages(self.recipe):  # only resuming needs it, and the runs of a plan have 0.7 GB of it each
+        for stage in stages(self.recipe):  # only resuming needs this file, which takes 0.7 GB in each run of a plan
             (Path(stage.run) / "last.safetensors").unlink(missing_ok=True)
         write_json(self.marker, {"recipe": to_table(self.recipe)})
 
 
 def find_plan(pair: str) -> Path:
-    """The plan of a folder of recipes, such as iwslt15.en-vi, or of two languages if only one folder has a plan."""
+    """The plan in a folder of recipes such as iwslt15.en-vi; en-vi is enough if only one plan has this pair."""
     given = Path(pair) if (Path(pair) / PLAN).is_file() else RECIPES / pair
     found = [given / PLAN] if (given / PLAN).is_file() else sorted(RECIPES.glob(f"*.{pair}/{PLAN}"))
     if len(found) != 1:
@@ -111,17 +111,17 @@ def load_plan(plan: Path, overrides: Sequence[str]) -> list[Run]:
 
 
 def choose(runs: Sequence[Run], only: Sequence[str]) -> list[tuple[Run, list[Run]]]:
-    """The wanted runs and all that they need, in the plan's order, each with those that it needs directly."""
+    """The runs that match `only` (all if empty) and those they need, each with the runs that it needs directly."""
     by_recipe = {run.recipe: run for run in runs}
     needed = needs([run.recipe for run in runs])
-    graph = {run: [by_recipe[one] for one in found] for run, found in zip(runs, needed, strict=True)}
+    graph = {run: [by_recipe[recipe] for recipe in recipes] for run, recipes in zip(runs, needed, strict=True)}
     chosen: set[Run] = set()
     waiting = list(runs) if not only else []
     for pattern in only:
-        found = [run for run in runs if pattern == run.group or PurePath(run.name).match(pattern)]
-        if not found:
+        matching = [run for run in runs if pattern == run.group or PurePath(run.name).match(pattern)]
+        if not matching:
             raise UserError(f"--only {pattern}: the plan has {', '.join(dict.fromkeys(run.group for run in runs))}")
-        waiting += found
+        waiting += matching
     while waiting:
         chosen.add(run := waiting.pop())
         waiting += [other for other in graph[run] if other not in chosen]
@@ -129,7 +129,7 @@ def choose(runs: Sequence[Run], only: Sequence[str]) -> list[tuple[Run, list[Run
 
 
 def execute(chosen: Sequence[tuple[Run, Sequence[Run]]], jobs: int, device: str) -> list[Run]:
-    """Run what is not finished, `jobs` at once, each after those that it needs; returns those not finished."""
+    """Execute the unfinished runs, `jobs` at once, each after the runs it needs; returns those still unfinished."""
     waiting = {run: needed for run, needed in chosen if not run.is_finished}
     total, failed = len(waiting), list[Run]()
     running: dict[Run, subprocess.Popen[bytes]] = {}
@@ -154,7 +154,7 @@ def execute(chosen: Sequence[tuple[Run, Sequence[Run]]], jobs: int, device: str)
                     notes.print(f"{total - len(waiting) - len(running)} of {total}: {run.name} {state}")
         except StoppedError:
             for process in running.values():
-                process.send_signal(signal.SIGINT)  # it saves what it has
+                process.send_signal(signal.SIGINT)  # the run saves its state and stops
             for process in running.values():
                 process.wait()
             raise
@@ -193,7 +193,7 @@ def estimate(recipe: Recipe, results: Path) -> float:
 
 
 def print_plan(runs: Sequence[Run], results: Path) -> None:
-    """What is left to do, with estimated times."""
+    """Print the runs with the estimated minutes of those that are left."""
     minutes = {run: estimate(run.recipe, results) / 60 for run in runs if not run.is_finished}
     left = {run: f"{minutes[run]:.1f}" if run in minutes else "finished" for run in runs}
     rows = [[run.name, " ".join(run.recipe.stages), left[run]] for run in runs]

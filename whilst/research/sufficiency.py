@@ -1,8 +1,8 @@
-"""Sufficiency: the share of aligned words that a policy writes after it read the source words aligned to them.
+"""Sufficiency: the share of aligned words that a policy writes after it has read the source words aligned to them.
 
-A link of an alignment joins a source word and a word of the reference, both counted from 1. A word is written in
-time if the last source word linked to it was read to its last unit when the word's first unit is written. So the
-reference is decoded by force, and the policy only decides when to WRITE. AL is that of the same reads.
+A link of an alignment joins a source word and a word of the reference, both counted from 1. A word is covered if
+the last source word linked to it has been read to its last unit when the word's first unit is written. Decoding is
+forced along the reference, so the policy only decides when to WRITE. AL is that of the same reads.
 """
 
 import itertools
@@ -41,30 +41,30 @@ LINK = re.compile(rf"({WORDS})([-p])({WORDS})")
 def last_sources(line: str, words: tuple[int, int], possible: bool, reverse: bool, where: str) -> dict[int, int]:
     """For each aligned target word of a sentence, the last source word linked to it.
 
-    `9-8` is a sure link, `25p22` a possible one, which counts if `possible`; `9-8,10` stands for two. Spaces or
-    semicolons separate them. `reverse`: the target comes first. `words`: their number in source and target.
-    `where`: for messages.
+    `9-8` is a sure link, `25p22` a possible one, which counts if `possible`; `9-8,10` stands for two links. Spaces
+    or semicolons separate links. `reverse`: the target comes first in a link. `words`: the numbers of source and
+    target words. `where`: for messages.
     """
-    found: dict[int, int] = {}
+    last: dict[int, int] = {}
     for item in line.replace(";", " ").split():
         match = LINK.fullmatch(item)
         if match is None:
-            raise UserError(f"{where}: {item!r} is no link; write 9-8 (sure) or 25p22 (possible)")
+            raise UserError(f"{where}: {item!r} is not a link; write 9-8 (sure) or 25p22 (possible)")
         left, right = (list(map(int, match[number].split(","))) for number in ((3, 1) if reverse else (1, 3)))
         source, target = max(left), max(right)
         if source > words[0] or target > words[1]:
             raise UserError(
-                f"{where}: a link from source word {source} to target word {target}, but they have {words[0]} and"
-                f" {words[1]} words; --reverse if the target comes first"
+                f"{where}: a link from source word {source} to target word {target}, but the sentences have"
+                f" {words[0]} and {words[1]} words; --reverse if the target comes first"
             )
         if possible or match[2] == "-":
-            found |= {word: max(source, found.get(word, 0)) for word in right}
-    return found
+            last |= {word: max(source, last.get(word, 0)) for word in right}
+    return last
 
 
 @dataclass(frozen=True)
 class Aligned:
-    """A text with its gold alignment, by words of the files."""
+    """A text with its gold alignment. Words are those of the files."""
 
     source: list[str]
     target: list[str]
@@ -80,7 +80,7 @@ class Aligned:
         reverse: bool,
         sentences: int | None = None,
     ) -> "Aligned":
-        """`sentences`: only so many, by the checksums of their sources; those with faulty links are passed over."""
+        """`sentences`: how many to use, chosen by source checksum; sentences with faulty links are then skipped."""
         sources, targets = read_pairs((source, target))
         lines = read_lines(alignment)
         if len(lines) != len(sources):
@@ -93,7 +93,7 @@ class Aligned:
             except UserError as error:
                 if sentences is None:
                     raise
-                notes.print(f"passed over: {error}")
+                notes.print(f"skipped: {error}")
             if len(chosen) == sentences:
                 break
         order = sorted(chosen)
@@ -101,7 +101,7 @@ class Aligned:
 
 
 def encode(line: str, clean: Callable[[str], str], language: Language) -> list[list[int]]:
-    """The units of each word, cleaned by itself: parts of a word still belong to it, and it may have no units."""
+    """The units of each word. Words are cleaned one by one, so that units can be assigned; some have no units."""
     return [language.encode(clean(word).split()) for word in line.split()]
 
 
@@ -113,7 +113,7 @@ def needs(source: list[list[int]], target: list[list[int]], aligned: Mapping[int
 
 def sufficient(reads: Sequence[int], needed: Sequence[tuple[int, int]]) -> int:
     """How many of these words have the reads that they need."""
-    return sum(reads[unit] >= wanted for unit, wanted in needed)
+    return sum(reads[unit] >= minimum for unit, minimum in needed)
 
 
 @dataclass(frozen=True)
@@ -127,21 +127,21 @@ class Encoded:
     def of(cls, text: Aligned, trained: LoadedRun) -> "Encoded":
         data = trained.recipe.data
         clean = cleaner(data, data.source), cleaner(data, data.target)
-        sources, targets, wanted = [], [], []
+        sources, targets, needed = [], [], []
         for source, target, links in zip(text.source, text.target, text.needs, strict=True):
             left, right = encode(source, clean[0], trained.source), encode(target, clean[1], trained.target)
             if any(left) and any(right):  # cleaning may remove all words of a side
                 sources.append([*itertools.chain(*left), EOS])
                 targets.append([*itertools.chain(*right), EOS])
-                wanted.append(needs(left, right, links))
-        if not any(wanted):
+                needed.append(needs(left, right, links))
+        if not any(needed):
             raise UserError("no word is aligned, so there is nothing to measure")
-        return cls(Split(TokenSequences.from_lists(sources), TokenSequences.from_lists(targets)), wanted)
+        return cls(Split(TokenSequences.from_lists(sources), TokenSequences.from_lists(targets)), needed)
 
 
 @dataclass(frozen=True)
 class Point:
-    """One policy of one run."""
+    """The sufficiency and AL of one policy of one run."""
 
     system: str
     policy: str
@@ -157,7 +157,7 @@ class Point:
 
     @property
     def variant(self) -> str:
-        """Such as threshold-0.9, which makes another curve of the same policy."""
+        """Options such as threshold-0.9; each variant of a policy has a curve of its own."""
         return self.policy.partition(".")[2]
 
 
@@ -175,15 +175,15 @@ def reads_along(job: Job[LoadedRun], split: Split, sentences: Sequence[int]) -> 
 
 
 def measure(run: Path, job: Job[LoadedRun], text: Encoded) -> Point:
-    recipe, lags, met = job.trained.recipe, [], []
+    recipe, lags, covered = job.trained.recipe, [], []
     reads = reads_along(job, text.split, range(len(text.needs)))
     for units, needed, row in zip(text.split.source.lengths.tolist(), text.needs, reads, strict=True):
-        met.append(sufficient(row, needed))
+        covered.append(sufficient(row, needed))
         length = units - 1  # without end marks
         lags.append(average_lagging([min(g, length) for g in row[:-1]], length, len(row) - 1))
-    wanted = list(map(len, text.needs))
-    shares = [part / whole for part, whole in zip(met, wanted, strict=True) if whole]
-    # The other settings concern the choice of words, which are given here.
+    aligned = list(map(len, text.needs))
+    shares = [part / whole for part, whole in zip(covered, aligned, strict=True) if whole]
+    # The other settings concern the choice of words, which the reference gives here.
     deciding = Evaluate(threshold=job.settings.threshold, precision=job.settings.precision)
     decoding = Decoding.of(job.policy, deciding)
     return Point(
@@ -192,10 +192,10 @@ def measure(run: Path, job: Job[LoadedRun], text: Encoded) -> Point:
         label=shown_label(decoding.policy, recipe),
         run=str(run),
         pair=pair_name(recipe.data),
-        sufficiency=round(sum(met) / sum(wanted), 4),
+        sufficiency=round(sum(covered) / sum(aligned), 4),
         sentence_mean=round(fmean(shares), 4),
         al=round(fmean(lags), 4),
-        words=sum(wanted),
+        words=sum(aligned),
         sentences=len(shares),
         model_sha256=job.trained.checksum,
     )
@@ -204,20 +204,20 @@ def measure(run: Path, job: Job[LoadedRun], text: Encoded) -> Point:
 def jobs_of(
     runs: Sequence[Path], policies: Sequence[str], overrides: list[str], device: str
 ) -> list[tuple[Path, Job[LoadedRun]]]:
-    """Every policy of every run."""
+    """A job for every policy of every run."""
     load = loader(overrides, device)
-    found = [(run, job) for run in runs for job in find_jobs(run, policies, load)[1]]
-    languages = {f"{job.trained.source.name} to {job.trained.target.name}": run for run, job in found}
+    jobs = [(run, job) for run in runs for job in find_jobs(run, policies, load)[1]]
+    languages = {f"{job.trained.source.name} to {job.trained.target.name}": run for run, job in jobs}
     if len(languages) > 1:
         each = ", ".join(f"{run} translates {pair}" for pair, run in languages.items())
-        raise UserError(f"these runs do not compare: {each}")
-    for _, job in found:
+        raise UserError(f"these runs cannot be compared: {each}")
+    for _, job in jobs:
         with_precision(job.trained)
-    return found
+    return jobs
 
 
 def measure_points(jobs: Sequence[tuple[Path, Job[LoadedRun]]], text: Aligned) -> list[Point]:
-    """Measure all; first on one sentence each, so that mistakes show before hours of work."""
+    """Measure all jobs. Each first runs on one sentence, so that errors show before hours of work."""
     models = {job.trained.path: job.trained for _, job in jobs}
     encoded = {path: Encoded.of(text, trained) for path, trained in models.items()}
     for _, job in jobs:
@@ -261,10 +261,10 @@ def systems(points: Sequence[Point]) -> list[str]:
     """The name of each point's curve: its system, and its run if several runs have more than one point."""
     names = []
     for point in points:
-        own = [p for p in points if (p.system, p.variant) == (point.system, point.variant)]
-        runs, labels = {p.run for p in own}, {p.label for p in own}
-        is_one = len(runs) == 1 or len(runs) == len(labels) == len(own)
-        names.append(point.system if is_one else f"{point.system}, {point.run}")
+        alike = [p for p in points if (p.system, p.variant) == (point.system, point.variant)]
+        runs, labels = {p.run for p in alike}, {p.label for p in alike}
+        is_one_curve = len(runs) == 1 or len(runs) == len(labels) == len(alike)
+        names.append(point.system if is_one_curve else f"{point.system}, {point.run}")
     return names
 
 
@@ -273,17 +273,16 @@ def curves(points: Sequence[Point]) -> list[Line]:
 
     Policies that do not depend on the model give the same points for several runs, which are drawn once.
     """
-    reading: dict[object, Point] = {}
+    distinct: dict[object, Point] = {}
     for point in points:
-        place = point.al, point.sufficiency
         is_fixed = point.policy.startswith(("wait-", "diagonal-"))
         if not point.policy.startswith("full"):
-            reading.setdefault((point.policy, place) if is_fixed else point, point)
+            distinct.setdefault((point.policy, point.al, point.sufficiency) if is_fixed else point, point)
     groups: dict[str, list[CurvePoint]] = {}
-    for name, point in zip(systems(list(reading.values())), reading.values(), strict=True):
+    for name, point in zip(systems(list(distinct.values())), distinct.values(), strict=True):
         curve = CurvePoint(point.label, point.al, 100 * point.sufficiency)
         groups.setdefault(joined(name, point.variant), []).append(curve)
-    return [Line(name, own) for name, own in groups.items()]
+    return [Line(name, curve) for name, curve in groups.items()]
 
 
 def print_points(points: Sequence[Point]) -> None:

@@ -1,16 +1,16 @@
 """Binary search for reads: the paper's Algorithm 1, for all target tokens of a batch in parallel.
 
 The search compares p^g, the probability of the reference token after g source tokens. More generally p^g is
-exp(-KL(q, p_g)), where p_g is the model's prediction and q a target distribution: with the reference as q that is
-the paper's probability; with the prediction after the whole source (`search.target = "belief"`) it does not depend
-on which of several good words the reference uses.
+exp(-KL(q, p_g)), where p_g is the model's prediction and q is a target distribution. With the reference as q, p^g
+is the paper's probability. With the prediction after the whole source as q (`search.target = "belief"`), p^g does
+not depend on which of several good words the reference uses.
 
 The interval of token i is [l_1 + s(i-1), r_1 + s(i-1)], rounded down and clamped to the sentence. Since all
-intervals shift together, offset d of every interval is one path through the sentence, so one decoder pass for each
-offset fills a table of everything that the search compares (`search`). Tests compare it with decoder
-passes at every bisection.
+intervals shift together, offset d of every interval is one path through the sentence. So one decoder pass for each
+offset fills a table of all probabilities that the search compares. Tests compare the results with a search that
+runs the decoder at every bisection.
 
-The result is made non-decreasing, since the decoder attends to its own past and cannot unsee source.
+The reads are made non-decreasing: source that an earlier token has seen stays visible through self-attention.
 """
 
 import functools
@@ -52,7 +52,7 @@ class Prediction:
     """The model's prediction of each target token under some reads: (rows, target) each."""
 
     probability: Tensor  # p^g
-    token: Tensor  # the most probable one
+    token: Tensor  # the most probable token
 
 
 Predict = Callable[[Tensor], Prediction]  # (rows, target) reads -> prediction
@@ -61,7 +61,7 @@ Predict = Callable[[Tensor], Prediction]  # (rows, target) reads -> prediction
 def goes_left(
     left: Tensor, mid: Tensor, right: Tensor, predict: Predict, labels: Tensor, settings: Search
 ) -> Tensor:
-    """Whether to continue with [l, m], under `search.condition`: all (rows, target)."""
+    """Whether to continue with [l, m], under `search.condition`. All tensors are (rows, target)."""
     if settings.condition == "ground-truth":  # the paper's ablation
         return predict(mid).token == labels
     at_left, at_right = predict(left), predict(right)
@@ -77,7 +77,7 @@ def binary_search(left: Tensor, right: Tensor, predict: Predict, labels: Tensor,
     """Algorithm 1: (rows, target) g_i in [l_i, r_i]."""
     # In the authors' code the right half is [m, r] instead of [m + 1, r], except in an interval of two.
     keeps_mid = settings.condition == "authors"
-    # While l < r: a fixed number of steps, which is always enough, needs no synchronisation.
+    # Algorithm 1 loops while l < r. A fixed number of steps that is always enough needs no synchronisation.
     for _ in range((settings.size - 1).bit_length() + keeps_mid):
         mid = (left + right) // 2
         go_left = goes_left(left, mid, right, predict, labels, settings) | (left == right)
@@ -87,7 +87,7 @@ def binary_search(left: Tensor, right: Tensor, predict: Predict, labels: Tensor,
 
 
 def probability_and_argmax(logits: Tensor, labels: Tensor, target: Tensor | None) -> tuple[Tensor, Tensor]:
-    """(rows, target) p^g and the most probable tokens. `target`: log-probabilities of q, else q is the labels."""
+    """(rows, target) p^g and the most probable tokens. `target`: log-probabilities of q; None: q is the labels."""
     if target is None:
         label = logits.gather(-1, labels[..., None])[..., 0]
         return (label - logits.logsumexp(-1)).exp(), logits.argmax(-1)
@@ -96,7 +96,7 @@ def probability_and_argmax(logits: Tensor, labels: Tensor, target: Tensor | None
 
 
 def fp32_logits(model: Translator, states: Tensor) -> Tensor:
-    """(rows, target, units) in the weights' own type, which is not that of the states under autocast."""
+    """(rows, target, units) logits that are not rounded to bfloat16, also under autocast."""
     weight = model.target_embedding.weight
     if states.dtype != torch.bfloat16:
         return model.many_logits(states.to(weight.dtype))
@@ -106,7 +106,7 @@ def fp32_logits(model: Translator, states: Tensor) -> Tensor:
 
 
 class PathDecoder:
-    """Runs the decoder on a batch along any path. The encoder states and the like are computed once."""
+    """Runs the decoder on a batch along any path. What does not depend on the path is computed once."""
 
     def __init__(
         self, model: Translator, batch: Batch, target: Literal["reference", "belief"] = "reference"
@@ -162,13 +162,14 @@ class PredictionTable:
 def fill_table(model: Translator, batch: Batch, interval: Interval, settings: Search) -> PredictionTable:
     """One decoder pass for each offset. The model must be in eval mode."""
     decoder = PathDecoder(model, batch, settings.target)
-    found = [decoder.predict(interval.reads(batch, offset)) for offset in range(interval.size)]
-    probabilities = torch.stack([one.probability for one in found])
-    return PredictionTable(batch, interval, probabilities, torch.stack([one.token for one in found]))
+    predictions = [decoder.predict(interval.reads(batch, offset)) for offset in range(interval.size)]
+    probabilities = torch.stack([prediction.probability for prediction in predictions])
+    tokens = torch.stack([prediction.token for prediction in predictions])
+    return PredictionTable(batch, interval, probabilities, tokens)
 
 
 def covering_interval(settings: Search) -> Interval:
-    """The smallest interval that contains all of the settings."""
+    """The smallest interval that contains all intervals of the settings."""
     firsts = [first for first, _ in settings.intervals]
     return Interval(min(firsts), max(firsts) - min(firsts) + settings.size, settings.slope)
 
@@ -181,13 +182,13 @@ def search_interval(predict: Predict, batch: Batch, settings: Search, first: int
 
 
 def search(model: Translator, batch: Batch, settings: Search, first: int | Tensor) -> Tensor:
-    """(rows, target) non-decreasing reads, with the model in eval mode. `first`: l_1, or (rows, target) of each."""
+    """(rows, target) non-decreasing reads. `first`: l_1, or (rows, target) l_1. The model must be in eval mode."""
     table = fill_table(model, batch, Interval(first, settings.size, settings.slope), settings)
     return search_interval(table.predict, batch, settings, first)
 
 
-def monotone(found: Tensor, batch: Batch) -> Tensor:
-    """The smallest reads that are not below `found` and do not decrease along a sentence."""
+def monotone(reads: Tensor, batch: Batch) -> Tensor:
+    """The smallest reads that do not decrease along a sentence and are nowhere below `reads`."""
     # An offset for each segment keeps the sentences of a packed row apart.
     offset = batch.target_at.segment * (batch.source.shape[1] + 1)
-    return (found + offset).cummax(-1).values - offset
+    return (reads + offset).cummax(-1).values - offset

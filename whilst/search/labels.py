@@ -1,14 +1,14 @@
 """Training labels of the agent: the reads of a whole split, found once and kept on the device.
 
-By default they are searched for in every interval. Those of the translation-based policy (Alinejad et al. 2021) say
-when a prefix gives the final translation: its target side is the model's own translation of the whole source, not
-the reference. With agreement "token", a token needs the fewest reads, not fewer than the token before, after which
-the model writes it as in that translation; at most the whole source. With "within", a binary search looks for such
-reads in an interval (`bounded_agreement`).
+By default they are searched for in every interval. The reads of the translation-based policy (Alinejad et al. 2021)
+say when a source prefix suffices for the final translation. Its target side is the model's own translation of the
+whole source, not the reference. With agreement "token", a token has the fewest reads, but not fewer than the token
+before, after which the model writes it as in that translation; at most the whole source. With "within", a binary
+search looks for such reads in an interval (`bounded_agreement`).
 
-For "token" no prefix is translated. As long as a greedy translation agrees, its past is that of the whole
-translation, so one forced decoder pass for each prefix length shows the next token. A model with a bidirectional
-encoder knows finished sentences only: it gets each prefix with an end mark, encoded anew.
+For "token", no prefix has to be translated. As long as the greedy translation of a prefix agrees with the final
+translation, both have the same past, so one forced decoder pass for each prefix length gives the next token. A
+bidirectional encoder knows finished sentences only: it gets each prefix with an end mark, and encodes it anew.
 """
 
 from collections.abc import Callable
@@ -52,14 +52,14 @@ class Labels:
 
     def reads_of(self, batch: Batch, intervals: Tensor) -> Tensor:
         """(rows, target) reads of a padded batch; `intervals` (rows) is the interval of each sentence."""
-        place = batch.target_at.position.minimum(batch.target_lengths - 1) + self._starts(batch)
-        return self.reads[intervals[:, None], place].long()
+        index = batch.target_at.position.minimum(batch.target_lengths - 1) + self._starts(batch)
+        return self.reads[intervals[:, None], index].long()
 
-    def store(self, batch: Batch, found: Tensor) -> None:
+    def store(self, batch: Batch, reads: Tensor) -> None:
         """Store the (intervals, rows, target) reads of a padded batch."""
         inside = batch.target_at.position < batch.target_lengths
-        place = (self._starts(batch) + batch.target_at.position)[inside]
-        self.reads[:, place] = found[:, inside].to(self.reads.dtype)
+        index = (self._starts(batch) + batch.target_at.position)[inside]
+        self.reads[:, index] = reads[:, inside].to(self.reads.dtype)
 
 
 @torch.no_grad()
@@ -75,9 +75,9 @@ def find_labels(model: Translator, settings: Search, split: Split, tokens: int) 
 
 
 def packed_sizes(tokens: int) -> tuple[int, int]:
-    """Row sizes of source and target, for batches of at most `tokens` on either side."""
+    """Row sizes of source and target, for packed batches of at most `tokens` on either side."""
     size = -(-tokens // BLOCK) * BLOCK
-    return size + BLOCK, size  # some source stays free, so that padding can attend to something
+    return size + BLOCK, size  # some source positions stay free, so that padding can attend to something
 
 
 PackedSearch = Callable[[Batch, int], Tensor]  # packed batch, size of its query row -> (intervals, 1, target) reads
@@ -93,15 +93,15 @@ def worth_packing(split: Split, tokens: int) -> bool:
 def find_labels_packed(
     search: PackedSearch, settings: Search, split: Split, tokens: int, device: torch.device
 ) -> Labels:
-    """The same in packed batches of one shape, with the sentences in their order in the split."""
+    """As `find_labels`, in packed batches of one shape, with the sentences in the order of the split."""
     labels, sizes = Labels.empty(split, len(settings.intervals), device), packed_sizes(tokens)
     batches = packed_chunks(split, np.arange(len(split.source)), sizes[0] - 1, sizes[1])
     first, size = min(first for first, _ in settings.intervals), covering_interval(settings).size
-    queries = max(count_queries(split, one, np.full(len(one), first), size, settings) for one in batches)
+    queries = max(count_queries(split, part, np.full(len(part), first), size, settings) for part in batches)
     for chosen in progress_bar(batches, "searching", "batches"):
         begin, end = split.target.offsets[chosen[0]], split.target.offsets[chosen[-1] + 1]
-        found = search(pack_batch(split, chosen, *sizes).to(device), row_size(queries))
-        labels.reads[:, begin:end] = found[:, 0, : end - begin].to(labels.reads.dtype)
+        reads = search(pack_batch(split, chosen, *sizes).to(device), row_size(queries))
+        labels.reads[:, begin:end] = reads[:, 0, : end - begin].to(labels.reads.dtype)
     return labels
 
 
@@ -118,7 +118,7 @@ def agreement_reads(model: Translator, batch: Batch) -> Tensor:
         else:
             logits = decoder.logits(lengths.clamp(max=count))
         same = most_likely(logits.flatten(0, 1)).view_as(batch.labels) == batch.labels
-        agreed = (same | agreed | ~real).long().cumprod(1).bool()  # a token that was written stays
+        agreed = (same | agreed | ~real).long().cumprod(1).bool()  # a token that was written stays written
         reads = torch.where((count < lengths) & agreed, reads.clamp(max=count), reads)
     return reads
 
@@ -133,10 +133,10 @@ def finished_prefix(batch: Batch, count: int) -> Batch:
 
 
 def bounded_agreement(search: Search) -> Search:
-    """The search of agreement "within": is the token of the model's own translation the most probable one at m?
+    """The search of agreement "within": it goes left if the token of the model's translation is most probable at m.
 
-    As a binary search it need not find the smallest such reads, and it takes the end of the interval if there are
-    none. On a GPU it runs in bfloat16, where near ties may be decided otherwise than in translating.
+    A binary search does not always find the fewest such reads, and takes the end of the interval if there are none.
+    On a GPU it runs in bfloat16, where near ties may be decided differently than during translation.
     """
     return replace(search, condition="ground-truth", target="reference", tolerance=0.0)
 
@@ -145,7 +145,7 @@ def find_agreement_labels(model: Translator, split: Split, tokens: int) -> Label
     """The labels of a split whose targets are the model's own translations; the model must be in eval mode."""
     labels = Labels.empty(split, 1, model.device)
     order = split.source.lengths.argsort(kind="stable")  # the source length is the number of passes
-    # In the precision of translating, or near ties would differ.
+    # In the precision of translation: near ties would otherwise be decided differently.
     with torch.autocast(model.device.type, enabled=False):
         for chosen in progress_bar(padded_chunks(split, order, tokens), "comparing prefixes", "batches"):
             batch = pad_batch(split, chosen).to(model.device)

@@ -1,4 +1,4 @@
-"""The live translation server: many sessions over WebSocket and HTTP, one model that does their steps together.
+"""The live translation server: many sessions over WebSocket and HTTP, whose model steps are computed in batches.
 
-A leaf: only the commands import it. The page that it serves is in `page/`.
+Only the commands import this package. The web page is in `page/`.
 """

@@ -1,4 +1,4 @@
-"""The Starlette app: its routes, the life of its worker, and what is answered over HTTP."""
+"""The Starlette app: its routes, start and shutdown, and the HTTP endpoints."""
 
 import asyncio
 import contextlib
@@ -32,7 +32,7 @@ PAGE = Path(__file__).parent / "page"
 PAGE_FILES = frozenset(path.relative_to(PAGE).as_posix() for path in PAGE.rglob("*.*"))
 PROBES = "/healthz", "/readyz"
 Events = AsyncIterator[dict[str, str]]
-HEADERS = {  # of the page: it may load from this server only, and a new version is used at once
+HEADERS = {  # of page files: they load from this server only, and browsers check for new versions
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self';"
     " connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
@@ -42,7 +42,7 @@ HEADERS = {  # of the page: it may load from this server only, and a new version
 
 
 def make_app(manager: SessionManager) -> Starlette:
-    """The manager's worker starts and stops with the app."""
+    """The manager's workers start and stop with the app."""
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
@@ -70,7 +70,7 @@ def make_app(manager: SessionManager) -> Starlette:
 
 
 class Guard:
-    """Refuses requests for other hosts or with too many headers, before any of them is handled."""
+    """Refuses requests for other hosts or with too many headers, before they are handled."""
 
     def __init__(self, app: ASGIApp, manager: SessionManager) -> None:
         self._app, self._manager = app, manager
@@ -88,9 +88,9 @@ class Guard:
         limits, headers = self._manager.limits, scope["headers"]
         size = sum(len(name) + len(value) for name, value in headers)
         if size > limits.header_bytes or len(headers) > limits.headers:
-            most = f"{limits.headers} headers of {limits.header_bytes} bytes in all"
-            raise SessionError("headers", f"{len(headers)} headers of {size} bytes: the limit is {most}")
-        if scope["path"] not in PROBES:  # which come by address, service name or none
+            limit = f"{limits.headers} headers of {limits.header_bytes} bytes in all"
+            raise SessionError("headers", f"{len(headers)} headers of {size} bytes: the limit is {limit}")
+        if scope["path"] not in PROBES:  # probes may name any host, or none
             self._manager.access.check_host(Headers(raw=headers))
 
 
@@ -100,7 +100,7 @@ def error_response(manager: SessionManager, error: SessionError) -> Response:
 
 
 async def translate(manager: SessionManager, request: Request) -> Response:
-    """POST /v1/translate: a text in, its translation out as server-sent events."""
+    """POST /v1/translate: translate a text; the answer is server-sent events."""
     try:
         manager.access.check_origin(request.headers)
         manager.access.check_token(request.headers)
@@ -122,7 +122,7 @@ async def translate(manager: SessionManager, request: Request) -> Response:
 
 
 async def session_events(session: ClientSession) -> Events:
-    """The messages of a session until it is final."""
+    """The messages of a session up to `final` or `error`."""
     encoder, message = MessageEncoder(), session.ready_message()
     while True:
         yield {"event": message["type"], "data": encoder.encode(message, time.monotonic())}
@@ -169,7 +169,7 @@ async def read_body(request: Request, limits: Limits) -> bytes:
 
 
 class EventStream(EventSourceResponse):
-    """Events until they end or the client disconnects; then `close` is called."""
+    """Sends events until they end or the client disconnects, then calls `close`."""
 
     def __init__(self, manager: SessionManager, events: Events, close: Callable[[], None]) -> None:
         self._metrics, self._close = manager.metrics, close
@@ -186,7 +186,7 @@ class EventStream(EventSourceResponse):
 
 
 async def health(manager: SessionManager, request: Request) -> Response:
-    """/healthz: whether the process works. /readyz: whether it takes sessions."""
+    """/healthz: whether the process works. /readyz: whether it accepts sessions."""
     alive = all(worker.is_alive() for worker in manager.workers.values())
     status = "failed" if not alive else "stopping" if manager.stopping else "ok"
     served = manager.find_model("")
@@ -212,7 +212,7 @@ async def metrics(manager: SessionManager, request: Request) -> Response:
 
 
 async def qr_code(request: Request) -> Response:
-    """GET /v1/qr.svg?url=URL: of a page of this server."""
+    """GET /v1/qr.svg?url=URL: the QR code of a page of this server."""
     url = request.query_params.get("url", "")
     if len(url) > 500 or urlsplit(url).netloc != request.headers.get("host"):
         return PlainTextResponse("url: must be the address of a page of this server\n", 400)
@@ -222,7 +222,7 @@ async def qr_code(request: Request) -> Response:
 
 
 async def page_file(request: Request) -> Response:
-    """Of the speaker's page, or of /watch/NAME."""
+    """A file of the speaker's page or of /watch/NAME."""
     name = request.path_params.get("name", "watch.html" if "talk" in request.path_params else "index.html")
     if name not in PAGE_FILES:
         return PlainTextResponse(f"{name}: not found\n", 404)

@@ -1,8 +1,8 @@
-"""Published sessions: what a speaker's session writes, for any number of watchers. Knows no sockets of clients.
+"""Published sessions: the words of a speaker's session for any number of watchers. Contains no client connections.
 
-A channel is a log of words under a name. Watchers read it at their own positions, so none costs memory, and a slow
-one delays neither the speaker nor other watchers. With one process the channels live in it. With several they live
-in the parent (`run_hub`), and a worker has a copy of each channel that is watched there.
+A channel is a log of words under a name. Watchers read it at their own positions: they need no buffers, and a slow
+watcher delays neither the speaker nor other watchers. With one process the channels are in it. With several they
+are in the parent process (`run_hub`), and a worker has a copy of each channel that is watched there.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from functools import partial
 from whilst.server.protocol import Message, SessionError, parse_object, shorten
 
 NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-KEPT = 600.0  # seconds for which a channel stays after its session, for latecomers and a speaker who reconnects
+KEPT = 600.0  # seconds for which a channel stays after its session, for latecomers and for a reconnecting speaker
 CHANNELS = 1000
 HISTORY = 20_000  # words of a channel: about two hours of speech
 CHUNK = 500  # words of a message
@@ -38,23 +38,23 @@ def check_name(name: str) -> str:
 
 
 class Channel:
-    """The words of one name, and whether a session writes them."""
+    """The words that are published under a name, and the session that publishes them, if there is one."""
 
     def __init__(self, name: str) -> None:
         self.name, self.key = name, ""
         self.watchers = 0
-        self.expires = 0.0  # when it is dropped without a session and watchers
+        self.expires = 0.0  # from then on the channel is dropped if it has neither a session nor watchers
         self.publication: LocalPublication | None = None
         self.restart(uuid.uuid4().hex)
-        self.ready: Message | None = None  # to watchers; None: not known yet
+        self.ready: Message | None = None  # `ready` for watchers; None: not known yet
         self._closed = False
         self._changed = asyncio.Event()
 
     def restart(self, channel: str) -> None:
-        """Without words, under another id."""
+        """Drop all words and change the id."""
         self.id = channel
         self.words: list[Message] = []
-        self.dropped = 0  # words before these
+        self.dropped = 0  # number of words dropped before these
         self._frames: dict[int, str] = {}  # encoded messages by the position of their first word
         self._began = time.monotonic()
 
@@ -79,12 +79,12 @@ class Channel:
         self._notify()
 
     def write(self, words: list[tuple[str, int]]) -> None:
-        """Texts and sentences."""
+        """Add words, each a text and the number of its sentence."""
         now = round(time.monotonic() - self._began, 3)
         self.add([{"text": text, "sentence": sentence, "time": now} for text, sentence in words])
 
     def copy(self, message: Message) -> None:
-        """A message of the channel that this is a copy of."""
+        """Apply a message of the channel that this one is a copy of."""
         if message["type"] == "ready":
             if message["channel"] != self.id:
                 self.restart(message["channel"])
@@ -99,21 +99,22 @@ class Channel:
         self._notify()
 
     async def frames(self, cursor: str = "") -> AsyncIterator[tuple[str, str]]:
-        """Types and texts of messages, from the place where a watcher stopped, for ever.
+        """Yield messages (type, JSON text) without end, from the cursor at which a watcher stopped.
 
-        A watcher who is behind gets many words in one message; one whose place is no longer kept, what there is.
+        A watcher who is behind gets many words in one message. If the cursor is no longer valid, the messages begin
+        with the first word that is kept.
         """
-        channel, _, place = cursor.partition(".")
-        position = int(place) if place.isascii() and place.isdecimal() and len(place) < 10 else 0
-        told: Message | None = None
+        channel, _, index = cursor.partition(".")
+        position = int(index) if index.isascii() and index.isdecimal() and len(index) < 10 else 0
+        sent_ready: Message | None = None
         while True:
             changed = self._changed
             if channel != self.id or not self.dropped <= position <= self.dropped + len(self.words):
                 channel, position = self.id, self.dropped
-            if told is not self.ready:
-                told = self.ready
-                yield "ready", json.dumps(told, ensure_ascii=False)
-            elif told is not None and position < self.dropped + len(self.words):
+            if sent_ready is not self.ready:
+                sent_ready = self.ready
+                yield "ready", json.dumps(sent_ready, ensure_ascii=False)
+            elif sent_ready is not None and position < self.dropped + len(self.words):
                 first = position
                 position = min(first + CHUNK, self.dropped + len(self.words))
                 yield "commit", self._frame(first, position)
@@ -131,23 +132,23 @@ class Channel:
 
 
 class LocalPublication:
-    """A session on a channel."""
+    """A session that publishes on a channel of this process."""
 
     def __init__(self, channel: Channel, sentence: int, close: Callable[[], None]) -> None:
         self._channel, self._close = channel, close
         self.sentence = sentence  # the number in the channel of the session's first sentence
-        # By sentence: words that are there, and are not written again.
-        self._there = Counter(word["sentence"] for word in channel.words[-HISTORY:])
+        # By sentence: number of words that the channel has already. They are not published again.
+        self._existing = Counter(word["sentence"] for word in channel.words[-HISTORY:])
 
     def commit(self, message: Message) -> None:
-        """Of the session (protocol.py)."""
-        if self._channel.publication is not self:  # taken over
+        """Publish the words of a `commit` (protocol.py)."""
+        if self._channel.publication is not self:  # another session has taken the name over
             return
         new = []
         for word in message["words"]:
             sentence = self.sentence + word["sentence"]
-            if self._there[sentence]:
-                self._there[sentence] -= 1
+            if self._existing[sentence]:
+                self._existing[sentence] -= 1
             else:
                 new.append((word["text"], sentence))
         if new:
@@ -165,7 +166,7 @@ class LocalAudience:
         self._channels: dict[str, Channel] = {}
 
     def join(self, name: str) -> Channel:
-        """For one more watcher. A channel without a session waits for one."""
+        """Add a watcher to the channel of this name, even if it has no session yet."""
         channel = self._find(name)
         channel.watchers += 1
         return channel
@@ -184,16 +185,16 @@ class LocalAudience:
         self._drop(channel)
 
     def _drop(self, channel: Channel) -> None:
-        """Unless it is used."""
+        """Drop a channel that is not used."""
         used = channel.publication is not None or channel.watchers or time.monotonic() < channel.expires
         if not used and self._channels.get(channel.name) is channel:
             del self._channels[channel.name]
 
     async def publish(self, name: str, key: str, sentence: int | None, model: Message) -> LocalPublication:
-        """A new session under this name. The key allows to take the name over from a session that has it.
+        """Publish a new session under this name. If another session has the name, their keys must be equal.
 
-        `sentence` is the number of the session's first sentence if some of it was published before: its words up
-        to what is there are left out. None: the next one.
+        `sentence` is the number of the session's first sentence, if part of the session was published before: words
+        that the channel has already are left out. None: the session's sentences follow those of the channel.
         """
         channel = self._find(check_name(name))
         if not key or key != channel.key:
@@ -213,13 +214,13 @@ class LocalAudience:
         asyncio.get_running_loop().call_later(KEPT + 1, self._drop, channel)
 
     def close(self) -> None:
-        """End the watchers."""
+        """Disconnect the watchers."""
         for channel in self._channels.values():
             channel.close()
 
 
-# Several processes: workers talk to the hub by lines of JSON over a Unix socket, with one connection for each
-# publication and each copy.
+# With several processes, workers exchange lines of JSON with the hub over a Unix socket, with one connection for
+# each publication and each copy of a channel.
 
 
 def line(message: Message) -> bytes:
@@ -239,7 +240,7 @@ class RemotePublication:
 
 
 class RemoteAudience:
-    """The channels of the hub, and a copy of each that is watched here."""
+    """The channels of the hub, with a copy of each that is watched in this process."""
 
     def __init__(self, hub: str) -> None:
         self._hub = hub
@@ -325,7 +326,7 @@ async def _send_copy(
 
 @contextlib.contextmanager
 def run_hub(path: str) -> Iterator[None]:
-    """The channels of several processes, in a thread of this one, at a socket."""
+    """Serve the channels of several processes from a thread of this one, at the Unix socket `path`."""
     started, stopped = threading.Event(), threading.Event()
 
     async def run() -> None:

@@ -1,4 +1,4 @@
-"""Messages of the WebSocket and HTTP interfaces (docs/serving.md): parsing, checks, encoding. Knows no sockets."""
+"""Messages of the WebSocket and HTTP interfaces (docs/serving.md): parsing, checks, encoding. No network code."""
 
 import json
 import math
@@ -30,7 +30,7 @@ ERRORS = {  # code: (close code of the WebSocket, HTTP status)
     "internal": (1011, 400),
     "shutdown": (1012, 503),
 }
-LETTERS = 32  # of a source word, as every one of them may be a unit of the model
+LETTERS = 32  # characters of a source word that count as one word, since each may be a unit of the model
 DRAINED = {"too_many_words", "idle", "shutdown"}  # errors before which the words received so far are translated
 
 
@@ -39,14 +39,14 @@ class Limits:
     """Times are in seconds."""
 
     message_bytes: int = 16_384
-    words: int = 100_000  # of a session: nine hours of speech; a long word counts once for each LETTERS
+    words: int = 100_000  # of a session: nine hours of speech; a long word counts as one for each LETTERS of it
     header_bytes: int = 16_384  # of a request, names and values
     headers: int = 64  # of a request
     sessions: int = 100
     watchers: int = 5_000
-    speakers: int = 2  # whose speech is recognised at a time; 0: none
-    audio: float = 10.0  # of a session that waits to be recognised before reading from its client pauses
-    recognition: float = 60.0  # until a recogniser has taken the audio that it is given
+    speakers: int = 2  # at a time, whose speech is recognised; 0: none
+    audio: float = 10.0  # of a session, not yet recognised; above, reading from its client pauses
+    recognition: float = 60.0  # for a recogniser to process the audio of one call
     idle: float = 300.0  # without a client message
     handshake: float = 10.0  # until the first client message
     send: float = 10.0  # to send one message
@@ -75,9 +75,9 @@ class SessionError(Exception):
 class Start:
     latency: str = "medium"
     token: str = ""
-    model: str = ""  # the name of one; empty: the first
-    key: str = ""  # of a published session
-    sentence: int | None = None  # of a published session: the number of its first sentence
+    model: str = ""  # its name; empty: the server's first model
+    key: str = ""  # of a published session: lets a later session with the same key take its name over
+    sentence: int | None = None  # of a published session: the number of its first sentence, if it was sent before
     glossary: Glossary = field(default_factory=dict)  # terms of this session
 
 
@@ -96,12 +96,12 @@ class Finish:
 class Listen:
     """Audio follows."""
 
-    said: str = ""  # words that an earlier session returned of it
+    said: str = ""  # words that an earlier session returned for the beginning of this audio
 
 
 @dataclass(frozen=True)
 class Audio:
-    pcm: bytes  # empty: no more follows
+    pcm: bytes  # empty: the audio ends
 
 
 ClientMessage = Start | Words | Finish | Listen | Audio
@@ -137,8 +137,8 @@ def parse_message(frame: str | bytes, limits: Limits) -> ClientMessage:
 
 def check_size(size: int, limits: Limits) -> None:
     if size > limits.message_bytes:
-        most = limits.message_bytes
-        raise SessionError("too_big", f"a message of {size} bytes: the limit is {most}; send it in parts")
+        limit = limits.message_bytes
+        raise SessionError("too_big", f"a message of {size} bytes: the limit is {limit}; send it in parts")
 
 
 def parse_object(text: str | bytes) -> Message:
@@ -185,7 +185,7 @@ def number_field(table: Message, name: str) -> int:
 
 @dataclass
 class MessageCounter:
-    """Checks that `seq` has no gaps, and the number of words."""
+    """Checks that `seq` has no gaps, and counts words up to the limit of a session."""
 
     limits: Limits
     seq: int = 0
@@ -197,8 +197,8 @@ class MessageCounter:
         if isinstance(message, Words):
             self.words += sum(math.ceil(len(word) / LETTERS) for word in message.text.split())
         if self.words > self.limits.words:
-            most = self.limits.words
-            raise SessionError("too_many_words", f"more than {most} words in a session; begin another one")
+            limit = self.limits.words
+            raise SessionError("too_many_words", f"more than {limit} words in a session; begin another one")
         self.seq = message.seq
 
 
@@ -234,5 +234,5 @@ class MessageEncoder:
         if message["type"] == "ready" and self._start is None:
             self._start = now
         time = 0.0 if self._start is None else round(now - self._start, 4)
-        # The type comes first, for people who read it.
+        # The type comes first, for people who read the messages.
         return json.dumps({"type": message["type"], "seq": self._seq, "time": time} | message, ensure_ascii=False)

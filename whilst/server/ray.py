@@ -19,12 +19,12 @@ from whilst.server.sessions import SessionManager
 
 NAME = "whilst"
 PROXY = 1.0  # seconds for the last messages to pass Ray's proxy, which ends with the cluster
-# Of this process, which is a replica. What Ray pickles would have its own copy: it calls functions of the module.
+# The managers of this process, a replica. Ray copies the objects that it pickles, but not those of a module.
 MANAGERS: list[SessionManager] = []
 
 
 def make_replica_app(options: ServeOptions) -> Starlette:
-    """Called in the replica, as a model cannot be pickled."""
+    """Called in the replica, because a model cannot be pickled."""
     MANAGERS.append(options.manager())
     return make_app(MANAGERS[-1])
 
@@ -42,30 +42,30 @@ def deployment(options: ServeOptions) -> Any:
 
     class Replica:
         async def drain(self) -> None:
-            """Before a stop: Ray itself only waits for sessions to end."""
+            """Called before a stop: Ray itself only waits until sessions end."""
             await drain_replica()
 
     limits = options.limits
     settings = serve.deployment(
         name=NAME,
         num_replicas=options.workers,
-        # A session or a watcher is one request; above our own limits, which are answered with an error.
+        # A session or a watcher is one request. Higher than our own limits, which are reported as errors.
         max_ongoing_requests=2 * limits.sessions + limits.watchers + 16,
-        # What a replica that is no longer needed has to let its sessions end.
+        # Time for the sessions of a replica that is no longer needed to end.
         graceful_shutdown_timeout_s=3600,
-        ray_actor_options={"num_cpus": options.how.threads},
+        ray_actor_options={"num_cpus": options.engine_options.threads},
     )
     return settings(serve.ingress(lambda: make_replica_app(options))(Replica)).bind()
 
 
 def build(arguments: dict[str, str]) -> Any:
-    """For the configuration of `serve deploy`: `model`, more than one with spaces between; `token`."""
+    """For the configuration of `serve deploy`. Arguments: `model`, one or more separated by spaces; `token`."""
     options = ServeOptions(tuple(arguments.get("model", DEFAULT_MODEL).split()))
     return deployment(replace(options, access=replace(options.access, token=arguments.get("token", ""))))
 
 
 def serve_ray(options: ServeOptions) -> None:
-    """Until SIGINT or SIGTERM. Joins the cluster that RAY_ADDRESS names, or starts one on this machine."""
+    """Serve until SIGINT or SIGTERM. Joins the cluster that RAY_ADDRESS names, or starts one on this machine."""
     application = deployment(options)
     import ray
     from ray import serve

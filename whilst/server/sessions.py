@@ -1,4 +1,4 @@
-"""Sessions between their connections and the worker. All of it runs in the event loop."""
+"""Client sessions between their connections and the worker. All of this runs in the event loop."""
 
 import asyncio
 import hmac
@@ -41,7 +41,7 @@ def is_address(name: str) -> bool:
 
 
 def default_hosts(host: str) -> tuple[str, ...]:
-    """The names of a server that listens at `host`: any, unless only this machine reaches it."""
+    """The host names to accept when listening at `host`: any, unless only this machine can connect."""
     local = host == "localhost" or (is_address(host) and ipaddress.ip_address(host).is_loopback)
     return ("localhost",) if local else ("*",)
 
@@ -50,7 +50,7 @@ def default_hosts(host: str) -> tuple[str, ...]:
 class AccessControl:
     token: str = ""  # empty: none is required
     origins: tuple[str, ...] = ()  # of pages that may connect, besides the server's own; "*": any
-    hosts: tuple[str, ...] = ("*",)  # names that this server is reached by; "*": any
+    hosts: tuple[str, ...] = ("*",)  # names by which clients reach this server; "*": any
 
     def __post_init__(self) -> None:
         for origin in self.origins:
@@ -58,7 +58,7 @@ class AccessControl:
                 raise UserError(f"--origin {origin}: write it as https://example.org, without a path, or * for any")
 
     def check_host(self, headers: Headers) -> None:
-        """Against DNS rebinding: a page points a name of its own to this address, and sends that name."""
+        """Protects against DNS rebinding: a page makes its own host name resolve to this address, and sends it."""
         host = headers.get("host", "").lower()
         name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
         if name and "*" not in self.hosts and name not in self.hosts and not is_address(name):
@@ -66,7 +66,7 @@ class AccessControl:
             raise SessionError("host", message)
 
     def check_origin(self, headers: Headers) -> None:
-        """Only browsers send the header."""
+        """Only browsers send the Origin header; requests without it are accepted."""
         origin = headers.get("origin")
         if origin is None or "*" in self.origins or origin in self.origins:
             return
@@ -75,7 +75,7 @@ class AccessControl:
             raise SessionError("origin", message)
 
     def check_token(self, headers: Headers, token: str = "") -> None:
-        """In the header, or else the one given."""
+        """Check the token of the Authorization header, or else `token`."""
         scheme, _, credentials = headers.get("authorization", "").partition(" ")
         # Starlette decodes headers as Latin-1.
         given = credentials.strip().encode("latin-1") if scheme.lower() == "bearer" else token.encode()
@@ -102,13 +102,13 @@ class ClientSession:
         self._counter = MessageCounter(manager.limits)
         self._pending = 0  # inputs that the worker has not completed
         self.publication: Publication | None = None
-        self._in_sentence = False  # words came after the last finish
+        self._in_sentence = False  # words were received after the last finish
         self._progress = asyncio.Event()
         self._speech: SpeechStream | None = None
         self._listened = False
 
     def _receive(self, message: Message | SessionError, completes: bool) -> None:
-        """From the worker."""
+        """Called with the replies of the worker."""
         self._pending -= completes
         self._progress.set()
         self.outbox.put_nowait(message)
@@ -134,26 +134,25 @@ class ClientSession:
         return message if self.publication is None else message | {"sentence": self.publication.sentence}
 
     def set_latency(self, latency: str) -> None:
-        """From the next sentence on."""
+        """Set the latency from the next sentence on."""
         self.policy = find_policy(self.served, latency)
         self.worker.send(self.stream, self.policy)
 
     def hear(self, message: Listen | Audio) -> None:
         if isinstance(message, Listen):
             if self._speech and not self._speech.over:
-                raise SessionError(
-                    "protocol", "listen before the audio is over: send an empty frame, wait for the end"
-                )
+                error = 'listen before the audio has ended: send an empty frame and wait for "end": true'
+                raise SessionError("protocol", error)
             self._listened, self._speech = True, None
             language, _ = self.served.model.languages
             self._speech = self.manager.speech.open(language, message.said, self._hear)
         elif not self._listened:
             raise SessionError("protocol", 'audio without {"type":"listen"} before it')
-        elif self._speech:  # else it was sent before the error that ended it arrived
+        elif self._speech:  # otherwise the client has not yet received the error that ended recognition
             self._speech.add(message.pcm)
 
     def _hear(self, message: Message) -> None:
-        """From the recogniser."""
+        """Called with the messages of the recogniser."""
         self._progress.set()
         self.outbox.put_nowait(message)
 
@@ -167,7 +166,7 @@ class ClientSession:
         self.worker.send(self.stream, (message, time.monotonic()))
 
     async def wait_for_backlog(self) -> None:
-        """Back-pressure: until few messages wait to be processed or sent, and little audio."""
+        """Back-pressure: wait until few messages, and little audio, are waiting to be processed or sent."""
         limits = self.manager.limits
         while max(self._pending, self.outbox.qsize()) >= limits.backlog or (
             self._speech and self._speech.waiting >= limits.audio
@@ -176,7 +175,7 @@ class ClientSession:
             await self._progress.wait()
 
     async def next_message(self) -> Message:
-        """To be sent; call `outbox.task_done` then. Raises the error that ended the session in the worker."""
+        """The next message to send; call `outbox.task_done` after sending it. Raises the error of the worker."""
         message = await self.outbox.get()
         self._progress.set()
         if isinstance(message, SessionError):
@@ -184,7 +183,7 @@ class ClientSession:
         return message
 
     async def drain(self) -> None:
-        """Finish the sentence, and wait until all messages have been sent."""
+        """Finish the sentence and wait until all messages have been sent."""
         if self._in_sentence:
             self._send(Finish(self._counter.seq))
         while self._pending:
@@ -199,11 +198,11 @@ class ClientSession:
     def stop(self, error: SessionError) -> None:
         if not self.stopped.done():
             self.stopped.set_exception(error)
-            self.stopped.exception()  # so that asyncio does not report it where nobody waits
+            self.stopped.exception()  # marks it as retrieved: asyncio logs exceptions that nobody retrieves
 
 
 class SessionManager:
-    """The sessions of a process and their watchers, a worker for each model, and the limits."""
+    """The sessions and watchers of a process, a worker for each model, and the limits."""
 
     def __init__(
         self,
@@ -214,7 +213,7 @@ class SessionManager:
         audience: Audience,
         recogniser: str = "",  # a program that recognises speech, instead of moonshine-voice
     ) -> None:
-        self.served = {one.name: one for one in served}
+        self.served = {loaded.name: loaded for loaded in served}
         self.limits, self.access, self.metrics, self.audience = limits, access, metrics, audience
         self.speech = SpeechService(limits, metrics, recogniser)
         self.workers: dict[str, Worker] = {}
@@ -224,21 +223,21 @@ class SessionManager:
         self.stopping = False
 
     def start(self) -> None:
-        loop, most = asyncio.get_running_loop(), self.limits.sessions
+        loop, slots = asyncio.get_running_loop(), self.limits.sessions
         for name, served in self.served.items():
-            self.workers[name] = Worker(served.pool(most), most, loop.call_soon_threadsafe, self.metrics)
+            self.workers[name] = Worker(served.pool(slots), slots, loop.call_soon_threadsafe, self.metrics)
             self.workers[name].start()
 
     def find_model(self, name: str) -> Served:
-        """The first one has no need of its name."""
+        """The model of this name; empty: the first model."""
         name = name or next(iter(self.served))
         if name not in self.served:
             known = ", ".join(self.served)
-            raise SessionError("protocol", f"model {shorten(name)}: not served; there is {known}", fatal=False)
+            raise SessionError("protocol", f"model {shorten(name)}: not served; choose from {known}", fatal=False)
         return self.served[name]
 
     def check_open(self, count: int) -> None:
-        """Whether there may be one more than `count`."""
+        """Raise a `SessionError` if no session may be opened beside `count` others."""
         if self.stopping:
             raise shutdown_error()
         if count >= self.limits.sessions:
@@ -262,7 +261,7 @@ class SessionManager:
         self.metrics.count_session_end()
 
     def join(self, name: str) -> Channel:
-        """For one more watcher of what is published under this name."""
+        """Add a watcher to the channel of this name."""
         if self.stopping:
             raise shutdown_error()
         if self.watchers >= self.limits.watchers:
@@ -278,7 +277,7 @@ class SessionManager:
         self.metrics.watchers.dec()
 
     async def drain(self) -> None:
-        """Open no more sessions, end those that are open once their words are translated, then their watchers."""
+        """Refuse new sessions, end the open ones once their words are translated, then disconnect the watchers."""
         self.stopping = True
         for session in self.sessions:
             session.stop(shutdown_error())

@@ -1,4 +1,4 @@
-"""Speech of sessions: audio in, words out. The recogniser runs in threads, all else in the event loop."""
+"""Speech recognition in sessions: audio in, words out. The recogniser runs in threads, not in the event loop."""
 
 import asyncio
 import logging
@@ -14,8 +14,8 @@ from whilst.server.protocol import Limits, Message, SessionError
 from whilst.speech.audio import RATE, SECOND, WIDTH
 from whilst.speech.recogniser import LANGUAGES, Recogniser, SpeechReader, open_recogniser
 
-BEAT = 5.0  # seconds until the client hears that the recogniser is still at work
-REPORT = RATE // 2 * WIDTH  # bytes of audio without a change of its words until they are acknowledged
+BEAT = 5.0  # seconds between messages to the client while the recogniser is busy
+REPORT = RATE // 2 * WIDTH  # bytes of audio after which it is acknowledged, even if no word has changed
 Reply = Callable[[Message], None]
 Result = TypeVar("Result")
 log = logging.getLogger("whilst.serve")
@@ -28,7 +28,7 @@ def heard_message(reader: SpeechReader, words: list[str], read: int, end: bool =
 
 
 def speech_missing(command: str, limits: Limits, language: str) -> str:
-    """Why a server does not recognise this language; empty: it does."""
+    """Why a server does not recognise speech in this language; empty if it does."""
     if not limits.speakers:
         return "this server does not recognise speech: it was started with --speakers 0"
     if command:
@@ -44,7 +44,7 @@ class SpeechService:
     """The recogniser of a process, which all speakers share, and its limits."""
 
     def __init__(self, limits: Limits, metrics: Metrics, command: str = "") -> None:
-        """`command`: a program instead of moonshine-voice."""
+        """`command`: a program to run instead of moonshine-voice."""
         self.limits, self.metrics, self.command = limits, metrics, command
         self._threads = ThreadPoolExecutor(max(1, limits.speakers), "whilst-speech")
         self.streams: dict[SpeechStream, asyncio.Task[None]] = {}
@@ -64,12 +64,12 @@ class SpeechService:
         return stream
 
     async def call(self, function: Callable[[], Result]) -> Result:
-        """In a thread."""
+        """Call a function in a thread."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, function)
 
     @cached_property
     def start(self) -> Callable[[], Recogniser]:
-        """Begins a stream; waits for the model."""
+        """The function that opens a recogniser; it waits for the model."""
         return open_recogniser(self.command)
 
     async def stop(self) -> None:
@@ -81,7 +81,7 @@ class SpeechService:
 
 
 class SpeechStream:
-    """The audio of a session, from `listen` to its end."""
+    """The audio of a session, from one `listen` to its end."""
 
     def __init__(self, service: SpeechService, said: str, reply: Reply) -> None:
         self._service, self._said, self._reply = service, said, reply
@@ -90,15 +90,15 @@ class SpeechStream:
         self._ended = False  # no more audio follows
         self._changed = asyncio.Event()
         self._recogniser: Recogniser | None = None
-        self.over = False  # audio that still comes is ignored
+        self.over = False  # further audio is ignored
 
     @property
     def waiting(self) -> float:
-        """Seconds of audio."""
+        """Seconds of audio that wait to be recognised."""
         return len(self._audio) / SECOND
 
     def add(self, pcm: bytes) -> None:
-        """Empty: no more follows."""
+        """Add audio; empty audio says that no more follows."""
         if not self.over:
             self._audio += pcm
             self._ended = self._ended or not pcm
@@ -130,7 +130,7 @@ class SpeechStream:
             self._reply(last)
 
     async def _recognise(self, recogniser: Recogniser) -> Message | None:
-        """The answer to the end of the audio; None if it is not wanted any more."""
+        """Recognise audio until it ends; returns the last answer, or None if the stream was closed."""
         reader = SpeechReader(recogniser, said=self._said)
         last = heard_message(reader, [], 0)
         self._reply(last)

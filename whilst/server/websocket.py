@@ -1,4 +1,4 @@
-"""WebSocket /v1/stream: one session from its handshake to its close. /v1/watch/NAME: one watcher of another's."""
+"""WebSocket /v1/stream: a session from its handshake to its close. /v1/watch/NAME: a watcher of a session."""
 
 import asyncio
 import time
@@ -27,7 +27,7 @@ ABORT = "whilst.abort"  # extension of the ASGI scope: closes the connection wit
 
 
 class SlowClientError(Exception):
-    """The client does not read what is sent."""
+    """The client has not read a message in time."""
 
 
 class Connection:
@@ -66,7 +66,7 @@ Run = Callable[[SessionManager, Connection], Awaitable[None]]
 
 
 async def handle_websocket(run: Run, manager: SessionManager, websocket: WebSocket) -> None:
-    """`run` ends with an exception: an error, or the client's disconnect."""
+    """`run` ends with an exception: a `SessionError`, or the client's disconnect."""
     await websocket.accept()
     connection = Connection(websocket, manager.limits)
     try:
@@ -105,7 +105,7 @@ async def run_session(manager: SessionManager, connection: Connection) -> None:
 
 
 async def handshake(manager: SessionManager, connection: Connection) -> tuple[Start, Served, str]:
-    """The client's start message, its model and policy; if they are unknown it may send another."""
+    """The client's start message, its model and policy. If one of these is unknown, the client may send another."""
     while True:
         message = await connection.receive()
         if not isinstance(message, Start):
@@ -119,7 +119,7 @@ async def handshake(manager: SessionManager, connection: Connection) -> tuple[St
 
 
 async def exchange(session: ClientSession, connection: Connection) -> None:
-    """Both directions at once, until an error; some errors are sent after the words so far are translated."""
+    """Receive and send until an error. Before errors in DRAINED, the words received so far are translated."""
     receiving = asyncio.create_task(receive_messages(session, connection))
     sending = asyncio.create_task(send_messages(session, connection))
     tasks = {receiving, sending}
@@ -157,8 +157,8 @@ async def receive_messages(session: ClientSession, connection: Connection) -> No
             match message:
                 case Start():
                     if message.model not in ("", session.served.name):
-                        about = "the model of a session stays; begin another session"
-                        raise SessionError("protocol", about, fatal=False)
+                        problem = "the model of a session cannot be changed; begin another session"
+                        raise SessionError("protocol", problem, fatal=False)
                     session.set_latency(message.latency)
                     session.outbox.put_nowait(session.ready_message())
                 case Listen() | Audio():
@@ -179,7 +179,7 @@ async def send_messages(session: ClientSession, connection: Connection) -> None:
 
 
 async def run_watch(manager: SessionManager, connection: Connection) -> None:
-    """The name is all that a watcher needs: there is no token. What a watcher sends is an error."""
+    """Serve a watcher, who needs the name but no token. Any message from a watcher is an error."""
     manager.access.check_origin(connection.headers)
     channel = manager.join(connection.path["name"])
     receiving = asyncio.create_task(connection.receive())
@@ -188,7 +188,7 @@ async def run_watch(manager: SessionManager, connection: Connection) -> None:
         await asyncio.wait({receiving, sending}, return_when=asyncio.FIRST_COMPLETED)
         if receiving.done():
             receiving.result()
-            raise SessionError("protocol", "who watches sends nothing")
+            raise SessionError("protocol", "watchers cannot send messages")
         sending.result()
     finally:
         manager.leave(channel)

@@ -1,8 +1,8 @@
-"""The thread that runs the model for all sessions of a process. Knows no sockets.
+"""The thread that runs the model for all sessions of a process.
 
-It works in rounds: each session with work takes part in one batched call per operation, so a long text does not
-delay a short one. Messages of one session are processed one after the other: its output does not depend on timing.
-An exception in a session ends that session only.
+It works in rounds: in each, all sessions with work take part in one batched call per operation, so a long text
+does not delay a short one. Messages of a session are processed in order: its output does not depend on timing. An
+exception in a session ends only that session.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ from whilst.server.served import Pool
 HOLD = 0.05  # seconds for which words of one client message are collected into one commit
 log = logging.getLogger("whilst.serve")
 
-Input = tuple[Words | Finish, float]  # and when it was received (time.monotonic)
+Input = tuple[Words | Finish, float]  # a message, and when it was received (time.monotonic)
 Receiver = Callable[[Message | SessionError, bool], None]  # a reply, and whether it completes an input
 
 
@@ -40,13 +40,13 @@ class Stream:
         self._ack = 0
         self._summary = Summary()
         self._events: list[Event] = []  # not committed
-        self._first_event = 0.0  # its time
+        self._first_event = 0.0  # time of the first of these events
 
     def reply(self, message: Message | SessionError, completes: bool) -> None:
         self.replies.append(partial(self._receiver, message, completes))
 
     def advance(self) -> list[Input]:
-        """Take inputs until the model is needed; returns those that are completed."""
+        """Process inputs until the model is needed; returns those that are completed."""
         completed = list[Input]()
         while self.request is None:
             if self._input is not None:
@@ -96,7 +96,7 @@ class Stream:
 
 
 class Worker(threading.Thread):
-    """`deliver` calls a function in the receivers' thread (an event loop's call_soon_threadsafe)."""
+    """`deliver` calls a function in the thread of the receivers (an event loop's call_soon_threadsafe)."""
 
     def __init__(
         self, pool: Pool, slots: int, deliver: Callable[[Callable[[], None]], object], metrics: Metrics
@@ -110,7 +110,7 @@ class Worker(threading.Thread):
     # Called from any thread.
 
     def stop(self) -> None:
-        """Once the commands before it are done."""
+        """Stop once the commands queued so far are done."""
         self._commands.put(None)
         self.join()
 
@@ -118,7 +118,7 @@ class Worker(threading.Thread):
         self._commands.put(partial(self._open, stream))
 
     def send(self, stream: Stream, message: Input | str) -> None:
-        """An input, or the policy from the next sentence on."""
+        """Queue an input, or the policy from the next sentence on."""
         self._commands.put(partial(self._enqueue, stream, message))
 
     def close(self, stream: Stream) -> None:
@@ -153,7 +153,7 @@ class Worker(threading.Thread):
                     self._compute(operation, group)
 
     def _run_commands(self) -> bool:
-        """All queued commands; waits for one if no session has work. False at the end."""
+        """Run all queued commands; if no session has work, wait for one. Returns False after `stop`."""
         try:
             command = self._commands.get(block=not self._active)
             while command is not None:
@@ -173,7 +173,7 @@ class Worker(threading.Thread):
             self._active.pop(stream, None)
 
     def _compute(self, operation: Operation, streams: Sequence[Stream]) -> None:
-        """One operation for all; if it fails, for each alone, so that only the one that fails is ended."""
+        """Run one operation for all streams. If it fails, run it for each alone: only those that fail are ended."""
         requests = [
             (stream.slot, stream.request) for stream in streams if stream.request and stream.slot is not None
         ]

@@ -1,4 +1,4 @@
-"""Speech to source words, offline: audio from files and microphones, recognisers, and when a word is committed.
+"""Speech to source words on this machine: audio from files and microphones, and recognisers.
 
-Knows no pages and no servers' insides. Others use `recogniser.open_recogniser` and `recogniser.SpeechReader`.
+Contains no server or page. Other packages use `recogniser.open_recogniser` and `recogniser.SpeechReader`.
 """

@@ -1,7 +1,4 @@
-"""Audio from a file or a microphone, in blocks of the PCM that recognisers take.
-
-It is mono, 16 kHz, 16-bit little-endian.
-"""
+"""Audio from a file or a microphone, as blocks of PCM for recognisers: mono, 16 kHz, 16-bit little-endian."""
 
 import contextlib
 import itertools
@@ -23,12 +20,12 @@ from whilst.core.errors import UserError, note
 RATE = 16_000  # samples a second
 WIDTH = 2  # bytes of a sample
 SECOND = RATE * WIDTH  # bytes
-BLOCKS = 10  # in a second
-UNPLUGGED = 3.0  # seconds without audio after which a microphone has gone
+BLOCKS = 10  # a second
+UNPLUGGED = 3.0  # seconds without audio after which a microphone counts as disconnected
 MAX_WAITING = 60 * BLOCKS  # blocks of a microphone that wait to be read
 
 Samples = NDArray[np.float32]  # from -1 to 1
-PcmBlocks = Generator[bytes, None, None]  # closing it ends the program or closes the microphone behind it
+PcmBlocks = Generator[bytes, None, None]  # closing it ends ffmpeg or closes the microphone
 
 
 def from_pcm(pcm: bytes) -> Samples:
@@ -44,7 +41,7 @@ def at_speaking_pace(
     now: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> PcmBlocks:
-    """Each block when it has been spoken. If the reader is late, what was spoken meanwhile is one block."""
+    """Yield each block when it would have been spoken. Blocks that the consumer is late for are merged into one."""
     start, waiting, seconds = now(), b"", 0.0
     with contextlib.closing(blocks):
         for block in blocks:
@@ -60,7 +57,7 @@ def at_speaking_pace(
 
 
 def open_microphone(name: str) -> PcmBlocks:
-    """`name`: number in `list_microphones`, or part of a name; empty: the default."""
+    """`name`: a number of `list_microphones`, or part of a microphone's name; empty: the default microphone."""
     sounddevice = import_sounddevice()
     device = int(name) if name.isdecimal() else name or None
     waiting: queue.Queue[bytes] = queue.Queue(MAX_WAITING)
@@ -97,38 +94,38 @@ def open_microphone(name: str) -> PcmBlocks:
         stream = sounddevice.RawInputStream(rate, rate // BLOCKS, device, 1, "int16", callback=take)
         stream.start()
     except (sounddevice.PortAudioError, ValueError) as error:
-        which = f"no microphone {name!r}" if name else "no microphone"
-        raise UserError(f"{which} ({error}); see whilst listen --device-list") from None
+        problem = f"no microphone {name!r}" if name else "no microphone"
+        raise UserError(f"{problem} ({error}); see whilst listen --device-list") from None
     return blocks()
 
 
 class Resampler:
-    """From another rate to 16 kHz: a moving average against aliasing, then linear interpolation."""
+    """Resamples audio to 16 kHz: a moving average against aliasing, then linear interpolation."""
 
     def __init__(self, rate: int) -> None:
         self._step = rate / RATE
         self._width = max(1, round(self._step))
         self._samples: Samples = np.zeros(0, np.float32)
-        self._place = 0.0  # of the next result, in the samples
+        self._position = 0.0  # of the next result in `_samples`
 
     def feed(self, samples: Samples) -> Samples:
-        """The results do not depend on how the samples are cut."""
+        """The results do not depend on how the audio is divided into calls."""
         if self._step == 1:
             return samples
         self._samples = np.concatenate([self._samples, samples])
         last = len(self._samples) - self._width  # of the smoothed samples
-        places = np.arange(self._place, last + 1e-9, self._step)
-        if not len(places):
+        positions = np.arange(self._position, last + 1e-9, self._step)
+        if not len(positions):
             return samples[:0]
         smooth = np.convolve(self._samples, np.full(self._width, 1 / self._width), "valid")
-        self._place = float(places[-1]) + self._step
-        drop = min(int(self._place), len(self._samples))
-        self._samples, self._place = self._samples[drop:], self._place - drop
-        return np.asarray(np.interp(places, np.arange(last + 1), smooth), np.float32)
+        self._position = float(positions[-1]) + self._step
+        drop = min(int(self._position), len(self._samples))
+        self._samples, self._position = self._samples[drop:], self._position - drop
+        return np.asarray(np.interp(positions, np.arange(last + 1), smooth), np.float32)
 
 
 def open_file(path: Path) -> PcmBlocks:
-    """A WAV file; any other file through ffmpeg."""
+    """Read a WAV file; other formats are converted by ffmpeg."""
     if not path.is_file():
         raise UserError(f"{path}: no such file")
     try:
@@ -182,7 +179,7 @@ def import_sounddevice() -> Any:
 
 
 def list_microphones() -> list[str]:
-    """A line for each, with its number."""
+    """A line for each microphone, with its number."""
     devices = import_sounddevice().query_devices()
     found = [f"{n:3}  {device['name']}" for n, device in enumerate(devices) if device["max_input_channels"]]
     if not found:

@@ -1,4 +1,4 @@
-"""The commands `whilst listen` and `whilst demo --speech`: a microphone or a file to captions."""
+"""The commands `whilst listen` and `whilst demo --speech`: translate the speech of a microphone or a file."""
 
 import contextlib
 import json
@@ -24,10 +24,10 @@ from whilst.speech.recogniser import DEFAULT_INTERVAL, SpeechReader, open_recogn
 class ListenOptions:
     source: str = ""  # a file, or - for PCM on standard input; empty: a microphone
     device: str = ""  # which microphone
-    fast: bool = False  # do not wait until what a file says would have been spoken
+    fast: bool = False  # read a file as fast as possible, not at the pace of speech
     interval: float = DEFAULT_INTERVAL
     recogniser: str = ""  # a command; empty: moonshine-voice
-    server: str = ""  # whose model translates; empty: this process
+    server: str = ""  # address of the server that translates; empty: this process translates
     token: str = ""  # of the server
     live: LiveOptions = field(default_factory=LiveOptions)
 
@@ -35,7 +35,7 @@ class ListenOptions:
         if self.device and self.source:
             raise UserError(f"--device {self.device}: is for a microphone; leave out {self.source}")
         if self.fast and self.source in ("", "-"):
-            raise UserError("--fast: name a file; nobody speaks faster than they do")
+            raise UserError("--fast: name a file; a microphone is never faster than the speaker")
 
     def open_audio(self) -> PcmBlocks:
         match self.source:
@@ -47,21 +47,21 @@ class ListenOptions:
         return blocks if self.fast else at_speaking_pace(blocks)
 
 
-def listen(wanted: ModelOptions, options: ListenOptions) -> None:
-    """Until the audio ends, or Ctrl-C. With `fast`, times are those in the file."""
+def listen(model_options: ModelOptions, options: ListenOptions) -> None:
+    """Translate until the audio ends, or Ctrl-C. With `fast`, times are those in the file."""
     start_recogniser = open_recogniser(options.recogniser, options.interval)
     with contextlib.ExitStack() as stack:
         audio = stack.enter_context(contextlib.closing(options.open_audio()))
         session: Session | RemoteSession
         if options.server:
-            session = RemoteSession(options.server, wanted.latency, options.token)
+            session = RemoteSession(options.server, model_options.latency, options.token)
             stack.callback(session.close)
         else:
-            session = open_session(wanted)
+            session = open_session(model_options)
         recogniser = stack.enter_context(contextlib.closing(start_recogniser()))
         if not options.source:
             note("listening; Ctrl-C ends")
-        seconds = 0.0  # of audio that were read
+        seconds = 0.0  # of audio read so far
 
         def counted() -> Generator[bytes, None, None]:
             nonlocal seconds
@@ -75,7 +75,7 @@ def listen(wanted: ModelOptions, options: ListenOptions) -> None:
 
 
 def speech_demo(fast: bool = False) -> None:
-    """The talk of `whilst demo` if espeak-ng can speak it, else a recording that comes with the recogniser."""
+    """Translate the talk of `whilst demo`, spoken by espeak-ng; without espeak-ng, the recogniser's recording."""
     with tempfile.TemporaryDirectory() as folder:
         talk = recording()
         if shutil.which("espeak-ng"):
@@ -86,26 +86,26 @@ def speech_demo(fast: bool = False) -> None:
 
 
 class RemoteSession:
-    """A session on a running `whilst serve`. A call waits until the server has translated what it was sent."""
+    """A session on a running `whilst serve`. Each call waits for the translation of what it sends."""
 
     def __init__(self, url: str, latency: str, token: str = "") -> None:
         from websockets.exceptions import WebSocketException
         from websockets.sync.client import connect
 
         self._url, self._error, self._seq = url, WebSocketException, 0
-        self._open = contextlib.ExitStack()  # websockets wants `with`
+        self._stack = contextlib.ExitStack()  # connections of websockets are context managers
         scheme, separator, rest = url.partition("://")
         if not separator or scheme not in ("http", "https", "ws", "wss"):
             raise UserError(f"--serve {url}: give the address of a server, such as http://127.0.0.1:8000")
         address = f"{scheme.replace('http', 'ws')}://{rest.rstrip('/')}/v1/stream"
         try:
-            self._socket = self._open.enter_context(connect(address, compression=None))
+            self._socket = self._stack.enter_context(connect(address, compression=None))
         except (OSError, WebSocketException) as error:
             raise UserError(f"--serve {url}: no connection ({error}); is `whilst serve` running there?") from None
         self._exchange({"type": "start", "latency": latency, "token": token}, "ready")
 
     def close(self) -> None:
-        self._open.close()
+        self._stack.close()
 
     def feed(self, words: str) -> list[Event]:
         self._seq += 1
@@ -116,7 +116,7 @@ class RemoteSession:
         return self._exchange({"type": "finish", "seq": self._seq}, "final")
 
     def _exchange(self, message: dict[str, Any], answer: str) -> list[Event]:
-        """The events up to the answer that acknowledges the message."""
+        """Send a message; returns the events until the answer of this type that acknowledges it."""
         events: list[Event] = []
         try:
             self._socket.send(json.dumps(message))
@@ -133,7 +133,7 @@ class RemoteSession:
 
 
 def events_of(reply: dict[str, Any]) -> list[Event]:
-    """Of a commit, in the order of a session: the end of a sentence comes after its words."""
+    """The events of a commit in the order of a session: the end of a sentence comes after its words."""
     words: list[Event] = [
         Word(word["text"], word["sentence"], word["source"], word["delay"]) for word in reply["words"]
     ]

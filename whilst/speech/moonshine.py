@@ -1,6 +1,6 @@
 """moonshine-voice in a process of its own, started by `MoonshineProcess`: requests and audio in, segments out.
 
-A request is a line of JSON with the audio after it, an answer a line of JSON.
+A request is a line of JSON followed by its audio; an answer is a line of JSON.
 """
 
 import contextlib
@@ -13,7 +13,7 @@ from typing import Any
 
 def main() -> None:
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # what the package may print is no answer
+    os.dup2(2, 1)  # messages of the package go to stderr, not among the answers
     import moonshine_voice
     from moonshine_voice.transcriber import Transcriber
 
@@ -38,14 +38,14 @@ def main() -> None:
             streams.pop(number).close()
         else:
             segments = streams[number].update_transcription(transcriber.MOONSHINE_FLAG_FORCE_UPDATE).lines
-        rows = [[one.text, one.is_complete, one.start_time + one.duration] for one in segments]
+        rows = [[segment.text, segment.is_complete, segment.start_time + segment.duration] for segment in segments]
         print(json.dumps(rows), file=answers, flush=True)
         if rows and rows[-1][1]:
             trim_memory()
 
 
 def trim_memory() -> None:
-    """Give freed memory back: the model's buffers fragment glibc's heap, by 25 MB a minute of speech."""
+    """Return freed memory to the system: the model's buffers fragment glibc's heap, by 25 MB a minute of speech."""
     with contextlib.suppress(AttributeError):  # another C library
         ctypes.CDLL(None).malloc_trim(0)
 

@@ -22,59 +22,59 @@ from whilst.speech.audio import RATE, SECOND, WIDTH
 LANGUAGES = "en", "eng"  # of moonshine-voice
 DEFAULT_INTERVAL = 1.0  # seconds of audio between two updates
 PAUSE = 0.8  # seconds without speech that end a sentence
-LONGEST = 60 * SECOND  # bytes of audio that is over in a stream whose speaker never pauses
-LOOK_BEHIND = SECOND // 2  # bytes before the detection of speech that may belong to it
+LONGEST = 60 * SECOND  # bytes of complete segments after which a stream is restarted without a pause
+LOOK_BEHIND = SECOND // 2  # bytes of audio kept during silence: speech may begin before it is detected
 
 
 class Recogniser(abc.ABC):
     """One stream of speech. Neither its memory nor the cost of a call may grow with its length."""
 
-    settled = 0  # samples: the words of all audio before are final
+    settled = 0  # number of samples, from the start, whose words are all final
 
     @abc.abstractmethod
     def feed(self, pcm: bytes) -> list[Hypothesis]:
-        """Add audio, in chunks of any size; returns what has become known."""
+        """Add audio, in chunks of any size; returns new hypotheses."""
 
     @abc.abstractmethod
     def finish(self) -> list[Hypothesis]:
-        """No more audio follows. The last hypothesis is final."""
+        """End the audio; returns the remaining hypotheses. The last one is final."""
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Free what it holds; may be called twice."""
+        """Free all resources; may be called twice."""
 
     def abort(self) -> None:  # noqa: B027
-        """Called from another thread: end a call that waits for something."""
+        """Called from another thread, to end a call that waits."""
 
 
 class Segment(NamedTuple):
     """A piece of speech between short pauses."""
 
     text: str
-    over: bool
-    end: float  # in seconds since the start of the stream
+    is_complete: bool  # neither its text nor its end will change
+    end: float  # seconds since the start of the stream
 
 
 class MoonshineProcess:
     """A child process in which moonshine-voice recognises all streams (moonshine.py); it runs while any is open.
 
-    The package keeps 5 MB for each minute of speech until its process ends. So the process is replaced after
-    LIFETIME, at a pause of a stream, and whenever it ends by itself. The new one loads the model in half a second,
-    while the next audio is awaited. It knows no streams: each gives it again the audio that is not over.
+    The package keeps 5 MB for each minute of speech until its process ends. The process is therefore replaced after
+    LIFETIME, at a pause of a stream, and whenever it ends unexpectedly. The new process loads the model in half a
+    second, while the next audio is awaited. Each stream sends it again the audio of segments that are not complete.
     """
 
     LIFETIME = 120.0  # seconds of audio
 
     def __init__(self) -> None:
-        self.lock = threading.RLock()  # held for a request, and for what depends on `number`
-        self.number = 0  # of the process
+        self.lock = threading.RLock()  # held during a request, and while `number` must not change
+        self.number = 0  # of the process, counted from 1
         self._process: subprocess.Popen[bytes] | None = None
-        self._heard = 0  # bytes, by this process
+        self._heard = 0  # bytes of audio that this process has received
         self._numbers = itertools.count()
         self._streams: set[int] = set()
 
     def open(self) -> int:
-        """The number of another stream."""
+        """Open a stream; returns its number."""
         with self.lock:
             if not self._streams:
                 self.replace()
@@ -94,7 +94,7 @@ class MoonshineProcess:
         self._end()
         command = [sys.executable, "-P", "-m", "whilst.speech.moonshine"]
         path = {"PYTHONPATH": os.pathsep.join(sys.path)}
-        # In a session of its own, so that Ctrl-C leaves it the last words.
+        # In a session of its own, so that Ctrl-C does not end it before it has recognised the last words.
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=os.environ | path, start_new_session=True
         )
@@ -112,7 +112,7 @@ class MoonshineProcess:
         self._process = None
 
     def ask(self, stream: int, pcm: bytes = b"", start: bool = False, stop: bool = False) -> list[Segment] | None:
-        """The segments of a stream since its start. None: the process ended, and there is another one."""
+        """Send a request; returns the stream's segments since its start, or None if the process was replaced."""
         assert self._process is not None
         requests, answers = self._process.stdin, self._process.stdout
         assert requests is not None
@@ -128,7 +128,7 @@ class MoonshineProcess:
             if failed := not answer.endswith(b"\n"):
                 self.replace()
         if failed:
-            note("the recogniser ended unexpectedly; another one goes on")
+            note("the recogniser ended unexpectedly; it was started again")
             return None
         self._heard += len(pcm)
         return [Segment(*row) for row in json.loads(answer)]
@@ -137,9 +137,9 @@ class MoonshineProcess:
 class Moonshine(Recogniser):
     """The English model inside the package moonshine-voice. Each update recognises the open segment of speech anew.
 
-    A segment ends at a short pause. A stream of the package keeps all its audio and text until it is started again.
-    That is done whenever no segment is open, and now and then if one always is. The audio after the last segment
-    that is over is given to it once more.
+    A segment ends at a short pause. The package keeps all audio and text of a stream until the stream is restarted.
+    This is done whenever no segment is open, or after LONGEST if one always is. The restarted stream receives again
+    the audio after the last complete segment.
     """
 
     ATTEMPTS = 3  # to recognise the same audio
@@ -148,12 +148,12 @@ class Moonshine(Recogniser):
         self._process, self._stream = process, process.open()
         self._number = process.number  # of the process that knows the stream
         self._interval = max(1, round(interval * RATE)) * WIDTH  # bytes
-        self._waiting = bytearray()  # for an interval to be full
-        self._fed = 0  # samples
-        self._given = bytearray()  # to the stream since it was started
-        self._sent = 0  # bytes of these that the process has; none: it starts the stream
+        self._waiting = bytearray()  # audio for the next update, which begins when it fills an interval
+        self._fed = 0  # samples of all updates
+        self._stream_audio = bytearray()  # since the start of the stream
+        self._sent = 0  # bytes of `_stream_audio` that the process has; 0: the next request starts the stream
         self._reported = 0  # segments of the stream whose final hypothesis was returned
-        self._over = 0  # bytes up to their end
+        self._reported_end = 0  # bytes of the stream's audio up to the end of these segments
         self._silence = PAUSE  # seconds since the last segment
         self._failed = False
         try:
@@ -182,56 +182,57 @@ class Moonshine(Recogniser):
         self._process.close(self._stream)
 
     def _update(self) -> list[Hypothesis]:
-        new = len(self._waiting) // WIDTH
-        self._given += self._waiting[: new * WIDTH]
-        del self._waiting[: new * WIDTH]
-        self._fed += new
+        new_samples = len(self._waiting) // WIDTH
+        self._stream_audio += self._waiting[: new_samples * WIDTH]
+        del self._waiting[: new_samples * WIDTH]
+        self._fed += new_samples
         segments = self._segments()
-        hypotheses = [Hypothesis(tidy(segment.text), segment.over) for segment in segments[self._reported :]]
-        self._reported = sum(segment.over for segment in segments)
-        self._over = round(segments[self._reported - 1].end * RATE) * WIDTH if self._reported else 0
-        before = 0.0 if segments else self._silence
-        keep = self._over
+        hypotheses = [Hypothesis(tidy(segment.text), segment.is_complete) for segment in segments[self._reported :]]
+        self._reported = sum(segment.is_complete for segment in segments)
+        self._reported_end = round(segments[self._reported - 1].end * RATE) * WIDTH if self._reported else 0
+        silence_before = 0.0 if segments else self._silence
+        keep = self._reported_end
+        unreported = len(self._stream_audio) - self._reported_end
         if speaks := self._reported < len(segments):
             self._silence = 0.0
         else:
-            self._silence = (len(self._given) - self._over) / SECOND if segments else new / RATE + before
-            keep = max(keep, len(self._given) - LOOK_BEHIND)
-        if not speaks or self._over > LONGEST:
+            self._silence = unreported / SECOND if segments else new_samples / RATE + silence_before
+            keep = max(keep, len(self._stream_audio) - LOOK_BEHIND)
+        if not speaks or self._reported_end > LONGEST:
             self._restart(keep)
             self._process.replace_if_old()
-        self.settled = self._fed - (len(self._given) - self._over) // WIDTH
-        if before < PAUSE <= self._silence:
+        self.settled = self._fed - (len(self._stream_audio) - self._reported_end) // WIDTH
+        if silence_before < PAUSE <= self._silence:
             hypotheses.append(Hypothesis("", pause=True))
         return hypotheses
 
-    def _restart(self, place: int) -> None:
-        """Start the stream anew with the audio from this byte on."""
-        del self._given[:place]
-        self._sent = self._reported = self._over = 0
+    def _restart(self, start: int) -> None:
+        """Start the stream again, with its audio from byte `start` on."""
+        del self._stream_audio[:start]
+        self._sent = self._reported = self._reported_end = 0
 
     def _segments(self, stop: bool = False) -> list[Segment]:
-        """Of the stream since its start, which is made anew if the process was replaced."""
+        """The segments of the stream since its start. In a new process the stream is started again."""
         with self._process.lock:
             for _ in range(self.ATTEMPTS):
                 if self._number != self._process.number:
                     self._number = self._process.number
-                    self._restart(self._over)
-                new = bytes(self._given[self._sent :])
+                    self._restart(self._reported_end)
+                new = bytes(self._stream_audio[self._sent :])
                 if (segments := self._process.ask(self._stream, new, not self._sent, stop)) is not None:
-                    self._sent = len(self._given)
+                    self._sent = len(self._stream_audio)
                     return segments
         self._failed = True
         raise UserError(f"moonshine-voice ended {self.ATTEMPTS} times at the same audio; see its messages above")
 
 
 def tidy(text: str) -> str:
-    """Without the double commas that the model likes."""
+    """Remove the double commas that the model often writes."""
     return text.replace(",,", ",")
 
 
 class Program(Recogniser):
-    """A program that takes the audio on its standard input and prints lines, as for `whilst live --partial`."""
+    """A program that takes audio on its standard input and prints hypotheses as for `whilst live --partial`."""
 
     def __init__(self, command: str) -> None:
         self._command = command
@@ -276,14 +277,14 @@ class Program(Recogniser):
         end_process(self._process)
 
     def _hypotheses(self) -> list[Hypothesis]:
-        found: list[Hypothesis] = []
+        hypotheses: list[Hypothesis] = []
         while not self._lines.empty():
             line = self._lines.get()
-            found += hypotheses_of(line, self._last)
+            hypotheses += hypotheses_of(line, self._last)
             self._last = line.split()
             if not self._last:
-                self.settled = self._fed  # about: it does not say where an utterance ended
-        return found
+                self.settled = self._fed  # approximate: the program does not say where an utterance ended
+        return hypotheses
 
 
 def end_process(process: "subprocess.Popen[bytes]") -> None:
@@ -298,7 +299,7 @@ class SpeechReader(Reader):
     """Commits the words of hypotheses once they are stable; a pause of the speaker ends the sentence."""
 
     def __init__(self, recogniser: Recogniser, agreement: int = DEFAULT_AGREEMENT, said: str = "") -> None:
-        """`said`: words that an earlier reader returned of this audio."""
+        """`said`: words that an earlier reader returned for the beginning of this audio."""
         self._recogniser = recogniser
         self._commitment = Commitment(agreement, said.split())
         self._finished = False
@@ -310,9 +311,9 @@ class SpeechReader(Reader):
 
     @property
     def settled(self) -> tuple[int, str]:
-        """The samples whose words are all final, and the final words of the audio after them.
+        """The number of samples whose words are all final, and the final words of the audio after them.
 
-        From there another reader can go on, given these words.
+        Another reader can go on with the audio after these samples; these words are its `said`.
         """
         return self._recogniser.settled, " ".join(self._commitment.final)
 
@@ -328,7 +329,7 @@ class SpeechReader(Reader):
 
 
 def open_recogniser(command: str = "", interval: float = DEFAULT_INTERVAL) -> Callable[[], Recogniser]:
-    """The result begins a stream. `command`: a program instead of moonshine-voice, one for each stream."""
+    """Returns a function that opens a stream. `command`: a program to run for each, instead of moonshine-voice."""
     if not 0.1 <= interval <= 10:
         raise UserError(f"--interval {interval}: must be from 0.1 to 10 seconds")
     if command:

@@ -1,4 +1,4 @@
-"""From a recipe to weights: `train.train` -> `tasks.make_task` -> `loop.Loop.run` -> `Loop.update` -> `Task.loss`.
+"""Train models: `train.train` -> `tasks.make_task` -> `loop.Loop.run` -> `Loop.update` -> `Task.loss`.
 
-Knows nothing of live translation. Others use `train.train_all`.
+This package does not depend on live translation. The commands call `train.train_all` and `new_recipe.new`.
 """

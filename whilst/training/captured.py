@@ -1,6 +1,6 @@
-"""What training computes without gradients on a GPU, as CUDA graphs over packed batches: search, lookahead states.
+"""CUDA graphs over packed batches for what training computes without gradients: the search and the agent's inputs.
 
-A captured graph must not use autocast's cache of weights, which would keep them as they were when it was captured.
+Autocast's cache of weights is disabled in these graphs: with it, a graph would keep the weights of its capture.
 """
 
 import dataclasses
@@ -27,17 +27,17 @@ Observer = Callable[[Translator, Batch, Tensor], PathStates]  # model, batch, re
 
 
 def compile_translator(model: Translator) -> None:
-    """Compile each layer by itself: all encoder layers share one program, all decoder layers another."""
+    """Compile each layer separately: all encoder layers share one compiled program, all decoder layers another."""
     model.enable_fast_paths()
     use_small_tiles(model.device)
-    # Each stage has its own shapes. Beyond the limit FlexAttention would run uncompiled and exhaust the memory.
+    # Each stage compiles its own shapes. Beyond the limit FlexAttention would run uncompiled and exhaust memory.
     torch._dynamo.config.recompile_limit = 128
     for layer in (*model.encoder, *model.decoder):
         layer.compile(dynamic=False)
 
 
 class CapturedSearch:
-    """`search_sentences`, with packed batches searched by a CUDA graph for each size of the packed row."""
+    """`search_sentences` with CUDA graphs for packed batches, one graph for each size of the row of queries."""
 
     def __init__(self, split: Split, score: ScoreQueries) -> None:
         self.split, self.score = split, score
@@ -63,7 +63,7 @@ class CapturedSearch:
 
 
 def captured_label_search(model: Translator, settings: Search, score: ScoreQueries) -> PackedSearch:
-    """A search of packed batches of one shape in all intervals. The graph is freed with the returned function."""
+    """Return a search of packed batches of one shape in all intervals. Its CUDA graph is freed with it."""
     graphs: list[CapturedGraph] = []
 
     def find(batch: Batch, size: int) -> Tensor:
@@ -80,23 +80,23 @@ def captured_label_search(model: Translator, settings: Search, score: ScoreQueri
 
 
 def packed_positions(position: Tensor, lengths: Tensor, size: int) -> Tensor:
-    """(rows, columns) the place of each token in a packed row; `lengths` (rows). Padding goes to `size`."""
+    """(rows, columns) position of each token in the packed row; `size` for padding. `lengths`: (rows)."""
     starts = lengths.cumsum(0) - lengths
     return torch.where(position < lengths[:, None], position + starts[:, None], size)
 
 
 @dataclass(frozen=True)
 class Packing:
-    """Packs a padded batch into one row of a fixed size on its own device, without synchronisation."""
+    """Packs a padded batch into one row of a fixed size on the batch's device, without synchronisation."""
 
-    source: Tensor  # (rows, source) place in the packed row; of padding one past its end
-    target: Tensor  # (rows, target)
+    source: Tensor  # (rows, source) position in the packed row; source_size for padding
+    target: Tensor  # (rows, target) position in the packed row; target_size for padding
     source_size: int
     target_size: int
 
     @classmethod
     def for_batch(cls, batch: Batch, tokens: int) -> "Packing":
-        """`tokens`: the most that a batch has on either side."""
+        """`tokens`: the largest number of tokens of a batch on either side."""
         source_size, target_size = packed_sizes(tokens)
         return cls(
             packed_positions(batch.source_at.position, batch.source_lengths[:, 0], source_size),
@@ -106,14 +106,14 @@ class Packing:
         )
 
     def pack_source(self, values: Tensor, padding: int) -> Tensor:
-        """(rows, source) -> (1, source size)."""
+        """(rows, source) -> (1, source_size)."""
         return _pack(values, self.source, self.source_size, padding)
 
     def pack_target(self, values: Tensor, padding: int) -> Tensor:
         return _pack(values, self.target, self.target_size, padding)
 
     def pack(self, batch: Batch) -> Batch:
-        """The same as `pack_batch` of these sentences."""
+        """Return the batch that `pack_batch` makes of the same sentences."""
         source_at, target_at, padding = batch.source_at, batch.target_at, batch.sentences
         tensors = (
             self.pack_source(batch.source, PAD),
@@ -129,7 +129,7 @@ class Packing:
         return dataclasses.replace(batch.with_tensors(tensors), packed=True)
 
     def unpack(self, packed: PathStates) -> PathStates:
-        """(1, size, …) -> (rows, columns, …); padding has arbitrary values."""
+        """(1, size, …) -> (rows, columns, …). Values at padding are arbitrary."""
         source = self.source.clamp(max=self.source_size - 1)
         target = self.target.clamp(max=self.target_size - 1)
         return PathStates(
@@ -140,13 +140,13 @@ class Packing:
         )
 
 
-def _pack(values: Tensor, place: Tensor, size: int, padding: int) -> Tensor:
+def _pack(values: Tensor, positions: Tensor, size: int, padding: int) -> Tensor:
     row = values.new_full((size + 1,), padding)
-    return row.scatter(0, place.flatten(), values.flatten())[None, :size]
+    return row.scatter(0, positions.flatten(), values.flatten())[None, :size]
 
 
 class CapturedObserver:
-    """`observer` on a padded batch, with a graph for the packed form of at most `tokens` tokens on a side."""
+    """Packs a padded batch of at most `tokens` tokens on either side and runs `observer` on it as a CUDA graph."""
 
     def __init__(self, observer: Observer, compiled: Translator, tokens: int) -> None:
         self.observer, self.compiled, self.tokens = observer, compiled, tokens

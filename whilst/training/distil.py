@@ -1,4 +1,4 @@
-"""A model's translations of the training text: for pupils of a teacher, and for the translation-based agent."""
+"""Translate the training text with a trained model, for a teacher's students and the translation-based agent."""
 
 import copy
 from collections.abc import Sequence
@@ -23,37 +23,38 @@ FOLDER = "translations"  # in a run folder
 def cached_translations(
     trained: LoadedRun, dataset: Dataset, folder: Path, settings: Evaluate, names: Sequence[str]
 ) -> dict[str, TokenSequences]:
-    """The model's translations of these splits after the whole source, stored in the run folder `folder`."""
+    """Full-sentence translations of these splits by `trained`, made once and stored in the run folder `folder`."""
     stored = folder / FOLDER
     manifest = stored / "made.json"
     origin = {"by": trained.checksum, "of": dataset.checksum, "splits": list(names)}
     processes = Processes.join(trained.device)
     if processes.first:
-        with locked(stored, wait=True):  # pupils may begin at the same time
+        with locked(stored, wait=True):  # several students may start at the same time
             if not manifest.is_file() or read_json(manifest) != origin:
                 manifest.unlink(missing_ok=True)
                 for name in names:
                     texts = translate_side(trained.model, dataset.split(name).source, settings, name)
                     texts.save(stored, f"{name}.target")
-                write_json(manifest, origin)  # last: without it the other files are ignored
+                write_json(manifest, origin)  # last: the other files count only with a manifest
                 notes.print(f"{stored}: {', '.join(names)} translated by {trained.path}")
     processes.broadcast(True, trained.device)  # the other processes wait for the files
     return {name: TokenSequences.open(stored, f"{name}.target") for name in names}
 
 
 def translate_side(model: Translator, sources: TokenSequences, settings: Evaluate, name: str) -> TokenSequences:
-    lines, what = sources.to_lists(), f"translating {name}"
+    """Full-sentence translations of the sources of split `name`."""
     if settings.precision == "half" and model.device.type == "cuda":
-        model = copy.deepcopy(model).half()  # the caller may need its own in single
+        model = copy.deepcopy(model).half()  # a copy: the caller may need the model in single precision
     with torch.autocast(model.device.type, enabled=False):
-        outputs = translate(model, lines, Full(), settings.limits, settings.batch, what)
+        lines, title = sources.to_lists(), f"translating {name}"
+        outputs = translate(model, lines, Full(), settings.limits, settings.batch, title)
     return TokenSequences.from_lists([output.sentence for output in outputs])
 
 
 def with_teacher(dataset: Dataset, run: Path, settings: Evaluate, device: torch.device) -> Dataset:
-    """The training text twice: with its references, and with the translations of the teacher in `run`.
+    """Return the training text twice: with its references, and with the translations of the teacher in `run`.
 
-    Those are simpler and more monotone than references, which helps most at low latency.
+    The translations are simpler and more monotonic than the references, which helps most at low latency.
     """
     target = translations_without_weights(run, dataset)
     if target is None:
@@ -66,7 +67,7 @@ def with_teacher(dataset: Dataset, run: Path, settings: Evaluate, device: torch.
 
 
 def translations_without_weights(run: Path, dataset: Dataset) -> TokenSequences | None:
-    """The stored translations of a teacher whose weights were deleted; None if it has weights or other text."""
+    """Stored translations of a teacher whose weights were deleted; None if it has weights or the text differs."""
     manifest = run / FOLDER / "made.json"
     if (run / WEIGHTS).is_file() or not manifest.is_file():
         return None

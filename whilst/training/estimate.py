@@ -1,4 +1,4 @@
-"""How long training a recipe will take here, from a few updates and translations with random weights."""
+"""Estimate how long a recipe trains on this machine, by timing a few updates and translations of random weights."""
 
 import math
 import time
@@ -22,10 +22,10 @@ from whilst.policy.learnt import Monotonic
 from whilst.training.loop import Loop
 from whilst.training.tasks import AgentTask, Task, make_task
 
-PROBE = 256  # target tokens of the first updates on a CPU
-LONG_ENOUGH = 1.0  # seconds of updates from which their speed is known
-TOO_LONG = 3600  # seconds of training that are worth a warning
-# Settings that shorten a stage.
+PROBE = 256  # target tokens of the first timed updates on a CPU
+LONG_ENOUGH = 1.0  # seconds of updates that give a reliable speed
+TOO_LONG = 3600  # seconds of training above which a warning is printed
+# Settings that shorten a stage if they are smaller.
 SHORTER = {
     "translate": "train.steps, train.batch_tokens",
     "search": "search.train.steps, search.train.batch_tokens",
@@ -37,20 +37,21 @@ Times = dict[str, float]  # seconds by stage
 
 
 def clock(device: torch.device) -> float:
+    """Seconds of a clock, after the device has finished its work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     return time.perf_counter()
 
 
 def seconds_of(work: Callable[[], T], device: torch.device) -> tuple[float, T]:
-    """How long `work` takes, and its result."""
+    """Run `work`; return the seconds that it took and its result."""
     began = clock(device)
     result = work()
     return clock(device) - began, result
 
 
 def task_of(recipe: Recipe, dataset: Dataset, device: torch.device) -> Task:
-    """The task of a stage with random weights, which needs no run to start from."""
+    """The task of a stage with random weights, so that the run that it starts from need not exist yet."""
     recipe = replace(recipe, start="", teacher="")
     if recipe.stages != ("agent",):
         return make_task(recipe, dataset, device)
@@ -63,21 +64,21 @@ def task_of(recipe: Recipe, dataset: Dataset, device: torch.device) -> Task:
 def estimate(
     recipe: Recipe, stages: Sequence[Recipe], dataset: Dataset, device: torch.device, share: float = 1.0
 ) -> Times:
-    """Seconds of these stages and of the evaluation. `share`: how much of the training text the dataset has."""
+    """Seconds of each of these stages and of the evaluation. The dataset has `share` of the training text."""
     tokens, times = PROBE, Times()
     for stage in stages:
-        whole = stage.train.batch_tokens
-        tokens = whole if device.type == "cuda" else min(tokens, whole)
-        update, labels = measure(stage, dataset, device, tokens)
-        while tokens < whole and update < LONG_ENOUGH / 2:
-            tokens = min(whole, max(2 * tokens, int(tokens * LONG_ENOUGH / update)))
-            update, labels = measure(stage, dataset, device, tokens)
-        times[stage.stages[0]] = stage.train.steps * stage.train.accumulate * update * whole / tokens
+        batch_tokens = stage.train.batch_tokens
+        tokens = batch_tokens if device.type == "cuda" else min(tokens, batch_tokens)
+        per_update, per_label = measure(stage, dataset, device, tokens)
+        while tokens < batch_tokens and per_update < LONG_ENOUGH / 2:
+            tokens = min(batch_tokens, max(2 * tokens, int(tokens * LONG_ENOUGH / per_update)))
+            per_update, per_label = measure(stage, dataset, device, tokens)
+        times[stage.stages[0]] = stage.train.steps * stage.train.accumulate * per_update * batch_tokens / tokens
         if stage.stages == ("agent",):
             train, valid = (dataset.split(name).target for name in SPLITS[:2])
-            part = min(1 / share, stage.agent.pairs / len(train) if stage.agent.pairs else math.inf)
-            units = part * len(train.tokens) + len(valid.tokens)
-            times["agent"] += labels * units
+            labelled = min(1 / share, stage.agent.pairs / len(train) if stage.agent.pairs else math.inf)
+            units = labelled * len(train.tokens) + len(valid.tokens)
+            times["agent"] += per_label * units
         elif stage.train.validate_bleu:
             validations = -(-stage.train.steps // stage.train.validate_every)
             times[stage.stages[0]] += validations * decoding(stage, dataset, device, "valid", tokens)
@@ -88,34 +89,34 @@ def estimate(
 
 
 def measure(stage: Recipe, dataset: Dataset, device: torch.device, tokens: int) -> tuple[float, float]:
-    """Seconds of an update with so many tokens, and of finding the agent's labels of a target unit."""
+    """Seconds of an update of `tokens` target tokens, and of finding the label of a target unit (0: no agent)."""
     part = part_of(dataset, tokens)
     longest = max(int(side.lengths.max()) for side in (part.source, part.target))
     train = replace(stage.train, batch_tokens=max(tokens, longest), accumulate=1)
     stage = replace(stage, start="", train=train)
     dataset = dataset.with_splits(dict.fromkeys(SPLITS, part))
-    loop, labels = Loop(stage, task_of(stage, dataset, device)), 0.0
+    loop, per_label = Loop(stage, task_of(stage, dataset, device)), 0.0
     if device.type == "cuda" and train.compile:
         loop.compile()
     if isinstance(loop.task, AgentTask):
         task = loop.task
-        seconds, found = seconds_of(lambda: task.labels, device)
-        labels = seconds / sum(each.reads.shape[1] for each in found.values())
+        seconds, labels = seconds_of(lambda: task.labels, device)
+        per_label = seconds / sum(split_labels.reads.shape[1] for split_labels in labels.values())
     updates = loop.updates()
 
     def update() -> None:
         micro_batches, target_tokens, _ = next(updates)
         loop.update(micro_batches, target_tokens)
 
-    update()  # the first one takes longer
+    update()  # the first update takes longer
     count, seconds = 0, 0.0
     while seconds < LONG_ENOUGH / 2 and count < train.steps:
         count, seconds = count + 1, seconds + seconds_of(update, device)[0]
-    return seconds / count, labels
+    return seconds / count, per_label
 
 
 def part_of(dataset: Dataset, tokens: int) -> Split:
-    """Training sentences of a batch with about so many tokens."""
+    """Training sentences for one batch of about this many tokens."""
     train = dataset.split("train")
     order = np.random.default_rng(1).permutation(len(train.source))[:tokens]
     chunks = padded_chunks(train, order[train.target.lengths[order].argsort()], tokens)
@@ -123,7 +124,7 @@ def part_of(dataset: Dataset, tokens: int) -> Split:
 
 
 def decoding(recipe: Recipe, dataset: Dataset, device: torch.device, split: str, tokens: int) -> float:
-    """Seconds of translating a split under one policy, with outputs as long as the references."""
+    """Seconds of translating a split under one policy, with outputs that are cut at the references' length."""
     part, model = part_of(dataset, tokens), recipe.model
     translator = Translator(model, len(dataset.source), len(dataset.target)).to(device).eval()
     policy = Monotonic() if model.cross == "monotone" else WaitK(3) if model.encoder == "causal" else Full()
@@ -134,15 +135,15 @@ def decoding(recipe: Recipe, dataset: Dataset, device: torch.device, split: str,
 
 
 def announce(recipe: Recipe, stages: Sequence[Recipe], dataset: Dataset, device: torch.device) -> None:
-    """Say how long these stages will take, and which settings would make them shorter if that is over an hour."""
+    """Print how long these stages will take and, if that is over an hour, which settings make them shorter."""
     times = estimate(recipe, stages, dataset, device)
     notes.print(f"{recipe.run}: {describe(times, device)}")
     if sum(times.values()) > TOO_LONG:
         longest = max(SHORTER, key=lambda stage: times.get(stage, 0.0))
         notes.print(
-            f"warning: over an hour; choose a smaller {SHORTER[longest]}, model.width,"
+            f"warning: this takes over an hour; choose a smaller {SHORTER[longest]}, model.width,"
             " model.encoder_layers or model.decoder_layers with --set, or a GPU with --device cuda;"
-            " `whilst new` writes a recipe for this machine"
+            " `whilst new` writes a recipe that suits this machine"
         )
 
 

@@ -1,4 +1,4 @@
-"""Where the figures of a training go beside history.jsonl: the setting `logger`."""
+"""Loggers, to which the figures of training go in addition to history.jsonl: the setting `logger`."""
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -9,11 +9,11 @@ from pathlib import Path
 from whilst.core.errors import explaining
 from whilst.core.settings import Recipe
 
-Logger = Callable[[int, Mapping[str, float]], object]  # receives the step, and figures by name
+Logger = Callable[[int, Mapping[str, float]], object]  # called with the step and the figures by name
 
 
 def open_logger(recipe: Recipe, step: int) -> AbstractContextManager[Logger]:
-    """The logger of a stage that begins or continues at this step."""
+    """Open the logger of a stage that begins, or continues, at this step."""
     if not recipe.logger:
         return nullcontext(lambda step, figures: None)  # noqa: ARG005
     return (tensorboard if recipe.logger == "tensorboard" else imported)(recipe, step)
@@ -34,17 +34,17 @@ def tensorboard(recipe: Recipe, step: int) -> Iterator[Logger]:
 
 @contextmanager
 def imported(recipe: Recipe, step: int) -> Iterator[Logger]:
-    """A context manager of the user's own, in a module that is installed or in the current folder."""
+    """Open a logger of the user's own: a context manager in an installed module or in the current folder."""
     module, _, name = recipe.logger.partition(":")
     if "" not in sys.path:
         sys.path.append("")  # the current folder
-    what = f"logger {recipe.logger}"
+    title = f"logger {recipe.logger}"
     with ExitStack() as stack:
-        with explaining(what):
-            own: Logger = stack.enter_context(getattr(import_module(module), name)(recipe, step))
+        with explaining(title):
+            user_log: Logger = stack.enter_context(getattr(import_module(module), name)(recipe, step))
 
         def log(step: int, figures: Mapping[str, float]) -> None:
-            with explaining(what):
-                own(step, figures)
+            with explaining(title):
+                user_log(step, figures)
 
         yield log

@@ -1,7 +1,7 @@
-"""The training loop: batches in, weights out. It knows no model: a task computes the loss.
+"""The training loop: optimiser, validation, checkpoints. It does not know the model: a task computes the loss.
 
-All random numbers of an update follow from (seed, update, micro-batch). So a resumed run ends with the same weights
-as one that was never interrupted, and several processes do what one would.
+All random numbers of an update are derived from (seed, update, micro-batch). So a resumed run ends with the same
+weights as one that was never interrupted, and several processes train as one process would.
 """
 
 import contextlib
@@ -37,7 +37,7 @@ from whilst.training.tasks import Task, Validation
 
 Position = tuple[int, int]  # epoch and micro-batch
 MicroBatches = list[tuple[int, Batch]]  # with their index in the update
-STALE = 5.0  # seconds after which a slow device shows newer figures than those last logged
+STALE = 5.0  # seconds since the last logged figures after which a CPU shows new ones in the progress bar
 
 
 class Loop:
@@ -58,7 +58,7 @@ class Loop:
         self.graphs: dict[torch.Size, CapturedGraph] = {}  # by the shape of the source
 
     def make_batches(self) -> Batches:
-        """The training text in the layout of the recipe."""
+        """Batches of the training text in the layout of the recipe."""
         layout, task, on_gpu = self.settings.layout, self.task, self.device.type == "cuda"
         if layout == "auto":
             layout = task.gpu_layout if on_gpu else "padded"
@@ -72,7 +72,7 @@ class Loop:
         """Train up to the last step, until patience runs out, or until a signal such as Ctrl-C."""
         self.start()
         settings, state = self.settings, self.state
-        first_step, halted = state.step, 0
+        first_step, stop_signal = state.step, 0
         stop = state.step >= settings.steps or state.out_of_patience
         if not stop:
             self.task.begin()
@@ -95,29 +95,29 @@ class Loop:
                 if is_last or state.step % settings.validate_every == 0:
                     with meter.paused():
                         stop = self.validate()
-                # All processes stop at the same step. On a GPU, ask only where the host waits for it anyway.
+                # All processes must stop at the same step. On a GPU, they exchange signals only at steps that are
+                # logged, where the host waits for the GPU anyway.
                 if is_logged or self.processes.count == 1 or self.device.type == "cpu":
-                    halted = self.processes.largest(received(), self.device)
-                stop = stop or halted > 0 or state.step >= settings.steps
+                    stop_signal = self.processes.largest(received(), self.device)
+                stop = stop or stop_signal > 0 or state.step >= settings.steps
                 if self.processes.first and (stop or state.step % settings.save_every == 0):
                     with meter.paused():
                         state.save()
-        if halted:
-            raise StoppedError(
-                halted, f"{state.folder}: stopped after step {state.step}; the same command continues"
-            )
+        if stop_signal:
+            message = f"{state.folder}: stopped after step {state.step}; the same command continues"
+            raise StoppedError(stop_signal, message)
         if self.processes.first:
             self.finish(meter, state.step > first_step)
         self.processes.broadcast(True, self.device)  # no process continues before the weights are final
 
     def update(self, micro_batches: MicroBatches, tokens: int) -> Tensor:
-        """One step of the optimiser; `tokens` counts those of all processes. Returns this process's summed loss."""
+        """One update, over `tokens` target tokens of all processes. Returns this process's summed loss."""
         state = self.state
         state.model.train()
         self.task.set_step(state.step)
         total = torch.zeros((), device=self.device)
-        # Divided by the tokens of all processes, the summed gradients are their mean. (The agent makes about two
-        # decisions for each token, but Adam does not depend on the scale.)
+        # Divided by the tokens of all processes, the summed gradients are the mean over tokens. (The agent makes
+        # about two decisions per token, but Adam does not depend on the scale of the gradients.)
         scale = torch.full((), 1 / tokens, device=self.device)
         for index, batch in micro_batches:
             total += self.add_gradient(index, batch.to(self.device), scale)
@@ -129,13 +129,13 @@ class Loop:
             group["lr"] = optim.learning_rate(state.optimiser, state.step, self.settings.steps)
         state.adam.step()
         state.adam.zero_grad(set_to_none=not self.use_graphs)
-        # The average begins with a short memory, so that it soon forgets the random weights.
+        # The decay is small at first, so that the initial random weights soon vanish from the average.
         decay = min(self.settings.ema, (1 + state.step) / (10 + state.step)) if self.settings.ema else 0.0
         optim.update_average(state.averaged, state.model, decay)
         return total
 
     def add_gradient(self, index: int, batch: Batch, scale: Tensor) -> Tensor:
-        """Add the gradient of `scale` times the loss of a micro-batch; returns its summed loss."""
+        """Add the gradient of `scale` times the loss of a micro-batch. Returns its summed loss."""
         drawn = self.draw(index, batch)
         if not self.use_graphs:
             return self.backward(batch, drawn, scale)
@@ -146,7 +146,7 @@ class Loop:
         return self.graphs[shape]((*batch.tensors(), drawn, scale))
 
     def draw(self, index: int, batch: Batch) -> Tensor:
-        """What is random about a micro-batch, such as its reads. Also seeds the dropout of what follows."""
+        """Draw the random values of a micro-batch, such as its reads. Also seeds the dropout of its passes."""
         entropy = np.random.SeedSequence([self.settings.seed, self.state.step, index]).generate_state(1, np.uint64)
         seed = int(entropy[0] >> 1)
         torch.manual_seed(seed)
@@ -163,11 +163,11 @@ class Loop:
         return loss.detach()
 
     def capture(self, batch: Batch, drawn: Tensor, scale: Tensor) -> CapturedGraph:
-        """`backward` as a CUDA graph. It adds to the gradient tensors that exist when it is captured."""
+        """Capture `backward` as a CUDA graph, which adds to the gradient tensors that exist now."""
         for parameter in self.state.model.parameters():
             parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
         gradients = [parameter.grad for parameter in self.state.model.parameters() if parameter.grad is not None]
-        before = [gradient.clone() for gradient in gradients]  # of earlier micro-batches
+        before = [gradient.clone() for gradient in gradients]  # gradients of earlier micro-batches
 
         def work(*tensors: Tensor) -> Tensor:
             return self.backward(batch.with_tensors(tensors[:-2]), *tensors[-2:])
@@ -177,8 +177,8 @@ class Loop:
         return graph
 
     def autocast(self) -> AbstractContextManager[object]:
-        wanted = (self.device.type == "cuda" or self.task.bf16_on_cpu) and computes_bf16(self.device)
-        return torch.autocast(self.device.type, torch.bfloat16) if wanted else nullcontext()
+        enabled = (self.device.type == "cuda" or self.task.bf16_on_cpu) and computes_bf16(self.device)
+        return torch.autocast(self.device.type, torch.bfloat16) if enabled else nullcontext()
 
     def updates(self) -> Iterator[tuple[MicroBatches, int, Position]]:
         """For each update: this process's micro-batches, the target tokens of all processes, the next position."""
@@ -189,8 +189,8 @@ class Loop:
                 epoch, number, rows = next(upcoming)
                 group.append(rows)
             tokens = sum(int(self.batches.split.target.lengths[rows].sum()) for rows in group)
-            own = range(self.processes.rank, len(group), self.processes.count)
-            yield [(index, self.make_batch(group[index])) for index in own], tokens, (epoch, number + 1)
+            indices = range(self.processes.rank, len(group), self.processes.count)
+            yield [(index, self.make_batch(group[index])) for index in indices], tokens, (epoch, number + 1)
 
     def make_batch(self, rows: Ints) -> Batch:
         batch = self.batches.make(rows)
@@ -216,35 +216,31 @@ class Loop:
         )
 
     def log_loss(self, meter: "Meter") -> str:
-        """Record loss and learning rate; returns them for the progress bar."""
+        """Log loss, learning rate and speed. Returns loss and speed as text for the progress bar."""
         loss, tokens_per_second = meter.take(self.processes)
         if self.processes.first:
-            kept = {"train/loss": loss, "train/lr": self.state.adam.param_groups[0]["lr"]}
-            self.state.log(kept, {"train/tokens_per_second": tokens_per_second})
+            figures = {"train/loss": loss, "train/lr": self.state.adam.param_groups[0]["lr"]}
+            self.state.log(figures, {"train/tokens_per_second": tokens_per_second})
         return describe_loss(loss, tokens_per_second)
 
     def validate(self) -> bool:
-        """Validate the averaged weights and keep them if they are the best so far.
-
-        Returns whether to stop, since they have not improved for too long.
-        """
+        """Validate the averaged weights; save them if they are the best so far. Returns whether to stop early."""
         if self.processes.first:
             state = self.state
-            found = self.task.validate(state.averaged)
-            is_best = state.keep_if_best(found)
-            figures = {f"valid/{name}": value for name, value in found.figures.items()}
-            state.log({"valid/loss": found.loss, "valid/bleu": found.bleu} | figures)
-            notes.print(describe(state.step, found, is_best))
-            if math.isnan(found.loss):
+            validation = self.task.validate(state.averaged)
+            is_best = state.keep_if_best(validation)
+            figures = {f"valid/{name}": value for name, value in validation.figures.items()}
+            state.log({"valid/loss": validation.loss, "valid/bleu": validation.bleu} | figures)
+            notes.print(describe(state.step, validation, is_best))
+            if math.isnan(validation.loss):
                 notes.print("the loss is not a number: training has diverged; start again with a smaller train.lr")
         return self.processes.broadcast(self.state.out_of_patience, self.device)
 
     def finish(self, meter: "Meter", trained: bool) -> None:
-        """Write the summary."""
+        """Write the summary and print the speed. A call that trained nothing keeps the summary that exists."""
         state = self.state
         seconds, rate = meter.total()
-        # Only once: a later stage or run compares the checksum of the weights that it began with.
-        if trained or not state.summary.is_file():  # without a summary, the run was killed just before it
+        if trained or not state.summary.is_file():  # no summary: the run was killed before it was written
             state.write_summary(self.device, seconds, rate)
         notes.print(
             f"{state.folder}: {state.step} steps"
@@ -253,7 +249,7 @@ class Loop:
 
 
 class RunState:
-    """How far training has come: weights, optimiser, best validation, history. It is saved, and resumed from."""
+    """The state of training that is saved and resumed: weights, optimiser, best validation, history."""
 
     def __init__(self, recipe: Recipe, model: nn.Module, dataset: Dataset) -> None:
         self.recipe, self.settings, self.folder = recipe, recipe.train, Path(recipe.run)
@@ -261,10 +257,10 @@ class RunState:
         self.averaged = optim.copy_module(model)
         self.optimiser = optim.preset_of(self.settings)
         self.adam = optim.adam(model, self.optimiser)
-        # Checksum of the weights that the run began with: a stage does not resume when they have changed.
+        # Checksum of the weights that the run began with: a stage does not resume after they have changed.
         self.start = None
         if recipe.start:
-            with contextlib.suppress(UserError):  # it may have been deleted since
+            with contextlib.suppress(UserError):  # the weights may have been deleted since
                 self.start = weights_checksum(Path(recipe.start))
         self.step = 0  # updates done
         self.position: Position = (0, 0)  # of the next micro-batch
@@ -286,7 +282,7 @@ class RunState:
     # Saving and resuming.
 
     def save(self) -> None:
-        about = {
+        metadata = {
             "step": self.step,
             "start": self.start,
             "dataset": self.dataset.checksum,
@@ -296,50 +292,50 @@ class RunState:
             "history": self.history,
         }
         parts = {"model": self.model, "averaged": self.averaged}
-        save_state(self.folder / "last.safetensors", parts, self.adam, about)
+        save_state(self.folder / "last.safetensors", parts, self.adam, metadata)
 
     def resume(self) -> None:
-        """Load last.safetensors if it is there."""
+        """Load last.safetensors if it exists."""
         if not (self.folder / "last.safetensors").is_file():
             return
         parts = {"model": self.model, "averaged": self.averaged}
-        about = load_state(self.folder / "last.safetensors", parts, self.adam)
-        advice = "train it anew with --restart, or keep the old run and choose another folder"
-        if about["start"] != self.start:
+        metadata = load_state(self.folder / "last.safetensors", parts, self.adam)
+        advice = "train it again with --restart, or keep the old run and choose another folder"
+        if metadata["start"] != self.start:
             raise UserError(
                 f"{self.folder}: the weights of {self.recipe.start} have changed since this run began; {advice}"
             )
-        if about.get("dataset", self.dataset.checksum) != self.dataset.checksum:
+        if metadata.get("dataset", self.dataset.checksum) != self.dataset.checksum:
             raise UserError(
-                f"{self.folder}: the text in {self.dataset.path} was prepared anew since this run began; {advice}"
+                f"{self.folder}: the text in {self.dataset.path} has changed since this run began; {advice}"
             )
-        self.step, self.position = about["step"], tuple(about["place"])
-        self.best = Validation(**about["best"]) if about["best"] else None
-        self.best_step, self.history = about["best_step"], about["history"]
+        self.step, self.position = metadata["step"], tuple(metadata["place"])
+        self.best = Validation(**metadata["best"]) if metadata["best"] else None
+        self.best_step, self.history = metadata["best_step"], metadata["history"]
 
     # The best weights.
 
-    def keep_if_best(self, found: Validation) -> bool:
-        """Save the averaged weights if they are better than all before."""
-        if not found.better(self.best, self.settings.keep):
+    def keep_if_best(self, validation: Validation) -> bool:
+        """Save the averaged weights if their validation is the best so far. Returns whether it is."""
+        if not validation.better(self.best, self.settings.keep):
             return False
-        self.best, self.best_step = found, self.step
-        about = {"step": self.step, "validation": asdict(found), "start": self.start}
-        save_tensors(self.folder / WEIGHTS, dict(self.averaged.state_dict()), about)
+        self.best, self.best_step = validation, self.step
+        metadata = {"step": self.step, "validation": asdict(validation), "start": self.start}
+        save_tensors(self.folder / WEIGHTS, dict(self.averaged.state_dict()), metadata)
         return True
 
     # Figures.
 
     def log(self, figures: dict[str, Any], speed: dict[str, float] | None = None) -> None:
-        """Add a row to the history, which is part of the checkpoint too. The logger also receives the speed."""
+        """Add a row to the history, which is also part of the checkpoint. Only the logger receives the speed."""
         self.history.append({"step": self.step} | figures)
         write_lines(self.folder / "history.jsonl", map(json.dumps, self.history))
         if self.logger is not None:
-            found = figures | (speed or {})
-            self.logger(self.step, {name: value for name, value in found.items() if value is not None})
+            logged = figures | (speed or {})
+            self.logger(self.step, {name: value for name, value in logged.items() if value is not None})
 
     def write_summary(self, device: torch.device, seconds: float, tokens_per_second: float) -> None:
-        """Seconds and speed are those since the run was last started, without validation."""
+        """`seconds` and `tokens_per_second` are measured since the run was last started, without validation."""
         summary = {
             "steps": self.step,
             "best_step": self.best_step,
@@ -374,15 +370,15 @@ class Meter:
 
     @property
     def seconds(self) -> float:
-        """Since `take` was last called."""
+        """Seconds since `take` was last called, without pauses."""
         return time.perf_counter() - self.since
 
     def figures(self) -> str:
-        """Mean loss of a token and tokens per second since `take` was last called, of a single process."""
+        """Mean loss per token and tokens per second since `take` was last called, if there is only one process."""
         return describe_loss(self.loss.item() / self.tokens, self.tokens / self.seconds)
 
     def take(self, processes: Processes) -> tuple[float, float]:
-        """Mean loss of a token and tokens per second since the last call."""
+        """Mean loss per token and tokens per second since the last call."""
         loss, tokens = processes.sum(self.loss).item() / self.tokens, self.tokens  # waits for the GPU
         seconds = self.seconds
         self.all_tokens, self.all_seconds = self.all_tokens + tokens, self.all_seconds + seconds
@@ -401,19 +397,20 @@ def describe_loss(loss: float, tokens_per_second: float) -> str:
     return f"training loss {loss:.3f}, {tokens_per_second:,.0f} tokens/s"
 
 
-def describe(step: int, found: Validation, is_best: bool) -> str:
-    """A validation as one line."""
-    bleu = "" if found.bleu is None else f"  BLEU {found.bleu:.2f}"
-    figures = "".join(f"  {name} {value:.3f}" for name, value in found.figures.items())
-    best = "  best so far" if is_best and not math.isnan(found.loss) else ""
-    return f"step {step:>6}  validation loss {found.loss:.4f}{bleu}{figures}{best}"
+def describe(step: int, validation: Validation, is_best: bool) -> str:
+    """One line for a validation."""
+    bleu = "" if validation.bleu is None else f"  BLEU {validation.bleu:.2f}"
+    figures = "".join(f"  {name} {value:.3f}" for name, value in validation.figures.items())
+    best = "  best so far" if is_best and not math.isnan(validation.loss) else ""
+    return f"step {step:>6}  validation loss {validation.loss:.4f}{bleu}{figures}{best}"
 
 
 @contextmanager
 def stop_signals(alone: bool) -> Iterator[Callable[[], int]]:
-    """The number of a signal to stop after the current step; 0: there was none.
+    """Yield a function that returns the number of the stop signal that was received, or 0 if there was none.
 
-    A second Ctrl-C raises KeyboardInterrupt if this process is `alone`: torchrun repeats those that all have had.
+    A second Ctrl-C raises KeyboardInterrupt if this process is `alone`. Under torchrun it does not: torchrun sends
+    signals again that all processes have received.
     """
     received = 0
 

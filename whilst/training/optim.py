@@ -29,14 +29,14 @@ PRESETS = {
 
 
 def preset_of(settings: Train) -> Preset:
-    """The preset, with the values that the recipe sets itself."""
+    """The preset that the recipe names, with the values that the recipe sets itself."""
     names = "lr", "warmup", "weight_decay", "clip"
-    given = {name: value for name in names if (value := getattr(settings, name)) is not None}
-    return replace(PRESETS[settings.preset], **given)
+    overrides = {name: value for name in names if (value := getattr(settings, name)) is not None}
+    return replace(PRESETS[settings.preset], **overrides)
 
 
 def learning_rate(preset: Preset, step: int, steps: int) -> float:
-    """The rate of update `step`, counted from 1."""
+    """The learning rate of update `step`, counted from 1."""
     if step <= preset.warmup:
         return 1e-7 + (preset.lr - 1e-7) * step / preset.warmup
     if preset.schedule == "inverse-sqrt":
@@ -45,7 +45,7 @@ def learning_rate(preset: Preset, step: int, steps: int) -> float:
 
 
 def adam(model: nn.Module, preset: Preset) -> torch.optim.AdamW:
-    """AdamW; gains, biases and norms are not decayed."""
+    """AdamW. Weights of one dimension or none (gains, biases, normalisation) are not decayed."""
     parameters = list(model.parameters())
     groups = [
         {"params": [p for p in parameters if p.dim() >= 2], "weight_decay": preset.weight_decay},
@@ -55,7 +55,7 @@ def adam(model: nn.Module, preset: Preset) -> torch.optim.AdamW:
 
 
 def add_gradients(model: nn.Module, loss: Tensor) -> None:
-    """`loss.backward()` where all gradient tensors exist already, as one kernel for all tensors."""
+    """Like `loss.backward()`, for parameters that all have a gradient tensor: one kernel adds to all of them."""
     parameters = list(model.parameters())
     gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
     pairs = [(p.grad, new) for p, new in zip(parameters, gradients, strict=True) if new is not None]
@@ -65,7 +65,7 @@ def add_gradients(model: nn.Module, loss: Tensor) -> None:
 
 
 def copy_module(model: nn.Module) -> nn.Module:
-    """A deep copy. It makes the weights of an LSTM contiguous again, as cuDNN wants them."""
+    """A deep copy, in which the weights of LSTMs and GRUs are contiguous again, as cuDNN expects."""
     copied = copy.deepcopy(model)
     for module in copied.modules():
         if isinstance(module, nn.RNNBase):
@@ -75,6 +75,6 @@ def copy_module(model: nn.Module) -> nn.Module:
 
 @torch.no_grad()
 def update_average(averaged: nn.Module, model: nn.Module, decay: float) -> None:
-    """averaged <- decay * averaged + (1 - decay) * model, for every weight at once."""
+    """averaged <- decay * averaged + (1 - decay) * model, for all weights at once."""
     averages: list[Tensor] = list(averaged.parameters())
     torch._foreach_lerp_(averages, list(model.parameters()), 1 - decay)

@@ -1,7 +1,7 @@
-"""The reads under which a batch is trained: fixed by a rule, drawn at random, or found by search.
+"""Choose the reads under which a batch is trained: by a fixed rule, at random, or by search.
 
 Reads g say how many source tokens are visible when each target token is written: an integer tensor with one entry
-for each target token. They do not decrease along a sentence and lie in [1, J], where J counts eos.
+for each target token. They do not decrease along a sentence and lie in [1, J], where J counts the end mark.
 """
 
 from collections.abc import Callable
@@ -28,25 +28,25 @@ def draw_k(longest: Tensor, random: Tensor) -> Tensor:
 def multi_path(objective: Objective, batch: Batch, random: torch.Generator) -> Tensor:
     """Wait-k with k uniform in [1, J] (at most `longest`), or the whole source with probability `whole`.
 
-    One k for each sentence, or one for the batch as in the paper. Random numbers are drawn on the host, so that
+    k is drawn for each sentence, or for the batch as in the paper. Random numbers are drawn on the host, so that
     they are the same on every device and for every number of processes.
     """
     lengths = batch.source_lengths
-    most = lengths.clamp(max=objective.longest) if objective.longest else lengths
+    largest = lengths.clamp(max=objective.longest) if objective.longest else lengths
 
     def draw() -> Tensor:
         if objective.draw == "batch":
             return torch.rand((), generator=random).to(lengths.device)
         return per_token(torch.rand(batch.sentences + 1, generator=random), batch)
 
-    k = draw_k(most.max() if objective.draw == "batch" else most, draw())
+    k = draw_k(largest.max() if objective.draw == "batch" else largest, draw())
     if objective.whole:
         k = torch.where(draw() < objective.whole, lengths, k)
     return wait_k(k, batch.target_at.position, lengths)
 
 
 def rule_reads(objective: Objective, batch: Batch, random: torch.Generator) -> Tensor:
-    """(rows, target) the reads of an objective that does not search."""
+    """(rows, target) reads of an objective that does not search."""
     if objective.name == "wait-k":
         return wait_k(objective.k, batch.target_at.position, batch.source_lengths)
     if objective.name == "multi-path":
@@ -55,14 +55,14 @@ def rule_reads(objective: Objective, batch: Batch, random: torch.Generator) -> T
 
 
 def draw_intervals(intervals: int, batch: Batch, random: torch.Generator) -> Tensor:
-    """(sentences + 1) on the host: the index of a search interval for each sentence; the last is for padding."""
+    """(sentences + 1), on the host: a random search interval's index for each sentence; the last is for padding."""
     return torch.randint(intervals, (batch.sentences + 1,), generator=random)
 
 
 def per_token(values: Tensor, batch: Batch) -> Tensor:
-    """(rows, target) for each token the value of its sentence; `values` (sentences + 1) are on the host.
+    """Give each token the value of its sentence: `values` (sentences + 1), on the host, -> (rows, target).
 
-    The copy does not block: the host can prepare the next work while the GPU is still busy.
+    The copy to the device does not block, so that the host can prepare more work while the GPU is busy.
     """
     return values.to(batch.source.device, non_blocking=True)[batch.target_at.segment]
 
@@ -78,7 +78,7 @@ Searcher = Callable[[Translator, Batch, Search, Tensor], Tensor]  # with the sig
 def draw_reads(
     model: Translator, recipe: Recipe, batch: Batch, random: torch.Generator, searcher: Searcher = search_sentences
 ) -> Tensor:
-    """(rows, target) the reads of the recipe's objective."""
+    """(rows, target) reads of the recipe's objective."""
     objective, settings = recipe.objective, recipe.search
     if objective.name != "search":
         return rule_reads(objective, batch, random)
@@ -86,10 +86,10 @@ def draw_reads(
     chosen = firsts[draw_intervals(len(firsts), batch, random)]
     training = model.training
     model.eval()
-    found = searcher(model, batch, settings, chosen)
+    searched = searcher(model, batch, settings, chosen)
     model.train(training)
     if not settings.multi_path:
-        return found
+        return searched
     is_multi_path = torch.rand(batch.sentences + 1, generator=random) < settings.multi_path
-    paths = multi_path(Objective(draw="sentence"), batch, random)
-    return torch.where(per_token(is_multi_path, batch), paths, found)
+    drawn = multi_path(Objective(draw="sentence"), batch, random)
+    return torch.where(per_token(is_multi_path, batch), drawn, searched)

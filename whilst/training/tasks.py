@@ -1,6 +1,6 @@
-"""What a stage trains: the translator under some reads, or the agent that learns reads.
+"""The tasks of the training stages: the translator under given reads, and the agent, which learns reads.
 
-A task owns its module, draws what is random about a batch, computes the loss (`loss`), and validates.
+A task owns the module that is trained, draws the random values of a batch, computes the loss, and validates.
 """
 
 import abc
@@ -61,6 +61,7 @@ class Validation:
     figures: dict[str, float] = field(default_factory=dict)  # other measurements, by name
 
     def better(self, other: "Validation | None", keep: str) -> bool:
+        """Whether this is better than `other` by the setting `train.keep`; a loss of NaN is worst."""
         if other is None:
             return True
         if math.isnan(self.loss) or math.isnan(other.loss):
@@ -71,29 +72,29 @@ class Validation:
 
 
 class Task(abc.ABC):
-    module: nn.Module  # what is trained
+    module: nn.Module  # the module that is trained
     dataset: Dataset
     gpu_layout: Layout  # the fastest layout on a GPU
-    bf16_on_cpu = False  # whether CPUs that have instructions for bfloat16 train faster with it
+    bf16_on_cpu = False  # whether training in bfloat16 is faster on CPUs that have instructions for it
     device: torch.device
 
     @abc.abstractmethod
     def compile(self) -> None:
-        """Prepare for a GPU."""
+        """Compile what the task computes on a GPU."""
 
     def begin(self) -> None:  # noqa: B027  (nothing, in most tasks)
-        """What takes long before the first update, and is not counted as training."""
+        """Do slow work before the first update. Its time does not count as training."""
 
     def set_step(self, step: int) -> None:  # noqa: B027
-        """Set what depends on the number of updates done. Not part of a captured update."""
+        """Set the values that depend on the number of updates done. Runs outside of captured graphs."""
 
     @abc.abstractmethod
     def draw(self, batch: Batch, random: torch.Generator) -> Tensor:
-        """What is random about a batch, or found without gradients. Not part of a captured update."""
+        """Draw the random values of a batch, or search for its reads. Runs outside of captured graphs."""
 
     @abc.abstractmethod
     def loss(self, batch: Batch, drawn: Tensor) -> Tensor:
-        """The summed loss; of fixed shapes where batches are packed."""
+        """The summed loss. For packed batches, it must be computed with fixed shapes."""
 
     @abc.abstractmethod
     def validate(self, module: nn.Module) -> Validation:
@@ -102,7 +103,7 @@ class Task(abc.ABC):
 
 @dataclass(eq=False)
 class TranslatorTask(Task):
-    """The translator under full-sentence, wait-k or multi-path reads, or under reads that it finds by search."""
+    """Trains the translator under full-sentence, wait-k or multi-path reads, or reads that it finds by search."""
 
     recipe: Recipe
     dataset: Dataset
@@ -114,7 +115,7 @@ class TranslatorTask(Task):
         self.bf16_on_cpu = self.recipe.model.cross == "reads"
         self.cross_entropy, self.r_drop, self.divergence = losses.cross_entropy, losses.r_drop, losses.divergence
         self.searcher: Searcher = search_sentences
-        self.latency_scale = torch.ones((), device=self.device)  # of the weight of latency, rises with the steps
+        self.latency_scale = torch.ones((), device=self.device)  # factor of the latency loss; rises with the steps
 
     def compile(self) -> None:
         if self.gpu_layout == "boxed":
@@ -137,7 +138,7 @@ class TranslatorTask(Task):
     def loss(self, batch: Batch, drawn: Tensor) -> Tensor:
         objective = self.recipe.objective
         labels = batch.labels, objective.label_smoothing
-        # None for other heads, whose layers are compiled without the argument.
+        # None without monotonic heads: other layers are compiled without this argument.
         monotonic = MonotonicPass(noise=objective.stop_noise) if self.recipe.model.cross == "monotone" else None
         states = decode_batch(self.module, batch, drawn, monotonic)
         if objective.r_drop:
@@ -146,8 +147,8 @@ class TranslatorTask(Task):
         else:
             loss = self.cross_entropy(self.module, states, *labels)
         if objective.distil:
-            apart = self.divergence(self.module, states, self.belief(batch), batch.labels)
-            loss = (1 - objective.distil) * loss + objective.distil * apart
+            divergence = self.divergence(self.module, states, self.belief(batch), batch.labels)
+            loss = (1 - objective.distil) * loss + objective.distil * divergence
         if monotonic is not None:
             loss = loss + self.latency_scale * losses.latency_cost(
                 monotonic.delays, batch, objective.latency_average
@@ -169,10 +170,10 @@ class TranslatorTask(Task):
 
 @torch.inference_mode()
 def validate(model: Translator, recipe: Recipe, dataset: Dataset) -> Validation:
-    """The training objective without smoothing, with the same random reads every time, and greedy BLEU.
+    """The training loss without label smoothing, with the same random reads every time, and greedy BLEU.
 
-    Monotonic heads stop as they do in decoding. In training they attend to an expectation over all stopping points,
-    whose loss may be lower.
+    Monotonic heads stop as in decoding. In training they attend to an expectation over all stopping points, whose
+    loss may be lower.
     """
     model.eval()
     device = model.device
@@ -202,33 +203,33 @@ def validate(model: Translator, recipe: Recipe, dataset: Dataset) -> Validation:
 
 @dataclass(eq=False)
 class AgentTask(Task):
-    """The agent, which learns the reads (labels) of a translator that stays as it is."""
+    """Trains the agent to predict reads (the labels) for a translator whose weights are frozen."""
 
     recipe: Recipe
     dataset: Dataset
     translator: Translator
     module: Agent
     device: torch.device
-    labeller: Translator | None = None  # whose translations of prefixes are labels, if not the translator's own
-    gpu_layout: Layout = "padded"  # an LSTM runs along a row
+    labeller: Translator | None = None  # the model whose prefix translations give the labels; None: the translator
+    gpu_layout: Layout = "padded"  # an LSTM needs one sentence per row
 
     def __post_init__(self) -> None:
         self.observer: Observer = self.observe
-        self.compiled: Translator | None = None  # a copy for packed batches; padded ones have many shapes
+        self.compiled: Translator | None = None  # a copy for packed batches; padded batches have too many shapes
         self.score: ScoreQueries = score_queries
 
     def compile(self) -> None:
-        """Compile the translator. cuDNN's LSTM is fast without."""
+        """Compile the translator. cuDNN's LSTM is fast without compilation."""
         self.compiled = copy.deepcopy(self.translator)
         compile_translator(self.compiled)
         self.score = torch.compile(score_queries, dynamic=False)
         self.observer = CapturedObserver(self.observe, self.compiled, self.recipe.train.batch_tokens)
 
     def begin(self) -> None:
-        assert self.labels
+        assert self.labels  # finds the labels, or loads stored ones
 
     def draw(self, batch: Batch, random: torch.Generator) -> Tensor:
-        """(sentences) the index of an interval for each."""
+        """(sentences) index of a random interval for each sentence."""
         return draw_intervals(self.recipe.latencies, batch, random)[:-1].to(self.device, non_blocking=True)
 
     def loss(self, batch: Batch, drawn: Tensor) -> Tensor:
@@ -237,7 +238,7 @@ class AgentTask(Task):
         return agents.loss(odds, targets, self.recipe.agent.label_smoothing)
 
     def targets(self, batch: Batch, labels: Labels, intervals: Tensor, observer: Observer) -> agents.Targets:
-        """Observations and actions along the reads of each sentence's interval."""
+        """Observations and actions along the labels of each sentence for its interval; `intervals`: (sentences)."""
         path = labels.reads_of(batch, intervals)
         return agents.targets(batch, path, observer(self.translator, batch, path))
 
@@ -247,10 +248,10 @@ class AgentTask(Task):
 
     @torch.inference_mode()
     def validate(self, module: nn.Module) -> Validation:
-        """Mean loss of a decision over all intervals, accuracy, and F1 of each action."""
+        """Mean loss per decision over all intervals, accuracy, and F1 of each action."""
         assert isinstance(module, Agent)
         module.eval()
-        total, confusion = 0.0, torch.zeros(2, 2, dtype=torch.float64)  # rows: wanted, columns: decided
+        total, confusion = 0.0, torch.zeros(2, 2, dtype=torch.float64)  # rows: labels, columns: predictions
         for batch in batches_by_length(self.dataset.split("valid"), self.recipe.train.batch_tokens):
             batch = batch.to(self.device)
             for interval in range(self.recipe.latencies):
@@ -269,27 +270,27 @@ class AgentTask(Task):
         }
         return Validation(total / float(confusion.sum()), None, figures)
 
-    # The labels: reads of every sentence in every interval.
+    # The labels are the reads of every sentence in every interval.
 
     @functools.cached_property
     def labels(self) -> dict[str, Labels]:
         return {name: self.cached_labels(name) for name in ("train", "valid")}
 
     def cached_labels(self, name: str) -> Labels:
-        """The labels of a split. They are stored beside the translator, for other agents and for resuming."""
+        """The labels of a split. They are stored in the translator's run, for other agents and for resuming."""
         split = self.dataset.split(name)
         if not self.recipe.start:
             return self.find(split)
-        about = self.label_origin(split)
-        path = Path(self.recipe.start) / "labels" / f"{name}.{sha256_lines([json.dumps(about)])[:12]}.safetensors"
+        origin = self.label_origin(split)
+        path = Path(self.recipe.start) / "labels" / f"{name}.{sha256_lines([json.dumps(origin)])[:12]}.safetensors"
         if path.is_file():
             return Labels.from_reads(split, load_tensors(path, self.device)[0]["reads"])
-        found = self.find(split)
-        save_tensors(path, {"reads": found.reads}, about)
-        return found
+        labels = self.find(split)
+        save_tensors(path, {"reads": labels.reads}, origin)
+        return labels
 
     def label_origin(self, split: Split) -> dict[str, object]:
-        """All that the labels depend on."""
+        """Everything that the labels depend on. Its checksum is part of the name of their file."""
         finder = self.finder
         return {
             "version": LABEL_CACHE_VERSION,
@@ -300,7 +301,7 @@ class AgentTask(Task):
 
     @property
     def finder(self) -> Search | None:
-        """The search that finds the labels; None: the agreement of prefix translations."""
+        """Settings of the search that finds the labels; None if agreeing prefix translations give the labels."""
         agent, search = self.recipe.agent, self.recipe.search
         if agent.labels == "search":
             return search
@@ -317,16 +318,16 @@ class AgentTask(Task):
 
 
 def require_sizes(recipe: Recipe, start: Recipe) -> None:
-    """Refuse a model that the weights of another do not fit."""
-    own, wanted = to_table(recipe.model), to_table(start.model)
-    names = [name for name in own if own[name] != wanted[name] and name not in ("dropout", "encoder", "cross")]
+    """Raise UserError if the weights of `start` do not fit the model of `recipe`."""
+    model, needed = to_table(recipe.model), to_table(start.model)
+    names = [name for name in model if model[name] != needed[name] and name not in ("dropout", "encoder", "cross")]
     if names:
-        sizes = ", ".join(f"model.{name} = {json.dumps(wanted[name])}" for name in names)
-        raise UserError(f"start: {recipe.start} has {sizes}, and the recipe of {recipe.run} others: set these")
+        sizes = ", ".join(f"model.{name} = {json.dumps(needed[name])}" for name in names)
+        raise UserError(f"start: {recipe.start} has {sizes}; set the same in the recipe of {recipe.run}")
 
 
 def make_task(recipe: Recipe, dataset: Dataset, device: torch.device) -> Task:
-    """The task of a recipe with one stage, with the weights that it starts with."""
+    """Make the task of a recipe with one stage, with its initial weights."""
     torch.manual_seed(recipe.train.seed)
     if recipe.stages == ("agent",):
         if not recipe.start:

@@ -33,7 +33,7 @@ from whilst.training.tasks import make_task, require_sizes
 
 TIMES = "times.json"  # seconds of each stage, in the folder of a run
 
-# Settings that a stage does not read: later stages, and the tables of which its own [train] is a copy.
+# Prefixes of settings that a stage does not read: those of later stages, and the table copied to its [train].
 UNUSED = {
     "translate": ("search.", "agent."),
     "search": ("search.train.", "agent."),
@@ -42,11 +42,11 @@ UNUSED = {
 
 
 def stages(recipe: Recipe) -> list[Recipe]:
-    """The recipe of each stage that trains something, in order."""
+    """The recipe of each stage that trains a model, in order, with its own run, start, objective and [train]."""
     base = recipe.run if "translate" in recipe.stages else recipe.start
     tuned = f"{recipe.run}/{SEARCH}" if "search" in recipe.stages else base
     with_agent = tuned if {"translate", "search"} & set(recipe.stages) else recipe.run
-    made = []
+    recipes = []
     for name in recipe.stages:
         if name == "evaluate":
             continue
@@ -57,37 +57,37 @@ def stages(recipe: Recipe) -> list[Recipe]:
         elif name == "agent":
             train, objective = recipe.agent.train, recipe.search.objective
             stage = replace(stage, run=f"{with_agent}/{AGENT}", start=tuned, objective=objective, train=train)
-        made.append(stage)
-    return made
+        recipes.append(stage)
+    return recipes
 
 
 def needs(recipes: Sequence[Recipe]) -> list[list[Recipe]]:
-    """For each recipe, those of the others whose runs it starts or learns from, or evaluates."""
+    """For each recipe, the other recipes whose runs it evaluates, starts from or learns from."""
     makers: dict[str, Recipe] = {}
     for recipe in recipes:
         for stage in stages(recipe):
             if makers.setdefault(str(Path(stage.run)), recipe) is not recipe:
                 raise UserError(f"run: two recipes train {stage.run}; give each a folder of its own")
-            makers.setdefault(str(Path(recipe.run)), recipe)  # which another recipe may only evaluate
-    found = []
+            makers.setdefault(str(Path(recipe.run)), recipe)  # another recipe may only evaluate this run
+    result = []
     for recipe in recipes:
         origins = recipe.run, recipe.start, recipe.teacher, recipe.agent.labeller
         needed = [makers.get(str(Path(run)), recipe) for run in origins]
-        require_sizes(recipe, needed[1])  # the one of `start`, before it is trained
-        found.append([other for other in needed if other is not recipe])
-    return found
+        require_sizes(recipe, needed[1])  # against the recipe of `start`, before that is trained
+        result.append([other for other in needed if other is not recipe])
+    return result
 
 
 def in_order(recipes: Sequence[Recipe]) -> list[Recipe]:
-    """Sort recipes so that each comes after those whose runs it starts or learns from."""
+    """Sort recipes so that each comes after the recipes that it needs (see `needs`)."""
     needed = needs(recipes)
     ordered: list[Recipe] = []
     while len(ordered) < len(recipes):
-        waiting = [pair for pair in zip(recipes, needed, strict=True) if all(pair[0] is not one for one in ordered)]
+        waiting = [pair for pair in zip(recipes, needed, strict=True) if all(pair[0] is not r for r in ordered)]
         ready = (recipe for recipe, others in waiting if all(other in ordered for other in others))
         if (following := next(ready, None)) is None:
             names = " and ".join(recipe.run for recipe, _ in waiting)
-            raise UserError(f"start, teacher: {names} each need another one of them first")
+            raise UserError(f"start, teacher: {names} each need the run of another of these recipes first")
         ordered.append(following)
     return ordered
 
@@ -95,21 +95,21 @@ def in_order(recipes: Sequence[Recipe]) -> list[Recipe]:
 def train_all(
     recipes: Sequence[Recipe], device: torch.device, restart: bool = False, with_text: bool = True
 ) -> None:
-    """Train each recipe once, those that others start from first. Ends the process if it is one of several."""
+    """Train each recipe once, after the recipes that it needs. Ends the process if it is one of several."""
     try:
         for number, recipe in enumerate(ordered := in_order(list(dict.fromkeys(recipes))), start=1):
             if len(ordered) > 1 and Processes.join(device).first:
                 notes.print(f"recipe {number} of {len(ordered)}: {recipe.run} ({', '.join(recipe.stages)})")
             train(recipe, device, restart, with_text)
         processes = Processes.join(device)
-        processes.broadcast(True, device)  # all wait until the first has evaluated
+        processes.broadcast(True, device)  # all wait until the first process has evaluated
     finally:
         Processes.leave()
     processes.exit()
 
 
 def train(recipe: Recipe, device: torch.device, restart: bool = False, with_text: bool = True) -> Path:
-    """Train the stages of a recipe, each resumed where an earlier call stopped; returns the last stage's folder."""
+    """Train the stages of a recipe, each resumed where an earlier call stopped. Returns the last stage's folder."""
     if "translate" in recipe.stages and recipe.start and Path(recipe.start) == Path(recipe.run):
         raise UserError(f"start: {recipe.start} is the run itself and would be replaced; choose another run")
     dataset = Dataset.open(Path(recipe.data.dataset))
@@ -118,12 +118,12 @@ def train(recipe: Recipe, device: torch.device, restart: bool = False, with_text
     if "evaluate" in recipe.stages:
         check_evaluation(recipe, dataset, device)  # before hours of training
     folder, processes = Path(recipe.run), Processes.join(device)
-    require_own(folder)
-    with locked(folder) if processes.first else nullcontext() as other:
-        if processes.broadcast(other is not None, device):
+    require_run_folder(folder)
+    with locked(folder) if processes.first else nullcontext() as owner:
+        if processes.broadcast(owner is not None, device):
             if not processes.first:
                 raise SystemExit(UserError.code)
-            raise UserError(f"{folder}: {other} is training it; wait for that, or choose another: --set run=…")
+            raise UserError(f"{folder}: {owner} is training it; wait, or choose another folder: --set run=…")
         to_train = stages(recipe)
         begun = not restart and any((Path(stage.run) / "last.safetensors").is_file() for stage in to_train)
         if to_train and not begun and device.type == "cpu" and processes.count == 1:
@@ -156,40 +156,40 @@ def train_stage(stage: Recipe, dataset: Dataset, device: torch.device, restart: 
 
 
 def require_no_translator(folder: Path, start: Path) -> None:
-    """The copy of an agent's translator must not replace a model that was trained in this folder."""
+    """Raise UserError if a copy of an agent's translator would replace a model that was trained in `folder`."""
     if any((folder / name).is_file() for name in ("last.safetensors", "summary.json")):
         raise UserError(
-            f"run: {folder} was trained itself, and a copy of {start} would replace its model; choose another"
-            f" folder with --set run=…, or put the agent there with --set run={start}"
+            f"run: {folder} has a trained model, which a copy of {start} would replace; choose another folder"
+            f" with --set run=…, or put the agent beside its translator with --set run={start}"
         )
 
 
 def read_stage_times(run: Path) -> dict[str, float]:
     """Seconds by stage, in the order in which the stages ran; empty if none were recorded."""
-    found = read_json(run / TIMES) if (run / TIMES).is_file() else {}
-    return {str(name): float(seconds) for name, seconds in found.items()} if isinstance(found, dict) else {}
+    times = read_json(run / TIMES) if (run / TIMES).is_file() else {}
+    return {str(name): float(seconds) for name, seconds in times.items()} if isinstance(times, dict) else {}
 
 
 def add_stage_time(run: Path, stage: str, seconds: float, resumed: bool) -> None:
-    """Record the duration of a stage; of a resumed stage the durations add up."""
+    """Record the duration of a stage. The durations of a resumed stage are added up."""
     times = read_stage_times(run)
     times[stage] = round(seconds + (times.get(stage, 0.0) if resumed else 0.0), 1)
     write_json(run / TIMES, times)
 
 
 def evaluate(recipe: Recipe, device: torch.device, restart: bool, with_text: bool) -> None:
-    """Evaluate those of the recipe's policies that have no record yet, and write the report."""
+    """Evaluate the recipe's policies that have no record yet, and write the report."""
     run, began = Path(recipe.run), time.perf_counter()
     names = [str(policy) for policy in distinct(recipe.evaluate.policies, recipe.evaluate.threshold)]
-    found = {} if restart else find_evaluated(run, names, with_text, recipe.evaluate)
-    for name in found:
-        notes.print(f"{name}: measured already")
-    if left := [name for name in names if name not in found]:
-        resumed = bool(found)
+    evaluated = {} if restart else find_evaluated(run, names, with_text, recipe.evaluate)
+    for name in evaluated:
+        notes.print(f"{name}: evaluated already")
+    if left := [name for name in names if name not in evaluated]:
+        resumed = bool(evaluated)
         records = evaluate_run(run, left, None, with_text, [], str(device), recipe.evaluate)
-        found |= dict(zip(left, records, strict=True))
+        evaluated |= dict(zip(left, records, strict=True))
         add_stage_time(run, "evaluate", time.perf_counter() - began, resumed)
-    records = [found[name] for name in names]
+    records = [evaluated[name] for name in names]
     teacher = read_stage_times(Path(recipe.teacher)) if recipe.teacher else {}
     times = {f"teacher: {stage}": seconds for stage, seconds in teacher.items()} | read_stage_times(run)
     written = report(records, run / "report", split=recipe.evaluate.split, times=times)
@@ -198,24 +198,24 @@ def evaluate(recipe: Recipe, device: torch.device, restart: bool, with_text: boo
 
 
 def prepare_folder(loop: Loop, restart: bool) -> None:
-    """Make a run folder; or check that it holds the same run, and load its last checkpoint."""
+    """Create a run folder; or check that it has a run with the same settings, and load its last checkpoint."""
     state = loop.state
     folder = state.folder
     if (folder / "recipe.json").is_file() and not restart:
         if changed := differences(read_recipe(folder), state.recipe):
             raise UserError(
                 f"{folder}: was trained with other settings ({', '.join(changed)});"
-                " choose another folder with --set run=… or begin anew with --restart"
+                " choose another folder with --set run=… or start again with --restart"
             )
-        state.dataset.require_units("data.dataset", folder)  # it may have been prepared anew
+        state.dataset.require_units("data.dataset", folder)  # the dataset may have been prepared again
         state.resume()
-    require_own(folder)
+    require_run_folder(folder)
     if not restart:
-        require_whole(folder)
+        require_complete(folder)
     if loop.processes.first:
         patterns = [".*.tmp", ".tmp*"]  # unfinished files of a killed process
         if restart:
-            # The agent too: it belongs to these weights.
+            # The agent is deleted too, since it was trained for these weights.
             patterns += ["last.safetensors", WEIGHTS, "summary.json", f"{AGENT}/{WEIGHTS}"]
         for path in [path for pattern in patterns for path in folder.glob(pattern)]:
             path.unlink(missing_ok=True)
@@ -223,28 +223,30 @@ def prepare_folder(loop: Loop, restart: bool) -> None:
         write_run(folder, state.recipe, dataset.source, dataset.target)
 
 
-def require_own(folder: Path) -> None:
-    """Refuse a folder with files that no run has written."""
-    ours = (".", "source.", "target.", "times.", "model.", "last.", "summary.", "history.")
+def require_run_folder(folder: Path) -> None:
+    """Raise UserError if the folder has files that no run has written."""
+    prefixes = (".", "source.", "target.", "times.", "model.", "last.", "summary.", "history.")
     if folder.is_dir() and not (folder / "recipe.json").is_file():
         for path in sorted(folder.iterdir()):
-            if path.is_file() and not path.name.startswith(ours):
-                raise UserError(f"run: {folder} is no run folder (it has {path.name}); choose another: --set run=…")
+            if path.is_file() and not path.name.startswith(prefixes):
+                raise UserError(
+                    f"run: {folder} is not a run folder (it has {path.name}); choose another: --set run=…"
+                )
 
 
-def require_whole(folder: Path) -> None:
-    """Refuse a finished run that lost a file since, rather than train it again or take it for complete."""
+def require_complete(folder: Path) -> None:
+    """Raise UserError if files of a finished run are missing, instead of training it again or using it as it is."""
     files = ("recipe.json", "last.safetensors", WEIGHTS)
-    gone = [name for name in files if not (folder / name).is_file()]
-    if gone and (folder / "summary.json").is_file():
+    missing = [name for name in files if not (folder / name).is_file()]
+    if missing and (folder / "summary.json").is_file():
         raise UserError(
-            f"{folder}: was trained to its end, but {' and '.join(gone)} is gone; put it back, choose another"
-            " folder with --set run=…, or begin anew with --restart"
+            f"{folder}: its training has finished, but {' and '.join(missing)} is missing; put it back, choose"
+            " another folder with --set run=…, or start again with --restart"
         )
 
 
 def differences(old: Recipe, new: Recipe) -> list[str]:
-    """Settings that a stage reads, and that may not differ when it is resumed."""
+    """Names of the settings that differ but must not change when the stage is resumed."""
     before, after = (flat(to_table(recipe)) for recipe in (old, new))
     free, unused = names_with(Role.RESUME), UNUSED[new.stages[0]]
     return [

@@ -1,4 +1,4 @@
-// The page: user input goes to the connection, its events change the state, the state is drawn.
+// The speaker's page. User input goes to the connection, whose events change the state, which is then drawn.
 
 import { languageTag, readAddress } from "./text/address.js";
 import { Announcer } from "./view/announcer.js";
@@ -114,7 +114,7 @@ function clear() {
   scheduleDraw();
 }
 
-/** Draw once per animation frame; in the background, where there are none, at once, for caption windows. */
+/** Draw once per animation frame. Hidden pages have none and draw at once, for other windows with captions. */
 function scheduleDraw() {
   if (drawScheduled) return;
   drawScheduled = true;
@@ -144,7 +144,7 @@ function draw() {
 
 const page = { node, address, player, connection, captionView, addWord, clear, state: () => state };
 const controls = connectControls(page);
-// Captions may follow another window: they connect when the controls are used.
+// A page of captions may follow another window, so it connects only when its controls are used.
 if (address.view === "captions") showState("idle");
 else {
   connection.connect();

@@ -1,4 +1,4 @@
-// The page of the audience: the words of a published session, as they are written, and those before.
+// The watchers' page: all words of a published session, as they are written.
 
 import { languageName, languageTag, readAddress } from "./text/address.js";
 import { Announcer } from "./view/announcer.js";
@@ -18,7 +18,7 @@ const announcer = new Announcer(node("log"));
 const captionView = new Captions(node("captions"), { shared: false });
 let size = address.size ?? null;
 let atEnd = true;
-let drawn = []; // the words in the list
+let drawn = []; // {from: the array of words, count} of what the list shows
 let scheduled = false;
 
 const url = `${address.base.replace(/^http/u, "ws")}v1/watch/${address.name}`;
@@ -49,7 +49,7 @@ function draw() {
   } else drawList(words, language);
 }
 
-/** Append the words that are new; all of them if those before are others. */
+/** Append the new words. If they do not continue those in the list, draw all words. */
 function drawList(words, language) {
   const list = node("sentences");
   list.lang = language;

@@ -10,7 +10,7 @@ import { connectTheme } from "./theme.js";
 import { element } from "../view/transcript.js";
 import { BREAK, takeCompleteWords, splitText } from "../text/words.js";
 
-const CONTROLS_VISIBLE = 3000; // milliseconds over the captions
+const CONTROLS_VISIBLE = 3000; // milliseconds after the pointer has moved over the captions
 
 function connectInput(input, { addWord, player }) {
   const send = (text) => {
@@ -45,15 +45,15 @@ function connectLatency({ node, connection }) {
     const radio = element("input", { type: "radio", name: "latency", value: name, checked });
     return element("label", { title: policy }, radio, element("span", { textContent: name }));
   };
-  // Rebuilt only if it differs, to keep the focus.
+  // The options are rebuilt only if they differ, to keep the focus.
   return (latencies, current) => {
-    const wanted = connection.latency;
-    const named = latencies.some(({ name }) => name === wanted);
-    const options = named ? latencies : [...latencies, { name: wanted, policy: current }];
+    const chosen = connection.latency;
+    const named = latencies.some(({ name }) => name === chosen);
+    const options = named ? latencies : [...latencies, { name: chosen, policy: current }];
     const radios = [...box.querySelectorAll("input")];
     if (radios.map(({ value }) => value).join() === options.map(({ name }) => name).join()) {
       for (const [n, radio] of radios.entries()) {
-        radio.checked = radio.value === wanted;
+        radio.checked = radio.value === chosen;
         radio.parentElement.title = options[n].policy;
       }
     } else box.replaceChildren(box.firstElementChild, ...options.map(({ name, policy }) => option(name, policy)));
@@ -106,7 +106,7 @@ function connectPlayer({ node, address, player, addWord, state }) {
   player.pace = Number(pace.value);
   pace.onchange = () => (player.pace = Number(pace.value));
   const begin = () => {
-    if (state().source.length) addWord(BREAK); // typed text before is a sentence of its own
+    if (state().source.length) addWord(BREAK); // text typed before becomes a sentence of its own
     player.add(splitText(sample));
   };
   node("play").onclick = () => {
@@ -129,13 +129,13 @@ function connectOutput({ node, note, state }) {
       await navigator.clipboard.writeText(text(timeline(state())));
       note("Copied.");
     } catch {
-      note("The browser does not let this page copy: select the text instead."); // or has no clipboard, without TLS
+      note("The browser does not let this page copy: select the text instead."); // without TLS, it has no clipboard
     }
   };
   connectExports(node, "whilst", () => timeline(state()));
 }
 
-/** Returns a function that sets the models of the server, and the one of the session. */
+/** Returns a function that sets the models of the server and the model of the session. */
 function connectModels({ node, connection, player }) {
   const box = node("model");
   box.onchange = () => {
@@ -147,13 +147,13 @@ function connectModels({ node, connection, player }) {
     node("pair").textContent = pair(model);
     node("pair").hidden = models.length > 1;
     box.hidden = models.length < 2;
-    const options = models.map((one) => element("option", { value: one.name, textContent: pair(one) }));
+    const options = models.map((entry) => element("option", { value: entry.name, textContent: pair(entry) }));
     if (box.options.length !== models.length) box.replaceChildren(...options);
     box.value = model.name;
   };
 }
 
-/** Returns functions: show a state, a message, that the name is taken, that speech has ended, a `ready` message. */
+/** Returns functions to draw a state, show a note, and handle a taken name, the end of speech and `ready`. */
 export function connectControls(page) {
   const { node, address, player, connection, clear } = page;
   const note = (text) => (node("note").textContent = text);

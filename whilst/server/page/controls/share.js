@@ -1,7 +1,7 @@
-// Publishes the session under a name: its address, and a QR code of it.
+// Publishes the session under a name, and shows its address with a QR code.
 
 const LOCAL = /^(localhost|127\..*|\[::1\])$/u;
-const KEYS = "whilst-key-"; // in the session's storage: a speaker who loads the page again keeps the name
+const KEYS = "whilst-key-"; // prefix in sessionStorage: a speaker who reloads the page keeps the name
 
 const random = (length) =>
   Array.from(crypto.getRandomValues(new Uint8Array(length)), (byte) => (byte % 36).toString(36)).join("");
@@ -12,7 +12,7 @@ function keyOf(name) {
   return key;
 }
 
-/** Returns a function that is called when the name is taken. */
+/** Returns a function to call when the name is taken. */
 export function connectShare({ node, address, connection, note }) {
   const dialog = node("share-dialog");
   const publish = (name) => {

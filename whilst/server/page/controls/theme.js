@@ -1,4 +1,4 @@
-// Light or dark: as the system says, the address, or the button.
+// The light or dark theme, as set by the system, the address, or the button.
 
 export function connectTheme(button, theme) {
   const root = document.documentElement;

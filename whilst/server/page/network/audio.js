@@ -1,4 +1,4 @@
-// PCM, kept until the server's words for it are final, so that a new session can receive it again.
+// Keeps PCM until the server's words for it are final, so that a new session can receive it again.
 
 import { RATE } from "../speech/recorder.js";
 
@@ -8,15 +8,15 @@ const MAX_WAITING = 60 * RATE; // samples that are kept before the server has re
 export class AudioJournal {
   #blocks = []; // Int16Array each
   #next = 0; // index of the next block to send
-  #sent = 0; // samples in the session
-  #read = 0; // of these the server has recognised
-  #settled = 0; // of these the words are final
-  #said = ""; // words of the audio after these that are final
+  #sent = 0; // samples sent in the session
+  #read = 0; // samples of these that the server has recognised
+  #settled = 0; // samples of these whose words are final
+  #said = ""; // final words of the audio after these
   #length = 0; // samples of all blocks
   #endSent = false;
-  started = false; // in the session
+  started = false; // whether the session has begun to receive the audio
 
-  /** ended: no more follows. */
+  /** ended: no more audio follows. */
   constructor(ended = false) {
     this.ended = ended;
   }
@@ -26,20 +26,20 @@ export class AudioJournal {
     return this.#sent - this.#read;
   }
 
-  /** In a new session: the message that comes first. */
+  /** Begin a new session; returns its first message. */
   startSession() {
     this.pause();
     this.started = true;
     return { type: "listen", said: this.#said };
   }
 
-  /** The session is over. */
+  /** End the session; the audio is kept for the next one. */
   pause() {
     [this.#next, this.#sent, this.#read, this.#settled] = [0, 0, 0, 0];
     [this.started, this.#endSent] = [false, false];
   }
 
-  /** False if so much waits already that this is not kept. */
+  /** Keep a block; returns false if so much is waiting that the block is dropped. */
   add(block) {
     if (this.ended || this.#length - (this.#read - this.#settled) + block.length > MAX_WAITING) return false;
     this.#blocks.push(block);
@@ -47,12 +47,12 @@ export class AudioJournal {
     return true;
   }
 
-  /** No more follows. */
+  /** No more audio follows. */
   end() {
     this.ended = true;
   }
 
-  /** The next frame to send, the last one empty; null if there is none, or too much is not recognised yet. */
+  /** The next frame to send; the last one is empty. Null if there is none, or too much is not recognised yet. */
   nextFrame() {
     if (!this.started || this.pending >= AHEAD) return null;
     const block = this.#blocks[this.#next];
@@ -66,7 +66,7 @@ export class AudioJournal {
     return new Int16Array(0);
   }
 
-  /** The server's answer. */
+  /** Apply a `heard` message of the server. */
   heard({ audio, settled, said }) {
     this.#read = audio;
     this.#said = said;

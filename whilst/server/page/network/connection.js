@@ -1,6 +1,6 @@
 // The WebSocket to the server, opened when needed and again when it breaks, with increasing delays.
 //
-// Knows the protocol, not the page. The journals know what to send again.
+// Handles the protocol, not the page. The journals decide what to send again.
 
 import { AudioJournal } from "./audio.js";
 import { Journal } from "./journal.js";
@@ -23,13 +23,13 @@ export class Connection {
   #idle = true; // a session is opened when there is something to send
   #journal = new Journal();
   #nextModel = ""; // from the next sentence on
-  #offset = null; // sentences of the published name before those of the journal
+  #offset = null; // sentences published under the name before those of the journal
   #audio = null; // the journal of the audio; null: none is sent
   #heard = false; // whether the server has taken this audio before
 
   /**
    * onEvent receives {type: "state", state} (connecting, open, reconnecting, idle, stopped), {type: "ready", …},
-   * {type: "error", …}, {type: "heard", …} and the events of the journal. The others are replaced in tests.
+   * {type: "error", …}, {type: "heard", …} and the events of the journal. Tests replace the other parameters.
    */
   constructor({ url, latency, model, token, onEvent, openSocket, setTimer, clearTimer, random }) {
     Object.assign(this, { url, latency, model: model ?? "", token, onEvent, published: "", key: "" });
@@ -46,7 +46,7 @@ export class Connection {
     this.#flush();
   }
 
-  /** Begin to send audio. The server's words for it are events; they are translated once they are sent. */
+  /** Begin to send audio. Recognised words arrive as events; to be translated, they must be sent. */
   listen() {
     this.#audio = new AudioJournal();
     this.#heard = false;
@@ -55,7 +55,7 @@ export class Connection {
     this.#flush();
   }
 
-  /** Send PCM; false if it cannot be kept, as too much waits. */
+  /** Send PCM; returns false if it is dropped because too much is waiting. */
   sendAudio(block) {
     const kept = this.#audio?.add(block) ?? true;
     this.wake();
@@ -98,7 +98,7 @@ export class Connection {
     socket.onclose = () => this.#ifCurrent(socket, () => this.#closed());
   }
 
-  /** Start anew, without what was sent before. */
+  /** Start again, without what was sent before. */
   reset() {
     this.#journal = new Journal();
     this.#offset = null;
@@ -111,14 +111,14 @@ export class Connection {
     this.#reconnect();
   }
 
-  /** Under a name, from the current sentence on; "" ends it. */
+  /** Publish under a name, from the current sentence on; "" ends it. */
   publish(name, key) {
     Object.assign(this, { published: name, key });
     this.#offset = null;
     this.#reconnect();
   }
 
-  /** End the sentence, and go on with another model: a session has one. */
+  /** End the sentence and go on with another model, in a new session. */
   setModel(model) {
     this.#nextModel = model;
     this.#journal.hold();
@@ -188,7 +188,7 @@ export class Connection {
     this.#responseTimer = null;
   }
 
-  /** Browsers notice late that a network is gone. */
+  /** Reconnect although the socket is still open: browsers notice late that a network is gone. */
   #timedOut() {
     this.#disconnect();
     this.#closed();

@@ -15,7 +15,7 @@ export class Journal {
     this.endedWords = 0; // source words of the sentences that have ended
     this.sentences = 0; // that have ended
     this.written = 0; // target words of the current sentence
-    this.limit = Infinity; // no items are sent from this one on
+    this.limit = Infinity; // index of the first item that is held back
     this.startSession();
   }
 
@@ -46,7 +46,7 @@ export class Journal {
     this.limit = this.dropped + this.items.length;
   }
 
-  /** Whether all is translated that was added before `hold`. */
+  /** Whether all that was added before `hold` is translated. */
   get held() {
     return this.dropped >= this.limit;
   }

@@ -1,7 +1,7 @@
 // The WebSocket of a watcher, opened again when it breaks, and the words that it brings.
 
 const RETRY_DELAYS = [500, 1000, 2000, 5000]; // milliseconds
-const FINAL_ERRORS = new Set(["origin", "protocol"]); // a new connection would end with the same
+const FINAL_ERRORS = new Set(["origin", "protocol"]); // a new connection would end with the same error
 
 export class Watch {
   words = []; // {text, sentence, time}; a new array when they do not continue those before
@@ -12,7 +12,7 @@ export class Watch {
   #cursor = "";
   #attempts = 0;
 
-  /** onChange receives the new words. The others are replaced in tests. */
+  /** onChange receives the new words. Tests replace the other parameters. */
   constructor({ url, onChange, openSocket, setTimer }) {
     Object.assign(this, { url, onChange });
     this.openSocket = openSocket ?? ((address) => new WebSocket(address));
@@ -59,15 +59,15 @@ export class Watch {
 
 /** Sentences, each a list of texts. */
 export function sentences(words) {
-  const found = [];
+  const result = [];
   for (const [n, { text, sentence }] of words.entries()) {
-    if (n && words[n - 1].sentence === sentence) found.at(-1).push(text);
-    else found.push([text]);
+    if (n && words[n - 1].sentence === sentence) result.at(-1).push(text);
+    else result.push([text]);
   }
-  return found;
+  return result;
 }
 
-/** For files (export.js), from the first word on. */
+/** A timeline (export.js), whose times count from the first word. */
 export function timeline(words) {
   return words.flatMap(({ text, sentence, time }, n) => {
     const entry = { text, at: Math.round((time - words[0].time) * 1000) };

@@ -1,16 +1,16 @@
-// The microphone, recognised on the server.
+// The microphone, whose speech the server recognises.
 
 const ERROR_MESSAGES = {
   NotAllowedError: "The browser may not use the microphone: allow it in the address bar.",
   NotFoundError: "No microphone was found.",
   NotReadableError: "The microphone cannot be used: another program may have it.",
 };
-// Filters for people who listen cost a recogniser words (docs/log.md).
+// Filters that help human listeners make a recogniser lose words (docs/log.md).
 const AUDIO = { channelCount: 1, echoCancellation: false, noiseSuppression: false };
 const UNPLUGGED = "The microphone gives no audio any more. What was said before is translated.";
 const FULL = "More than a minute of speech waits for the server: what is said now is not kept.";
 
-/** Returns a function that closes it. onBlock receives PCM; onGone is called when it is unplugged or forbidden. */
+/** Returns a function that closes it. onBlock receives PCM; onGone is called if it is unplugged or forbidden. */
 async function openMicrophone({ onBlock, onGone }) {
   const stream = await navigator.mediaDevices.getUserMedia({ audio: AUDIO });
   const context = new AudioContext();
@@ -22,7 +22,7 @@ async function openMicrophone({ onBlock, onGone }) {
     await context.audioWorklet.addModule(new URL("./recorder.js", import.meta.url));
     const recorder = new AudioWorkletNode(context, "recorder", { channelCount: 1, channelCountMode: "explicit" });
     recorder.port.onmessage = ({ data }) => onBlock(data);
-    // Its output is silence: browsers run what leads to the destination.
+    // The recorder outputs silence: browsers run only nodes that lead to the destination.
     context.createMediaStreamSource(stream).connect(recorder).connect(context.destination);
     stream.getAudioTracks()[0].onended = onGone;
     await context.resume();
@@ -33,7 +33,7 @@ async function openMicrophone({ onBlock, onGone }) {
   return close;
 }
 
-/** Listens until stopped, like the Listener of the browser's recognition; the connection has the words. */
+/** Listens until stopped, like the Listener of speech.js; the words are events of the connection. */
 export class Microphone {
   #close = null; // of the microphone; null: not listening
 
@@ -74,7 +74,7 @@ export class Microphone {
     this.onEnd(reason);
   }
 
-  /** The server takes no more audio. */
+  /** Close the microphone without ending the audio, as the server takes no more of it. */
   close() {
     this.#close?.();
     this.#close = null;

@@ -1,21 +1,21 @@
-// An AudioWorklet: what the microphone hears, as PCM of 16 kHz in blocks of a tenth of a second.
+// An AudioWorklet that turns the microphone's audio into PCM of 16 kHz, in blocks of a tenth of a second.
 //
-// It resamples by itself: some browsers connect no microphone to an AudioContext of another rate.
+// It resamples by itself: some browsers cannot connect a microphone to an AudioContext of another rate.
 
 export const RATE = 16000; // samples a second
 const BLOCK = RATE / 10;
 
-/** A moving average against aliasing, then linear interpolation. */
+/** Resamples to 16 kHz: a moving average against aliasing, then linear interpolation. */
 export class Resampler {
   #samples = new Float32Array(0);
-  #place = 0; // of the next result, in the samples
+  #position = 0; // of the next result, in the samples
 
   constructor(rate) {
     this.step = rate / RATE;
     this.width = Math.max(1, Math.round(this.step));
   }
 
-  /** The results do not depend on how the samples are cut. */
+  /** The results do not depend on how the audio is divided into calls. */
   feed(samples) {
     const all = new Float32Array(this.#samples.length + samples.length);
     all.set(this.#samples);
@@ -27,14 +27,14 @@ export class Resampler {
     };
     const last = all.length - this.width;
     const results = [];
-    for (; this.#place <= last; this.#place += this.step) {
-      const at = Math.floor(this.#place);
-      const part = this.#place - at;
+    for (; this.#position <= last; this.#position += this.step) {
+      const at = Math.floor(this.#position);
+      const part = this.#position - at;
       results.push(part ? (1 - part) * smooth(at) + part * smooth(at + 1) : smooth(at));
     }
-    const drop = Math.min(Math.floor(this.#place), all.length);
+    const drop = Math.min(Math.floor(this.#position), all.length);
     this.#samples = all.slice(drop);
-    this.#place -= drop;
+    this.#position -= drop;
     return results;
   }
 }

@@ -1,4 +1,4 @@
-// The Speak button, and by whom speech is recognised.
+// The Speak button, and the choice between the recognisers of the server and of the browser.
 
 import { languageTag } from "../text/address.js";
 import { Microphone } from "./microphone.js";
@@ -11,12 +11,12 @@ const TITLES = {
 const NO_RECOGNITION = "This browser has no speech recognition";
 const INSECURE = "browsers give the microphone only to pages over https or on this machine (http://localhost)";
 
-/** Returns {setRecogniser, ended}: set the language and what the server can; the server has recognised all. */
+/** Returns {setRecogniser, ended}: call them with the server's `ready`, and when it has recognised all audio. */
 export function connectSpeech({ node, addWord, connection, note }) {
   const [button, choice] = [node("speak"), node("recogniser")];
   let language = "en";
   let chosen = "server";
-  let missing = NO_RECOGNITION; // why neither recognises speech
+  let missing = NO_RECOGNITION; // why neither of them recognises speech
   const show = (text) => {
     button.setAttribute("aria-pressed", String(text === "Stop"));
     button.textContent = text;

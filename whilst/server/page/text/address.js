@@ -13,7 +13,7 @@ export function readAddress(address) {
   const theme = searchParams.get("theme");
   return {
     base,
-    name: decodeURIComponent(pathname.replace(/.*\//u, "")), // of a page that watches
+    name: decodeURIComponent(pathname.replace(/.*\//u, "")), // of the talk, on the watchers' page
     model: searchParams.get("model") ?? "",
     style: searchParams.get("style") ?? "",
     lines: number(searchParams.get("lines"), 1, 10),

@@ -9,7 +9,7 @@ const AHEAD = 40; // source words shown before they are read
  * past: finished sentences, {source, words, lag, time (seconds until the first word)}. A word is
  * {text, delay, arrived}.
  * source, words: of the current sentence; source may go on into the next. before: source words of past sentences.
- * read: source words that the server has read, of all. start: the time of the first word.
+ * read: source words that the server has read, of all sentences. start: the time of the first word.
  */
 export const empty = Object.freeze({ past: [], source: [], words: [], before: 0, read: 0, start: null });
 
@@ -63,7 +63,7 @@ export function meanLag(state) {
 /** Source words read in the current sentence. */
 export const readInSentence = (state) => Math.min(Math.max(0, state.read - state.before), state.source.length);
 
-/** The source words to show, and the number of the others: of a long paste, the translation stays in view. */
+/** The source words to show, and how many more there are: after a long paste, the translation stays in view. */
 export function visibleSource(state) {
   const from = readInSentence(state);
   const ahead = state.source.slice(from, from + AHEAD);

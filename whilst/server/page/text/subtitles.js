@@ -1,4 +1,4 @@
-// Subtitles from words with times: the cues of whilst/live/subtitles.py (compared in tests).
+// Subtitles from words with times: the same cues as those of whilst/live/output.py (compared in tests).
 // Times are whole milliseconds.
 
 const LINE_WIDTH = 42;
@@ -28,13 +28,13 @@ function pieces(word) {
 
 /** Cues {begin, end, lines} of a timeline: {text, at} for a word, null where a sentence ends. */
 export function cues(timeline) {
-  const found = [];
+  const result = [];
   let words = [];
   let [begin, last, previousEnd] = [0, 0, 0];
   const close = (at) => {
-    const late = Math.max(begin, last) + LINGER;
-    const end = at === null ? late : Math.max(begin + MIN_DURATION, Math.min(at, late));
-    found.push({ begin, end, lines: wrap(words) });
+    const latest = Math.max(begin, last) + LINGER;
+    const end = at === null ? latest : Math.max(begin + MIN_DURATION, Math.min(at, latest));
+    result.push({ begin, end, lines: wrap(words) });
     words = [];
     previousEnd = end;
   };
@@ -53,19 +53,19 @@ export function cues(timeline) {
     }
   }
   if (words.length) close(null);
-  return found;
+  return result;
 }
 
-const two = (number) => String(Math.floor(number)).padStart(2, "0");
+const twoDigits = (number) => String(Math.floor(number)).padStart(2, "0");
 
 /** Such as 00:01:02,345. */
 export function formatTime(ms, mark) {
   const rest = String(ms % 1000).padStart(3, "0");
-  return `${two(ms / 3600000)}:${two((ms / 60000) % 60)}:${two((ms / 1000) % 60)}${mark}${rest}`;
+  return `${twoDigits(ms / 3600000)}:${twoDigits((ms / 60000) % 60)}:${twoDigits((ms / 1000) % 60)}${mark}${rest}`;
 }
 
 /** Such as 1:02, for people. */
-export const clock = (seconds) => `${Math.floor(seconds / 60)}:${two(seconds % 60)}`;
+export const clock = (seconds) => `${Math.floor(seconds / 60)}:${twoDigits(seconds % 60)}`;
 
 export function srt(timeline) {
   return cues(timeline)

@@ -32,7 +32,7 @@ export const mayEndSentence = (word) => word === BREAK || /[.!?。！？]["'”�
 const CLOSING = /^[.,;:!?…%)\]}”’»。，！？]+$/u;
 const OPENING = /^[([{“‘«]$/u;
 
-/** Between two words: models of tokenised text write punctuation as words. */
+/** The space between two words, if any: models of tokenised text write punctuation as words. */
 export function separator(before, word) {
   return before === undefined || CLOSING.test(word) || OPENING.test(before) ? "" : " ";
 }

@@ -10,7 +10,7 @@ export class Captions {
   #channel = null;
   #last = null;
 
-  /** shared: with other windows. */
+  /** shared: whether other windows can follow this one. */
   constructor(node, { shared = true } = {}) {
     this.node = node;
     if (shared && globalThis.BroadcastChannel) this.#channel = new BroadcastChannel(CHANNEL);
@@ -30,7 +30,7 @@ export class Captions {
     if (request && this.#last) this.#channel.postMessage({ captions: this.#last });
   }
 
-  /** Draw here and in windows that follow. */
+  /** Draw here and in the windows that follow. */
   show(captions) {
     this.#last = captions.lines.length ? captions : null;
     this.#channel?.postMessage({ captions });

@@ -118,13 +118,13 @@ export class Transcript {
     const [source, target] = [row.querySelector(".source"), row.querySelector(".target")];
     const mark = (count) => [...source.children].forEach((word, n) => word.classList.toggle("was-read", n < count));
     target.onpointerover = ({ target: word }) => {
-      const place = [...target.children].indexOf(word);
-      mark(place < 0 ? 0 : sentence.words[place].delay);
+      const index = [...target.children].indexOf(word);
+      mark(index < 0 ? 0 : sentence.words[index].delay);
     };
     target.onpointerleave = () => mark(0);
   }
 
-  /** Of the selected sentence, else the current one, else the last. */
+  /** The staircase of the selected sentence, else of the current one, else of the last. */
   staircase(state) {
     const next = state.past.length;
     const current = { reads: delays(state.words), read: readInSentence(state), length: null, number: next };
