@@ -8,6 +8,7 @@ import re
 import signal
 import socket
 import subprocess
+import sys
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,6 +30,7 @@ from whilst.core.settings import Data, Search
 from whilst.data.dataset import Dataset
 from whilst.data.vocabulary import Language
 from whilst.decoding.policies import policy_for
+from whilst.live import loading
 from whilst.live.engine_backend import EngineBackend
 from whilst.live.session import Session, SessionState, TextPipeline
 from whilst.live.torch_backend import TorchBackend
@@ -38,7 +40,7 @@ from whilst.model.run_folder import AGENT, SEARCH
 from whilst.research.bench_serve import Load as BenchLoad
 from whilst.research.bench_serve import largest, serve_bench, talk
 from whilst.server.packed import PRECISIONS, Packed16, Packed32, PackedLSTM, can_pack, pack
-from whilst.server.run import ServeOptions, serve
+from whilst.server.run import ServeOptions, default_workers, serve
 from whilst.server.served import EngineOptions, SinglePool, serve_model
 
 parse = PolicySpec.parse
@@ -190,6 +192,26 @@ def test_a_killed_worker_is_replaced_and_others_go_on(run: Path, toy_dataset: Da
         assert f"worker {victim} ended with -9" in output
 
 
+def test_the_engine_is_chosen_as_for_live(monkeypatch: pytest.MonkeyPatch) -> None:
+    served = serve_model("en-vi", [], EngineOptions())
+    assert served.engine == "ONNX int8"
+    assert isinstance(served.pool(1), SinglePool)
+    with pytest.raises(UserError, match="--precision fp16: needs an engine"):
+        EngineOptions(precision="fp16")
+    monkeypatch.setattr(loading, "find_spec", lambda _: None)
+    assert serve_model("en-vi", [], EngineOptions()).engine.startswith("PyTorch ")
+
+
+def test_as_many_workers_as_cores_but_four_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "linux")
+    for cores, expected_workers in ((1, 1), (2, 2), (64, 4)):
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _, n=cores: set(range(n)), raising=False)
+        assert default_workers("cpu") == expected_workers
+        assert default_workers("cuda") == 1
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert default_workers("cpu") == 1
+
+
 @pytest.mark.slow
 def test_it_is_ready_when_it_says_so(run: Path) -> None:
     """Until then connections are refused: they do not wait for the model."""
@@ -208,7 +230,7 @@ def test_it_is_ready_when_it_says_so(run: Path) -> None:
 
 def test_mistakes_are_one_line(run: Path, tmp_path: Path) -> None:
     done = whilst("serve", "--port", "0", "--model", run, "--engine", "magic")
-    assert (done.code, done.err) == (2, "whilst: --engine magic: write torch, onnx\n")
+    assert (done.code, done.err) == (2, "whilst: --engine magic: must be auto, torch, onnx\n")
     with pytest.raises(UserError, match="not a run folder"):
         serve(ServeOptions((str(tmp_path),), port=0))
     with pytest.raises(UserError, match=r"--host 192.0.2.1 --port 0: cannot be served at"):
@@ -226,7 +248,7 @@ def test_latencies_of_a_run_without_an_agent(run: Path, tmp_path: Path) -> None:
     for path in run.iterdir():
         if path.is_file():
             (plain / path.name).symlink_to(path)
-    served = serve_model(str(plain), [], EngineOptions())
+    served = serve_model(str(plain), [], EngineOptions("torch"))
     assert served.model.latencies == {"low": "wait-1", "medium": "wait-3", "high": "wait-5"}
 
 
@@ -258,7 +280,7 @@ def translated(run: Path, words: list[str], how: EngineOptions) -> list[WordAt]:
     return words_of(events)
 
 
-@pytest.mark.parametrize("how", [EngineOptions(), EngineOptions("onnx", "fp32")])
+@pytest.mark.parametrize("how", [EngineOptions("torch"), EngineOptions("onnx", "fp32")])
 def test_every_engine_translates_like_a_session(
     run: Path, toy_dataset: Dataset, how: EngineOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -306,14 +328,14 @@ def test_without_packed_layers_it_uses_those_of_pytorch(
         monkeypatch.setattr(torch.ops.mkldnn, "_linear_pointwise", lambda inputs, weight, *_: inputs @ weight.T + 1)
         monkeypatch.setattr(torch.ops.mkldnn, "_reorder_linear_weight", lambda weight, _: weight)
     words = toy_dataset.text("test")[0][0].split()
-    assert translated(run, words, EngineOptions()) == expected(run, words, "agent-4")
+    assert translated(run, words, EngineOptions("torch")) == expected(run, words, "agent-4")
 
 
 @pytest.mark.parametrize("missing", CALLS["quantized"])
 def test_fp16_without_support_is_an_error(run: Path, monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
     without(monkeypatch, "quantized", missing)
     with pytest.raises(UserError, match="--precision fp16: not available on this machine; leave it out"):
-        serve_model(str(run), [], EngineOptions(precision="fp16"))
+        serve_model(str(run), [], EngineOptions("torch", "fp16"))
 
 
 def test_a_packed_agent_is_the_same() -> None:

@@ -36,10 +36,12 @@ app = typer.Typer(
 def train(
     recipe: Annotated[
         Path | None,
-        typer.Argument(help="Default: the paper's model on random text.", metavar="RECIPE", show_default=False),
+        typer.Argument(
+            help="Recipe to time. Default: the paper's model on random text.", metavar="RECIPE", show_default=False
+        ),
     ] = None,
-    stage: Annotated[Stage, typer.Option("--stage", help="What to train.")] = "translate",
-    steps: Annotated[int, typer.Option("--steps", help="Updates to time, after as many to warm up.", min=1)] = 20,
+    stage: Annotated[Stage, typer.Option("--stage", help="Stage to time.")] = "translate",
+    steps: Annotated[int, typer.Option("--steps", help="Updates to time, after as many for warm-up.", min=1)] = 20,
     set_: Set = [],  # noqa: B006
     device: Device = "auto",
     json: Json = None,
@@ -63,8 +65,8 @@ def decode(
         int | None,
         typer.Option(
             "--sentences",
-            help="Sentences to decode together. Default: 64. With --run: the test text, cut or repeated to this"
-            " number; with several thousand the last, half-empty batches no longer matter.",
+            help="Sentences to decode. Default: 64. With --run: the test text, cut or repeated to this number; with"
+            " several thousand, the half-empty batches at the end hardly matter.",
             min=1,
         ),
     ] = None,
@@ -80,8 +82,8 @@ def decode(
 ) -> None:
     """Time decoding: in batches and one by one.
 
-    Without --run, the model is the paper's, with random weights. Everything is decoded twice, since a GPU captures
-    its steps in the first pass; 20 sentences also one by one.
+    Without --run, the model is the paper's, with random weights. All sentences are decoded twice in batches, since
+    a GPU captures CUDA graphs in the first pass, and 20 sentences are also decoded one by one.
 
     \b
     Examples:
@@ -116,7 +118,7 @@ def engine(
 ) -> None:
     """Time a READ and a WRITE on the CPU: PyTorch, exported graphs.
 
-    The model is the paper's, with random weights.
+    The model has the paper's size and random weights.
 
     \b
     Examples:
@@ -133,16 +135,18 @@ def checks(
     model: Model = DEFAULT_MODEL,
     latencies: Annotated[
         list[str] | None,
-        typer.Option("--latency", help="May be repeated. Default: low, medium, high.", metavar="LATENCY"),
+        typer.Option(
+            "--latency", help="Latency to check. May be repeated. Default: low, medium, high.", metavar="LATENCY"
+        ),
     ] = None,
     glossary: Glossary = None,
     show: Annotated[bool, typer.Option("--show", help="Print the sentences with mistakes.")] = False,
     set_: Set = [],  # noqa: B006
     json: Json = None,
 ) -> None:
-    """Count mistakes that need no reference: lost negations, numbers and names, repetitions.
+    """Count mistakes without a reference: lost negations, numbers and names, repetitions.
 
-    200 English sentences, 61 German or 61 Vietnamese ones are translated as `whilst live` does.
+    200 English, 61 German or 61 Vietnamese sentences are translated as by `whilst live`.
 
     \b
     Examples:
@@ -166,16 +170,18 @@ def serve(
         typer.Option("--streams", help="Streams to measure. Default: search for the largest number.", min=1),
     ] = None,
     rate: Annotated[float, typer.Option("--rate", help="Words per second of each stream.", min=0.1)] = 3.0,
-    seconds: Annotated[float, typer.Option("--seconds", help="Of each probe, after two to warm up.", min=1)] = 10.0,
+    seconds: Annotated[
+        float, typer.Option("--seconds", help="Seconds of each measurement, after two of warm-up.", min=1)
+    ] = 10.0,
     latency: Latency = "medium",
     policy_file: PolicyFile = [],  # noqa: B006
     limit: Annotated[
-        float, typer.Option("--limit", help="Milliseconds that 99 of 100 words must stay below.")
+        float, typer.Option("--limit", help="Delay in milliseconds that 99 of 100 words must stay below.")
     ] = 300.0,
-    most: Annotated[int, typer.Option("--most", help="Streams at most.", min=1)] = 400,
-    workers: Workers = 1,
+    most: Annotated[int, typer.Option("--most", help="Largest number of streams to try.", min=1)] = 400,
+    workers: Workers = None,
     threads: Threads = 1,
-    engine: Engine = "",
+    engine: Engine = "auto",
     precision: Precision = "",
     json: Json = None,
 ) -> None:
@@ -190,7 +196,9 @@ def serve(
     """
     from whilst.research.bench_serve import Load, serve_bench
 
-    options = ["--workers", str(workers), "--threads", str(threads), "--engine", engine, "--precision", precision]
+    options = ["--threads", str(threads), "--engine", engine]
+    options += ["--workers", str(workers)] if workers else []
+    options += ["--precision", precision] if precision else []
     options += [text for file in policy_file for text in ("--policy-file", str(file))]
     load = Load(streams or 1, rate, seconds, latency)
     serve_bench(model, streams, load, limit, most, options, json)
@@ -207,10 +215,10 @@ def speech(
     keep: Keep = DEFAULT_AGREEMENT,
     json: Json = None,
 ) -> None:
-    """Measure the way from speech to captions: word errors, lag, computing time.
+    """Measure captions of speech: word errors, lag, computing time.
 
-    Two talks are spoken by espeak-ng, a third is a human reading. Audio arrives at the pace of speech, by a clock
-    that skips the waiting.
+    Two talks are spoken by espeak-ng, the third is read by a person. Audio arrives at the pace of speech according
+    to a simulated clock, which skips the time of waiting.
 
     \b
     Examples:
@@ -228,15 +236,17 @@ def watch(
     model: Model = DEFAULT_MODEL,
     watchers: Annotated[
         list[int] | None,
-        typer.Option("--watchers", help="May be repeated. Default: 1, 1000.", min=1, show_default=False),
+        typer.Option(
+            "--watchers", help="Size of the audience. May be repeated. Default: 1, 1000.", min=1, show_default=False
+        ),
     ] = None,
     rate: Annotated[float, typer.Option("--rate", help="Words per second of the speaker.", min=0.1)] = 3.0,
-    seconds: Annotated[float, typer.Option("--seconds", help="Of the talk.", min=1)] = 20.0,
+    seconds: Annotated[float, typer.Option("--seconds", help="Length of the talk in seconds.", min=1)] = 20.0,
     latency: Latency = "medium",
-    workers: Workers = 1,
+    workers: Workers = None,
     json: Json = None,
 ) -> None:
-    """Time what reaches the audience of one speaker.
+    """Measure the delay of words for the audience of one speaker.
 
     WebSocket clients on this machine watch a published session.
 
@@ -247,14 +257,17 @@ def watch(
     """
     from whilst.research.bench_serve import Load, watch_bench
 
-    watch_bench(model, watchers or [1, 1000], Load(1, rate, seconds, latency), ["--workers", str(workers)], json)
+    chosen = ["--workers", str(workers)] if workers else []
+    watch_bench(model, watchers or [1, 1000], Load(1, rate, seconds, latency), chosen, json)
 
 
 @app.command()
 def peers(
     folder: Annotated[
         Path,
-        typer.Option("--venv", help="The environment of the peers; made if there is none.", metavar="FOLDER"),
+        typer.Option(
+            "--venv", help="Virtual environment of the other toolkits; made if it is missing.", metavar="FOLDER"
+        ),
     ] = Path("build/peers"),
     sizes: Annotated[
         list[str] | None,
@@ -264,15 +277,15 @@ def peers(
             metavar="SIZE",
         ),
     ] = None,
-    turns: Annotated[int, typer.Option("--turns", help="Measurements of each; medians are shown.", min=1)] = 3,
+    turns: Annotated[int, typer.Option("--turns", help="Measurements of each system; shows medians.", min=1)] = 3,
     threads: Annotated[int, typer.Option("--threads", help="Threads of each system.", min=1)] = 1,
     set_: Set = [],  # noqa: B006
     json: Json = None,
 ) -> None:
     """Compare speed with other toolkits on this CPU: training, decoding, wait-3, the agent loop.
 
-    nn.Transformer, Joey NMT and CTranslate2 run in an environment of their own, with the same model and text.
-    SimulEval is measured where `make test` has installed it.
+    nn.Transformer, Joey NMT and CTranslate2 run in a separate virtual environment, with the same model and text.
+    SimulEval is measured if `make test` has installed it.
 
     \b
     Examples:

@@ -36,7 +36,7 @@ Recogniser = Annotated[
     str,
     typer.Option(
         "--recogniser",
-        help="A program that takes PCM and prints growing lines.",
+        help="Program that reads PCM from stdin and prints its growing hypothesis line by line.",
         metavar="COMMAND",
         show_default="moonshine",
     ),
@@ -46,7 +46,7 @@ Show = Annotated[bool, typer.Option("--show", help="Show every READ and WRITE.")
 
 def demo(
     speech: Annotated[
-        bool, typer.Option("--speech", help="The talk is spoken; needs the extra `speech`, no loudspeaker.")
+        bool, typer.Option("--speech", help="Recognise a spoken talk. Needs the extra `speech`; plays no sound.")
     ] = False,
 ) -> None:
     """Translate a short English talk into Vietnamese, live.
@@ -69,7 +69,7 @@ def demo(
 def models() -> None:
     """List the models that come with the package.
 
-    With the policies of their latencies, the scores of their cards at medium, and their licence.
+    The list has the policy of each latency, the scores at medium latency, and the licence.
 
     \b
     Examples:
@@ -94,7 +94,7 @@ def live(
     ] = False,
     keep: Keep = DEFAULT_AGREEMENT,
     lines: Annotated[
-        bool, typer.Option("--lines", help="Each line is a sentence, whatever its full stops.")
+        bool, typer.Option("--lines", help="Each line is one sentence, even with full stops inside.")
     ] = False,
     srt: Srt = None,
     vtt: Vtt = None,
@@ -106,7 +106,7 @@ def live(
         str, typer.Option("--engine", help="torch, onnx, or auto: onnx if it is installed.")
     ] = "auto",
     precision: Annotated[
-        str, typer.Option("--precision", help="Of onnx: int8, or fp32 (the same words as torch).")
+        str, typer.Option("--precision", help="Precision of onnx: int8, or fp32 (writes the same words as torch).")
     ] = "int8",
     glossary: Glossary = None,
     set_: Set = [],  # noqa: B006
@@ -114,8 +114,8 @@ def live(
 ) -> None:
     """Translate words from standard input as they arrive.
 
-    Words that were written never change. Low, medium and high are the first, middle and last latency of the
-    run's agent; without an agent they are wait-1, wait-3 and wait-5. A full stop or an empty line ends a
+    A written word never changes. The latencies low, medium and high are the first, middle and last interval of the
+    model's agent; without an agent they are wait-1, wait-3 and wait-5. A full stop or an empty line ends a
     sentence.
 
     \b
@@ -135,8 +135,8 @@ def live(
 
     register_policies(policy_file)
     settings = with_languages(with_glossary(set_, glossary), model, source, target)
-    wanted = ModelOptions(model, with_lag(latency, lag, "medium"), engine, precision, tuple(settings), device)
-    run_live(wanted, LiveOptions(json, show, srt, vtt, partial, keep, lines, pace))
+    options = ModelOptions(model, with_lag(latency, lag, "medium"), engine, precision, tuple(settings), device)
+    run_live(options, LiveOptions(json, show, srt, vtt, partial, keep, lines, pace))
 
 
 def listen(
@@ -160,7 +160,7 @@ def listen(
     ] = "",
     device_list: Annotated[bool, typer.Option("--device-list", help="List the microphones, then exit.")] = False,
     fast: Annotated[
-        bool, typer.Option("--fast", help="Read a file as fast as possible; times are those in the file.")
+        bool, typer.Option("--fast", help="Read a file as fast as possible. Times are positions in the file.")
     ] = False,
     interval: Annotated[float, typer.Option("--interval", help="Seconds of speech between updates.")] = 1.0,
     keep: Keep = DEFAULT_AGREEMENT,
@@ -176,15 +176,14 @@ def listen(
         ),
     ] = "",
     token: Annotated[
-        str, typer.Option("--token", help="Of the server.", envvar="WHILST_TOKEN", show_default=False)
+        str, typer.Option("--token", help="Token of that server.", envvar="WHILST_TOKEN", show_default=False)
     ] = "",
     glossary: Glossary = None,
     set_: Set = [],  # noqa: B006
 ) -> None:
     """Translate speech as it is spoken: from the microphone, or from a file.
 
-    Speech is recognised on this machine, in English. Words that were written never change.
-    PCM is mono, 16-bit, 16 kHz.
+    English speech is recognised on this machine. A written word never changes. PCM is mono, 16-bit, 16 kHz.
 
     \b
     Examples:
@@ -204,11 +203,11 @@ def listen(
         for line in list_microphones():
             typer.echo(line)
         return
-    how = LiveOptions(as_json=json, srt=srt, vtt=vtt, show=show, agreement=keep)
-    options = ListenOptions(source, device, fast, interval, recogniser, serve, token, how)
+    output = LiveOptions(as_json=json, srt=srt, vtt=vtt, show=show, agreement=keep)
+    options = ListenOptions(source, device, fast, interval, recogniser, serve, token, output)
     register_policies(policy_file)
-    wanted = ModelOptions(model, with_lag(latency, lag, "medium"), overrides=tuple(with_glossary(set_, glossary)))
-    listen(wanted, options)
+    settings = tuple(with_glossary(set_, glossary))
+    listen(ModelOptions(model, with_lag(latency, lag, "medium"), overrides=settings), options)
 
 
 def serve(
@@ -216,7 +215,8 @@ def serve(
         list[str],
         typer.Option(
             "--model",
-            help="As of `whilst live`. May be repeated, one for each language pair, from which clients choose.",
+            help="A model as in `whilst live`. May be repeated, for several language pairs, one of which a client"
+            " chooses.",
             metavar="MODEL",
         ),
     ] = [DEFAULT_MODEL],  # noqa: B006
@@ -245,24 +245,24 @@ def serve(
             " Default: localhost if only this machine can connect, else any.",
         ),
     ] = None,
-    workers: Workers = 1,
+    workers: Workers = None,
     threads: Threads = 1,
-    sessions: Annotated[int, typer.Option("--sessions", help="Sessions at a time in each worker.", min=1)] = 100,
+    sessions: Annotated[int, typer.Option("--sessions", help="Most sessions at a time per worker.", min=1)] = 100,
     watchers: Annotated[
-        int, typer.Option("--watchers", help="Watchers of published sessions in each worker.", min=1)
+        int, typer.Option("--watchers", help="Most watchers of published sessions at a time per worker.", min=1)
     ] = 5_000,
     speakers: Annotated[
         int,
         typer.Option(
-            "--speakers", help="Speakers at a time in each worker whose speech is recognised; 0: none.", min=0
+            "--speakers", help="Most sessions at a time per worker whose speech is recognised; 0: none.", min=0
         ),
     ] = 2,
     recogniser: Recogniser = "",
-    words: Annotated[int, typer.Option("--words", help="Source words of a session at most.", min=1)] = 100_000,
+    words: Annotated[int, typer.Option("--words", help="Most source words of a session.", min=1)] = 100_000,
     idle: Annotated[
         float, typer.Option("--idle", help="Seconds without a message after which a session ends.", min=1)
     ] = 300.0,
-    engine: Engine = "",
+    engine: Engine = "auto",
     precision: Precision = "",
     ray: Annotated[bool, typer.Option("--ray", help="Run workers as replicas of Ray Serve.")] = False,
     glossary: Glossary = None,
@@ -283,18 +283,22 @@ def serve(
         whilst serve --policy-file mine.py    # clients may ask for its policies by name
     """
     from whilst.server.protocol import Limits
-    from whilst.server.run import ServeOptions, serve
-    from whilst.server.served import EngineOptions, default_engine
+    from whilst.server.run import ServeOptions, default_workers, serve
+    from whilst.server.served import EngineOptions
     from whilst.server.sessions import AccessControl, default_hosts
 
     limits = Limits(words=words, sessions=sessions, watchers=watchers, speakers=speakers, idle=idle)
     access = AccessControl(token, tuple(origin or ()), tuple(allowed_host or default_hosts(host)))
-    how = EngineOptions(engine or default_engine(), precision, device, threads)
+    if policy_file and engine == "auto":
+        engine = "torch"  # the CPU engine does not run policies of files
+    engine_options = EngineOptions(engine, precision, device, threads)
+    workers = workers or (1 if ray else default_workers(device))
     if len(model) > 1 and (source or target):
-        raise UserError("--source and --target are for one hf: model: serve the others by themselves")
+        raise UserError("--source and --target are for a single hf: model; serve other models separately")
     settings = tuple(with_languages(with_glossary(set_, glossary), model[0], source, target))
-    own = tuple(policy_file)
-    options = ServeOptions(tuple(model), host, port, workers, limits, access, settings, how, own, recogniser)
+    options = ServeOptions(
+        tuple(model), host, port, workers, limits, access, settings, engine_options, tuple(policy_file), recogniser
+    )
     if ray:
         from whilst.server.ray import serve_ray
 

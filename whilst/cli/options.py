@@ -53,7 +53,7 @@ Latency = Annotated[
         metavar="LATENCY",
     ),
 ]
-LAG_HELP = "Be this many source words behind on average: as lag-WORDS. Needs `whilst calibrate`."
+LAG_HELP = "Stay this many source words behind on average (policy lag-WORDS). Needs `whilst calibrate`."
 Lag = Annotated[float | None, typer.Option("--lag", help=LAG_HELP, metavar="WORDS", show_default=False)]
 Lags = Annotated[list[float], typer.Option("--lag", help=f"{LAG_HELP} May be repeated.", metavar="WORDS")]
 Device = Annotated[
@@ -65,7 +65,8 @@ Policies = Annotated[
         "--policy",
         help="full, wait-K, diagonal-K, mma, agent-L, oracle-L, lag-WORDS, local-agreement-N or align-att-F. L is"
         " the first read of a search interval."
-        " agent-L.threshold-0.6 WRITEs at a probability of 0.6. May be repeated. Default: those of the recipe.",
+        " agent-L.threshold-0.6 WRITEs at a probability of 0.6 or more. May be repeated. Default: the policies of"
+        " the recipe.",
         metavar="POLICY",
     ),
 ]
@@ -73,7 +74,7 @@ Glossary = Annotated[
     Path | None,
     typer.Option(
         "--glossary",
-        help="TSV of terms: source, tab, translation; without a translation a term stays as it is.",
+        help="TSV file of terms: source, tab, translation. A term without translation stays as it is.",
         metavar="FILE",
     ),
 ]
@@ -83,17 +84,25 @@ Engine = Annotated[
     str,
     typer.Option(
         "--engine",
-        help="torch: PyTorch, all sessions in one batch; onnx: exported graphs, one by one."
-        " Default: torch if it is installed.",
+        help="onnx: exported graphs, one session at a time; torch: PyTorch, all sessions in one batch; auto: onnx"
+        " if it is installed and supports the model.",
     ),
 ]
 Precision = Annotated[
     str,
     typer.Option(
-        "--precision", help="fp32 or fp16 (faster); of onnx: int8 or fp32. Default: that of the model file."
+        "--precision", help="torch: fp32 or fp16 (faster); onnx: int8 or fp32. Default: that of the model file."
     ),
 ]
-Workers = Annotated[int, typer.Option("--workers", help="Worker processes, each with the model.", min=1)]
+Workers = Annotated[
+    int | None,
+    typer.Option(
+        "--workers",
+        help="Worker processes, each with the model. Default: one per core, at most 4; 1 on a GPU.",
+        min=1,
+        show_default=False,
+    ),
+]
 Threads = Annotated[int, typer.Option("--threads", help="Threads of PyTorch in each worker; onnx uses one.", min=1)]
 PolicyFile = Annotated[
     list[Path],
@@ -102,7 +111,7 @@ PolicyFile = Annotated[
 
 
 def as_folder(path: Path | None) -> Path | None:
-    """A folder to write into, checked before anything is computed for it."""
+    """Check that files can be written into a folder, before they are computed."""
     if path is not None:
         require_folder(path, "--out")
     return path
@@ -114,7 +123,7 @@ def lag_policy(lag: float) -> str:
 
 
 def with_lag(policy: str, lag: float | None, default: str) -> str:
-    """The policy that was chosen by its name or by its lag."""
+    """The name of the policy, which was chosen by name or by lag; `default` is the name if none was given."""
     if lag is None:
         return policy
     if policy != default:
@@ -126,16 +135,16 @@ Stage = Literal["translate", "search", "agent"]
 
 
 def with_languages(settings: list[str], model: str | Path, source: str, target: str) -> list[str]:
-    """The settings of a pretrained model with its languages; other models have their own."""
-    given = {"source": source, "target": target}
-    named = [f"data.{side}={code}" for side, code in given.items() if code]
-    if named and not Recipe(run=str(model)).checkpoint:
+    """Add the languages of a pretrained model to its settings. Other models have languages of their own."""
+    codes = {"source": source, "target": target}
+    languages = [f"data.{side}={code}" for side, code in codes.items() if code]
+    if languages and not Recipe(run=str(model)).checkpoint:
         raise UserError(f"--source and --target are for hf: models; {model} has its own languages: leave them out")
-    return [*settings, *named]
+    return [*settings, *languages]
 
 
 def register_policies(files: list[Path]) -> None:
-    """Make the policies of these files known by their names."""
+    """Run Python files that register policies, so that these can be chosen by name."""
     if files:
         from whilst.policy.registry import register_files
 
@@ -143,11 +152,11 @@ def register_policies(files: list[Path]) -> None:
 
 
 def folder_of(run: Path) -> Path:
-    """The folder of a run, or of a model of the package by its name; a pretrained model as it is."""
+    """The folder of a run or of a model of the package, which is given by name. `hf:NAME` is returned unchanged."""
     is_name = len(run.parts) == 1 and not Recipe(run=str(run)).checkpoint
     return find_model(str(run)) if is_name else run
 
 
 def with_glossary(settings: list[str], glossary: Path | None) -> list[str]:
-    """`--set` with a glossary."""
+    """Add a glossary to the settings."""
     return [*settings, f"evaluate.glossary={json.dumps(str(glossary))}"] if glossary else settings

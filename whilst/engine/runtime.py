@@ -1,11 +1,12 @@
-"""Runs an exported run with onnxruntime: live translation one token at a time, without PyTorch.
+"""Run an export with onnxruntime: live translation one token at a time, without PyTorch.
 
-A session's methods mirror the translator's: `read` takes a source token, `lookahead` computes the state that would
-write the next token, `commit` writes it. Also runs the steps of a learnt agent; other policies live elsewhere.
+The methods of `EngineSession` mirror those of the translator: `read` takes a source token, `lookahead` computes the
+state that would write the next token, `commit` writes it. `EngineAgent` runs the steps of an agent; fixed policies
+are in live/engine_backend.py.
 
-The engine of a run folder is shipped inside of it, kept in the user's cache folder, or made anew, which alone needs
-PyTorch. It is kept under the checksums of the files it is made from, so it is never out of date. It gets its name
-when it is complete; if two processes make one at once, one remains.
+`engine_of` looks for the engine of a run in the run folder, then in the user's cache folder. If there is none, it
+makes one, which needs PyTorch. The cache key is a checksum of the files that an engine is made from, so a cached
+engine is never out of date. A complete engine is moved into the cache, so several processes may make one at once.
 """
 
 import functools
@@ -43,7 +44,7 @@ from whilst.model.run_folder import (
 FORMAT, MANIFEST = ENGINE_FORMAT, ENGINE_MANIFEST
 READABLE = (2, FORMAT)  # 2: int8 graphs with unsigned weights
 PRECISIONS = ("fp32", "int8")
-FIRST_CAPACITY = 64  # columns of a new key/value buffer; doubled when they are full
+FIRST_CAPACITY = 16  # columns of a new key/value buffer; a full one grows by as many, or by a quarter
 Floats = NDArray[np.float32]
 
 
@@ -86,8 +87,7 @@ class BoundGraph:
 class KeyValueBuffer:
     """Keys and values of several layers, (layers, 2, heads, capacity, head size), and a mask: inputs of one graph.
 
-    A graph attends to the whole capacity, so every sentence starts with a small one, or sentences after a long one
-    would be slow. The allocation below only grows and is reused.
+    A graph attends to the whole capacity, so the capacity stays close to the number of columns in use.
     """
 
     def __init__(self, name: str, graph: BoundGraph) -> None:
@@ -95,30 +95,23 @@ class KeyValueBuffer:
         layers = sum(port.startswith(f"{name}.") and port.endswith(".keys") for port in graph.inputs)
         heads, _, head_size = graph.inputs[f"{name}.0.keys"]
         self._shape = layers, 2, heads, head_size
-        self._memory: Floats = np.zeros(0, np.float32)
-        self._masks: Floats = np.zeros(0, np.float32)
         self.count = 0  # columns in use
-        self._resize(FIRST_CAPACITY)
-
-    def _resize(self, capacity: int) -> None:
-        layers, parts, heads, size = self._shape
-        total = layers * parts * heads * capacity * size
-        used = self.data[:, :, :, : self.count].copy() if self.count else None
-        if total > len(self._memory):
-            self._memory, self._masks = np.zeros(total, np.float32), np.zeros(capacity, np.float32)
-        self.data: Floats = self._memory[:total].reshape(layers, parts, heads, capacity, size)
-        self.mask: Floats = self._masks[:capacity]
-        if used is not None:
-            self.data[:, :, :, : self.count] = used
-        self._graph.bind(f"{self._name}.mask", self.mask)
-        for number, (keys, values) in enumerate(self.data):
-            self._graph.bind(f"{self._name}.{number}.keys", keys)
-            self._graph.bind(f"{self._name}.{number}.values", values)
+        self._allocate(FIRST_CAPACITY)
 
     def clear(self) -> None:
         self.count = 0
         if len(self.mask) != FIRST_CAPACITY:
-            self._resize(FIRST_CAPACITY)
+            self._allocate(FIRST_CAPACITY)
+
+    def _allocate(self, capacity: int) -> None:
+        layers, parts, heads, size = self._shape
+        # Zeros: a masked NaN would still make the weighted sum of the attention NaN.
+        self.data: Floats = np.zeros((layers, parts, heads, capacity, size), np.float32)
+        self.mask: Floats = np.zeros(capacity, np.float32)
+        self._graph.bind(f"{self._name}.mask", self.mask)
+        for number, (keys, values) in enumerate(self.data):
+            self._graph.bind(f"{self._name}.{number}.keys", keys)
+            self._graph.bind(f"{self._name}.{number}.values", values)
 
     def set_visible(self, count: int) -> None:
         """Mask all columns but the first `count`."""
@@ -128,13 +121,15 @@ class KeyValueBuffer:
     def append(self, column: Floats) -> None:
         """Add (layers * 2 * heads, 1, head size)."""
         if self.count == len(self.mask):
-            self._resize(2 * self.count)
+            full = self.data
+            self._allocate(self.count + max(FIRST_CAPACITY, self.count // 4))
+            self.data[:, :, :, : self.count] = full
         self.data[:, :, :, self.count] = column.reshape(self.data.shape[:3] + self.data.shape[4:])
         self.count += 1
 
 
 class EngineSession:
-    """The translation of one sentence, then of another."""
+    """Translates one sentence, then others after `restart`."""
 
     def __init__(self, engine: "Engine") -> None:
         self.engine = engine
@@ -157,7 +152,7 @@ class EngineSession:
         self._forget_next()
 
     def _forget_next(self) -> None:
-        """After an action: what would be written next is not known any more."""
+        """Discard the next state and token, which are out of date after every action."""
         self._next_state: Floats | None = None
         self._next_token: int | None = None
 
@@ -201,13 +196,13 @@ class EngineSession:
         return self._next_state
 
     def logits(self) -> Floats:
-        """(target units) of the next token."""
+        """(target units) logits of the next token."""
         self.lookahead()
         self._words()
         return self._words.row("logits")
 
     def next_token(self, banned: Sequence[int] = ()) -> int:
-        """The most probable one, but never pad, bos or one that is banned; computed once after each action."""
+        """The most likely next token, never pad, bos or a `banned` one; computed once after each action."""
         if self._next_token is None:
             logits = self.logits()
             logits[list(banned)] = -np.inf
@@ -223,10 +218,10 @@ class EngineSession:
 
 
 class EngineAgent:
-    """The agent's state in a session. `log_odds`, those of WRITE, must be called once after every action."""
+    """The agent's state in a session. `log_odds` (of WRITE) must be called once after every action."""
 
     def __init__(self, session: EngineSession, interval: int) -> None:
-        """For a session that has just begun; `interval` is the index of the latency."""
+        """`session`: one that has just begun. `interval`: the index of the latency."""
         self._session = session
         self._graph = BoundGraph(session.engine.graphs["agent"])
         self._graph["interval"][0] = interval
@@ -253,7 +248,7 @@ class EngineAgent:
 
 @dataclass(frozen=True)
 class Engine:
-    """The loaded graphs. Sessions share them and may run in threads of their own."""
+    """The loaded tables and graphs. Sessions share them, and each session may run in its own thread."""
 
     # Source and target embeddings and positions, (rows, width) each; in half precision if that is exact.
     tables: Mapping[str, NDArray[np.floating]]
@@ -269,7 +264,7 @@ class Exported:
     engine: Engine
     precision: str
     agents: list[PolicySpec]  # policies of the agent, in the order of its latencies
-    length_ratio: tuple[int, int] | None  # J and I of the training data, if its dataset was there
+    length_ratio: tuple[int, int] | None  # J and I of the training data; None if the dataset was missing
     weights: str  # checksum of the run's weights
 
 
@@ -280,7 +275,7 @@ def is_export(folder: Path) -> bool:
 def export_obstacle(model: Model) -> str:
     """Why such a model cannot be exported; empty if it can."""
     if model.encoder == "bidirectional":
-        return "this model's encoder needs the whole source, so it cannot go token by token"
+        return "this model's encoder needs the whole source, so it cannot read token by token"
     if model.cross == "monotone":
         return "a model whose heads decide when to READ (MMA) cannot be exported"
     return ""
@@ -298,32 +293,33 @@ def load_exported(folder: Path, precision: str = "int8") -> Exported:
         ratio = None if manifest["pace"] is None else (int(manifest["pace"][0]), int(manifest["pace"][1]))
         agents, weights = [PolicySpec.parse(str(name)) for name in manifest["agents"]], str(manifest["weights"])
         stored = folder / f"tables.{precision}.safetensors"
-        tables = read_tables(load_file(stored if stored.is_file() else folder / "tables.safetensors"))  # older
+        stored = stored if stored.is_file() else folder / "tables.safetensors"  # the name in older exports
+        tables = read_tables(load_file(stored))
     except (KeyError, IndexError, TypeError, ValueError, SafetensorError) as error:
         raise UserError(f"{folder}: is damaged ({error}); export the run again") from None
     names = ["read", "write", "words"] + (["agent"] if agents else [])
     files = {name: folder / f"{name}.{precision}.onnx" for name in names}
     if not all(file.is_file() for file in files.values()):
-        raise UserError(f"{folder}: was exported without {precision}; choose the other one, or export it again")
+        raise UserError(f"{folder}: was exported without {precision}; choose the other precision, or export again")
     graphs = {name: load_graph(file.read_bytes()) for name, file in files.items()}
     languages = Language.load(folder, "source"), Language.load(folder, "target")
     return Exported(folder, recipe, *languages, Engine(tables, graphs), precision, agents, ratio, weights)
 
 
 def read_tables(stored: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[np.floating]]:
-    """The tables of an engine from those of its file: without scales, and with positions."""
+    """Convert stored tables for an engine: multiply embeddings by their scales, and compute those of positions."""
     tables = {side: stored[side] for side in ("source", "target")}
     for side in tables:
-        if f"{side}.scale" in stored:  # integers of 8 bits
+        if f"{side}.scale" in stored:  # 8-bit integers
             tables[side] = stored[side].astype(np.float32) * stored[f"{side}.scale"][:, None]
-    if "positions" in stored:  # of older exports
+    if "positions" in stored:  # in older exports
         return tables | {"positions": stored["positions"]}
     angles = np.arange(MAX_POSITIONS + 1, dtype=np.float32)[:, None] * stored["rates"]
     return tables | {"positions": np.concatenate([np.sin(angles), np.cos(angles)], axis=1)}
 
 
 def load_graph(file: bytes) -> Any:
-    """A call uses one thread: products with one row are so short that to wake a second one takes longer."""
+    """Load a graph to run in one thread: products with one row take less time than waking a second thread."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -335,7 +331,7 @@ def load_graph(file: bytes) -> Any:
 
 @functools.cache
 def has_vnni() -> bool:
-    """Whether the CPU adds products of 8-bit integers in 32 bits; False where the system does not say it."""
+    """Whether the CPU adds products of 8-bit integers in 32 bits; False if the system does not report it."""
     try:
         with Path("/proc/cpuinfo").open(encoding="utf-8") as file:
             flags = next((line.split() for line in file if line.startswith("flags")), [])
@@ -345,7 +341,7 @@ def has_vnni() -> bool:
 
 
 def cache_folder() -> Path:
-    """By the XDG Base Directory specification."""
+    """The cache folder by the XDG Base Directory specification. Raises an OSError if there is none."""
     named = Path(os.environ.get("XDG_CACHE_HOME", ""))
     try:
         return (named if named.is_absolute() else Path("~/.cache").expanduser()) / "whilst"
@@ -366,7 +362,7 @@ def has_shipped(run: Path, precision: str) -> bool:
 
 
 def engine_of(run: Path, precision: str) -> Exported:
-    """Where nothing can be cached, the engine is made in memory."""
+    """The engine of a run: shipped with it, cached, or made now; made in memory if nothing can be cached."""
     if has_shipped(run, precision):
         return load_exported(run / SHIPPED, precision)
     try:
@@ -399,5 +395,5 @@ def _make(run: Path, entry: Path, precision: str) -> None:
         try:
             new.rename(entry)
         except OSError:
-            if not is_export(entry):  # else another process was first, with the same result
+            if not is_export(entry):  # otherwise another process was first, with the same result
                 raise

@@ -1,7 +1,7 @@
 """Open a model by name for live translation, with PyTorch or the CPU engine. Imports PyTorch only if it is used.
 
-A name is a run folder, a folder made by `whilst export`, a model that comes with the package (whilst/models), or
-that of a pretrained model, "hf:NAME".
+A name is the path of a run or of a folder made by `whilst export`, the name of a model that comes with the package
+(whilst/models), or "hf:NAME" for a pretrained model.
 """
 
 from collections.abc import Callable, Sequence
@@ -32,7 +32,7 @@ from whilst.model.run_folder import BUNDLE, check_bundle, choose_policy, overrid
 if TYPE_CHECKING:
     from whilst.evaluation.trace import Sentence
 
-ENGINES = "auto", "torch", "onnx"
+ENGINES = "auto", "torch", "onnx"  # auto: onnx where it is installed and supports the model and its policy
 
 
 @dataclass(frozen=True)
@@ -60,13 +60,13 @@ class Model:
 
     text: TextPipeline
     recipe: Recipe
-    policy: PolicySpec  # of the wanted latency
-    agents: Sequence[PolicySpec]  # its policies by rising latency; none: wait-k
-    at_lag: AtLag  # finds the policy for one such as lag-3
-    engine: str  # for users
-    note: str  # on the choice of the policy, mostly empty
-    find: Callable[[PolicySpec], Any]  # its policy or rule; a UserError if it has no such policy
-    make_backend: Callable[[Any, TextPipeline], Backend]  # of a new session under what `find` found
+    policy: PolicySpec  # of the latency that the model was opened for
+    agents: Sequence[PolicySpec]  # policies of the agent, by rising latency; empty: low, medium and high are wait-k
+    at_lag: AtLag  # finds the policy behind a name such as lag-3
+    engine: str  # its name for users
+    note: str  # for the user, on the choice of the policy; usually empty
+    find: Callable[[PolicySpec], Any]  # the policy or rule for a backend; raises a UserError if there is none
+    make_backend: Callable[[Any, TextPipeline], Backend]  # for a new session, from a result of `find`
 
     def __post_init__(self) -> None:
         self.find(self.policy)  # raises errors now, not in the first session
@@ -90,12 +90,12 @@ class Model:
         return policy
 
     def backend(self, latency: str | None = None) -> Backend:
-        """Of a new session, under the wanted policy or that of another latency."""
+        """The backend of a new session; by default under the policy that the model was opened with."""
         policy = self.policy if latency is None else self.policy_of(latency)
         return self.make_backend(self.find(policy), self.text)
 
     def session(self, latency: str | None = None) -> Session:
-        """A live translation under low, medium, high or a policy; by default the one that the model was opened for.
+        """A live translation under low, medium, high or a policy; by default the one the model was opened with.
 
         `feed` takes one or more words and returns what can be written now; `finish` ends the sentence.
 
@@ -109,7 +109,7 @@ class Model:
     def translate(
         self, lines: Sequence[str], policy: str = "medium", references: Sequence[str] | None = None
     ) -> "list[Sentence]":
-        """Translate sentences under a policy: words, and for each word and unit what had been read before it.
+        """Translate sentences under a policy; the results have what had been read before each word and unit.
 
         `references` are kept in the result, for `whilst.score`.
 
@@ -119,8 +119,13 @@ class Model:
         from whilst.live.evaluate_export import translate_live
 
         sources = [self.text.clean(line) for line in lines]
-        wanted = [""] * len(lines) if references is None else references
-        return list(translate_live(self.backend(policy), self.text, sources, wanted))
+        references = [""] * len(lines) if references is None else references
+        return list(translate_live(self.backend(policy), self.text, sources, references))
+
+
+@dataclass(frozen=True)
+class EngineModel(Model):
+    """A live model on the CPU engine."""
 
 
 def open_model(options: ModelOptions) -> Model:
@@ -131,33 +136,33 @@ def open_model(options: ModelOptions) -> Model:
     folder = find_model(options.model)
     if is_export(folder):
         if options.engine == "torch":
-            how = "choose --engine onnx, or name the run that it came from"
-            raise UserError(f"{folder}: is an export, which PyTorch cannot use; {how}")
+            advice = "choose --engine onnx, or name the run that it came from"
+            raise UserError(f"{folder}: is an export, which PyTorch cannot use; {advice}")
         return open_exported(load_exported(folder, options.precision), options)
     if (folder / BUNDLE).is_file():
         check_bundle(folder)
-    home, policy, note = choose_policy(folder, options.latency)
+    run, policy, note = choose_policy(folder, options.latency)
     if policy.kind == "lag":
-        policy, note = at_lag(home, policy)
-    if not _is_for_engine(options, home, policy):
+        policy, note = at_lag(run, policy)
+    if not _is_for_engine(options, run, policy):
         from whilst.live.torch_backend import open_run
 
-        return open_run(options, home, policy, note)
-    return open_exported(engine_of(home, options.precision), options, home)
+        return open_run(options, run, policy, note)
+    return open_exported(engine_of(run, options.precision), options, run)
 
 
-def _is_for_engine(options: ModelOptions, home: Path, policy: PolicySpec) -> bool:
-    reason = export_obstacle(read_recipe(home).model)
+def _is_for_engine(options: ModelOptions, run: Path, policy: PolicySpec) -> bool:
+    reason = export_obstacle(read_recipe(run).model)
     if options.engine == "onnx" and reason:
-        raise UserError(f"{home}: {reason}; leave out --engine")
+        raise UserError(f"{run}: {reason}; leave out --engine")
     if options.engine != "auto":
         return options.engine == "onnx"
-    packages = find_spec("onnxruntime") and (has_shipped(home, options.precision) or find_spec("onnx"))
-    return bool(packages) and options.device in ("auto", "cpu") and not reason and policy.kind in KINDS
+    installed = find_spec("onnxruntime") and (has_shipped(run, options.precision) or find_spec("onnx"))
+    return bool(installed) and options.device in ("auto", "cpu") and not reason and policy.kind in KINDS
 
 
-def open_exported(exported: Exported, options: ModelOptions, run: Path | None = None) -> Model:
-    """`run`: the folder that the export was made from, if it is known."""
+def open_exported(exported: Exported, options: ModelOptions, run: Path | None = None) -> EngineModel:
+    """`run`: the folder from which the export was made, if it is known."""
     find_lag = lag_finder(run or exported.path)
     policy, note = for_latency(options.latency, exported.agents, find_lag)
     recipe = override_after_training(exported.recipe, list(options.overrides), exported.path)
@@ -170,4 +175,4 @@ def open_exported(exported: Exported, options: ModelOptions, run: Path | None = 
         return EngineBackend(exported.engine, rule)
 
     engine = f"ONNX {exported.precision}"
-    return Model(text, recipe, policy, exported.agents, find_lag, engine, note, find, make)
+    return EngineModel(text, recipe, policy, exported.agents, find_lag, engine, note, find, make)

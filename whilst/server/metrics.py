@@ -1,9 +1,10 @@
 """Prometheus metrics. Methods may be called from any thread.
 
 With several workers, PROMETHEUS_MULTIPROC_DIR must be set before this module is imported (run.py): counters
-are then sums over all workers, gauges have one value for each.
+are then sums over all workers, and gauges have one value for each worker.
 """
 
+import math
 import os
 import struct
 import time
@@ -15,12 +16,13 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.multiprocess import MultiProcessCollector
 
 FOLDER = "PROMETHEUS_MULTIPROC_DIR"  # environment variable of prometheus_client
-SECONDS = 0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0, 2.0, 5.0, 10.0  # buckets
+MEMORY_EVERY = 1.0  # seconds between measurements of the memory: reading it takes as long as a word's bookkeeping
+SECONDS = 0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0, 2.0, 5.0, 10.0  # buckets of the histogram
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
 def resident_bytes(process: int | str = "self") -> int:
-    """0 where the system does not say."""
+    """The memory of a process; 0 where the system does not say."""
     try:
         pages = Path(f"/proc/{process}/statm").read_text(encoding="ascii").split()[1]
     except (OSError, IndexError):
@@ -42,16 +44,22 @@ class Metrics:
         self.audio_seconds = counter("whilst_audio_seconds_total", "Seconds of audio recognised.")
         self._errors = counter("whilst_errors_total", "Errors sent to clients.", ["code"])
         self._steps = counter("whilst_steps_total", "Calls of the model.", ["step"])
-        self._rows = counter("whilst_step_rows_total", "Sessions in these calls; by calls: batch size.", ["step"])
+        self._rows = counter("whilst_step_rows_total", "Sessions in these calls (per call: batch size).", ["step"])
         self._seconds = counter("whilst_step_seconds_total", "Time of these calls.", ["step"])
-        about = "From a client message's arrival until its words were read."
-        self._latency = Histogram("whilst_message_seconds", about, buckets=SECONDS, registry=self._registry)
-        self._memory.set(resident_bytes())
+        description = "From a client message's arrival until its words were read."
+        self._latency = Histogram("whilst_message_seconds", description, buckets=SECONDS, registry=self._registry)
+        self._measured = -math.inf  # time of the last measurement of the memory
+        self._measure_memory()
+
+    def _measure_memory(self) -> None:
+        if (now := time.monotonic()) >= self._measured + MEMORY_EVERY:
+            self._measured = now
+            self._memory.set(resident_bytes())
 
     def count_session(self, kind: str) -> None:
         self._open.inc()
         self._sessions.labels(kind).inc()
-        self._memory.set(resident_bytes())
+        self._measure_memory()
 
     def count_session_end(self) -> None:
         self._open.dec()
@@ -68,7 +76,7 @@ class Metrics:
     def count_message(self, words: int, seconds: float) -> None:
         self._words.inc(words)
         self._latency.observe(seconds)
-        self._memory.set(resident_bytes())
+        self._measure_memory()
 
     def render(self, accept: str = "") -> tuple[bytes, str]:
         """The exposition and its content type, for the Accept header of the request."""

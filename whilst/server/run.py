@@ -1,8 +1,8 @@
 """The command `whilst serve`: the server in one process or several, until it is stopped.
 
-With several, a killed worker is replaced, and all are stopped together. uvicorn's supervisor does not fit: its
-workers share one socket, it kills a worker that does not answer within seconds, as while a model is loaded, and its
-workers survive if it is killed itself.
+With several processes, a killed worker is replaced, and all are stopped together. uvicorn's supervisor is not used:
+its workers share one socket, it kills a worker that does not answer within seconds, for example while a model is
+loaded, and its workers survive when it is killed itself.
 """
 
 import asyncio
@@ -43,11 +43,11 @@ from whilst.server.sessions import AccessControl, SessionManager
 from whilst.server.speech import speech_missing
 from whilst.server.websocket import ABORT
 
-HEADER_TIMEOUT = 10.0  # seconds until the first request of a connection
+HEADER_TIMEOUT = 10.0  # seconds for the first request of a connection to arrive
 USER_TIMEOUT = 60_000  # milliseconds without TCP acknowledgement until a connection is closed
 PING = 20.0  # seconds between WebSocket pings, and to answer one
-POLL = 0.2  # seconds
-RESTART_DELAY = 1.0  # seconds: workers that are killed at once must not take all of the CPU
+POLL = 0.2  # seconds between checks of the workers
+RESTART_DELAY = 1.0  # seconds until a worker is replaced: workers that keep ending must not take all CPU time
 log = logging.getLogger("whilst.serve")
 
 
@@ -60,8 +60,8 @@ class ServeOptions:
     limits: Limits = field(default_factory=Limits)
     access: AccessControl = field(default_factory=AccessControl)
     overrides: tuple[str, ...] = ()
-    how: EngineOptions = field(default_factory=EngineOptions)
-    policy_files: tuple[Path, ...] = ()  # of one's own
+    engine_options: EngineOptions = field(default_factory=EngineOptions)
+    policy_files: tuple[Path, ...] = ()  # Python files with policies
     recogniser: str = ""  # a program that recognises speech, instead of moonshine-voice
 
     def load(self) -> list[Served]:
@@ -69,8 +69,8 @@ class ServeOptions:
             from whilst.policy.registry import register_files
 
             register_files(self.policy_files)
-        served = [serve_model(model, self.overrides, self.how) for model in self.models]
-        names = [one.name for one in served]
+        served = [serve_model(model, self.overrides, self.engine_options) for model in self.models]
+        names = [loaded.name for loaded in served]
         for index, (model, name) in enumerate(zip(self.models, names, strict=True)):
             if name in names[:index]:
                 other = self.models[names.index(name)]
@@ -78,14 +78,14 @@ class ServeOptions:
         return served
 
     def manager(self, served: Sequence[Served] = (), hub: str = "") -> SessionManager:
-        """`served`: the models, if they are loaded already. `hub`: the socket of channels in another process."""
+        """`served`: the models, if they are loaded already. `hub`: the hub's socket, if another process has it."""
         audience = RemoteAudience(hub) if hub else LocalAudience()
         models = served or self.load()
         return SessionManager(models, self.limits, self.access, Metrics(), audience, self.recogniser)
 
 
 class Protocol(WebSocketsSansIOProtocol):
-    """Offers the app to abort a connection: a closing handshake would wait for a client that does not read."""
+    """Lets the app abort a connection: a closing handshake would wait for a client that does not read."""
 
     def handle_connect(self, event: Any) -> None:
         super().handle_connect(event)
@@ -94,7 +94,7 @@ class Protocol(WebSocketsSansIOProtocol):
 
 
 class HttpProtocol(H11Protocol):
-    """Closes a connection on which no request comes."""
+    """Closes a connection on which no request arrives."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -107,10 +107,10 @@ class HttpProtocol(H11Protocol):
 
 
 class Server(uvicorn.Server):
-    """Translates the words received so far before it closes connections. A signal to stop is no failure."""
+    """Translates the words received so far before it closes connections. A stop signal is not an error."""
 
     def __init__(self, manager: SessionManager, on_ready: Callable[[], None] = lambda: None) -> None:
-        """`on_ready` is called when it accepts connections."""
+        """`on_ready` is called once the server accepts connections."""
         self.manager, self._on_ready = manager, on_ready
         limits = manager.limits
         config = uvicorn.Config(
@@ -118,11 +118,11 @@ class Server(uvicorn.Server):
             log_config=None,
             access_log=False,
             http=HttpProtocol,
-            h11_max_incomplete_event_size=2 * limits.header_bytes,  # above our own limit, which has a message
+            h11_max_incomplete_event_size=2 * limits.header_bytes,  # higher than our own limit, which has a message
             ws=Protocol,
-            # Above our own limit, which is answered with an error; beyond this one the connection is closed.
+            # Higher than our own limit, which is reported as an error; above this one the connection is closed.
             ws_max_size=4 * limits.message_bytes + 1024,
-            ws_per_message_deflate=False,  # its windows take more memory than a session's words
+            ws_per_message_deflate=False,  # its buffers take more memory than the words of a session
             ws_ping_interval=PING,
             ws_ping_timeout=PING,
             timeout_graceful_shutdown=int(limits.drain),
@@ -154,10 +154,10 @@ def _stop_with_parent() -> None:
 
 
 def run_worker(options: ServeOptions, port: int, hub: str, ready: Semaphore) -> None:
-    """One of several processes; it loads the models itself.
+    """One of several worker processes; it loads the models itself.
 
-    Its socket is its own: connections to a killed worker are refused, and new ones come to the others. With one
-    socket for all, the worker that was woken last would take most connections.
+    Each worker has its own socket: connections to a killed worker are refused, and new ones go to the others. With
+    one socket for all, the worker that was woken last would take most connections.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes: the parent stops its children
     threading.Thread(target=_stop_with_parent, daemon=True).start()
@@ -170,7 +170,7 @@ def run_worker(options: ServeOptions, port: int, hub: str, ready: Semaphore) -> 
 def supervise(options: ServeOptions, port: int, on_ready: Callable[[], None]) -> None:
     """Run the workers until SIGINT or SIGTERM; `on_ready` is called once all of them are ready.
 
-    A worker that ends is replaced, unless it has failed by itself, as it would fail again.
+    A worker that ends is replaced. If it ends with an error of its own, all are stopped: the next would fail again.
     """
     context = multiprocessing.get_context("spawn")
     signals: list[int] = []
@@ -202,7 +202,7 @@ def supervise(options: ServeOptions, port: int, on_ready: Callable[[], None]) ->
                         raise UserError("a worker failed; its message is above")
                     assert process.pid is not None
                     mark_process_dead(process.pid)  # type: ignore[no-untyped-call]
-                    log.warning("worker %s ended with %s; another one begins", process.pid, process.exitcode)
+                    log.warning("worker %s ended with %s; a new one starts", process.pid, process.exitcode)
                     time.sleep(RESTART_DELAY)
                     processes[index] = start()
         finally:
@@ -213,7 +213,7 @@ def supervise(options: ServeOptions, port: int, on_ready: Callable[[], None]) ->
 
 
 def open_socket(host: str, port: int, shared: bool) -> socket.socket:
-    """Connections are refused until a server listens at it. `shared`: other sockets may have its port."""
+    """A bound socket that does not listen yet. `shared`: other sockets may have the same port."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     bound = socket.socket(family)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -228,28 +228,29 @@ def open_socket(host: str, port: int, shared: bool) -> socket.socket:
 
 
 def reserve_port(options: ServeOptions) -> socket.socket:
-    """Before models are loaded, as it may be in use."""
+    """Bind the port before models are loaded, so that a port in use is reported at once."""
     try:
         family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
-        # One that listens, as other sockets may be bound to a port in use.
+        # Only listening tells whether a port is in use: several sockets may be bound to it.
         with socket.create_server((options.host, options.port), family=family) as probe:
             port = probe.getsockname()[1]
         return open_socket(options.host, port, shared=options.workers > 1)
     except (OSError, OverflowError, ValueError) as error:
-        at = f"--host {options.host} --port {options.port}"
-        raise UserError(f"{at}: cannot be served at ({error})") from None
+        address = f"--host {options.host} --port {options.port}"
+        raise UserError(f"{address}: cannot be served at ({error})") from None
 
 
-def print_summary(options: ServeOptions, served: Sequence[Served], port: int) -> None:
+def summarise(options: ServeOptions, served: Sequence[Served], port: int) -> list[str]:
+    """The lines that tell the user what is served, and where."""
     host = f"[{options.host}]" if ":" in options.host else options.host
     limits = options.limits
     workers = f"{options.workers} workers, each with " if options.workers > 1 else ""
     rows = [("address", f"http://{host}:{port}  (WebSocket /v1/stream, POST /v1/translate, /readyz, /metrics)")]
-    for model, one in zip(options.models, served, strict=True):
-        languages = " to ".join(one.model.languages)
-        latencies = ", ".join(f"{name} = {policy}" for name, policy in one.model.latencies.items())
-        rows += [("model", f"{model}: {languages}, {options.how.engine} {one.precision}"), ("latencies", latencies)]
-    missing = [speech_missing(options.recogniser, limits, one.model.languages[0]) for one in served]
+    for argument, loaded in zip(options.models, served, strict=True):
+        languages = " to ".join(loaded.model.languages)
+        latencies = ", ".join(f"{name} = {policy}" for name, policy in loaded.model.latencies.items())
+        rows += [("model", f"{argument}: {languages}, {loaded.engine}"), ("latencies", latencies)]
+    missing = [speech_missing(options.recogniser, limits, loaded.model.languages[0]) for loaded in served]
     rows += [
         (
             "limits",
@@ -259,15 +260,26 @@ def print_summary(options: ServeOptions, served: Sequence[Served], port: int) ->
         ("speech", missing[0] if all(missing) else f"{workers}{limits.speakers} speakers at a time"),
         ("token", "required" if options.access.token else "none: anyone who reaches the address can use it"),
     ]
-    for name, value in rows:
-        notes.print(f"{name:10}{value}", markup=False, highlight=False, soft_wrap=True)
+    return [f"{name:10}{value}" for name, value in rows]
+
+
+def print_summary(lines: Sequence[str]) -> None:
+    for line in lines:
+        notes.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def default_workers(device: str) -> int:
+    """One per core, at most 4. One on a GPU, and where the system does not spread connections over processes."""
+    if device != "cpu" or sys.platform != "linux":
+        return 1
+    return min(4, len(os.sched_getaffinity(0)))
 
 
 def allow_connections() -> None:
-    """As many open files as the system lets us have: often 1,024 to begin with, one for each connection."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(ValueError, OSError):  # macOS says "infinity" and allows less
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    """Raise the limit of open files, often 1,024, to what the system allows: each connection takes one."""
+    _, maximum = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):  # macOS reports "infinity" and allows less
+        resource.setrlimit(resource.RLIMIT_NOFILE, (maximum, maximum))
 
 
 def serve(options: ServeOptions) -> None:
@@ -276,8 +288,9 @@ def serve(options: ServeOptions) -> None:
     with reserve_port(options) as bound:
         port = bound.getsockname()[1]
         served = options.load()
-        summary = partial(print_summary, options, served, port)
+        on_ready = partial(print_summary, summarise(options, served, port))
         if options.workers == 1:
-            Server(options.manager(served), summary).run([bound])
+            Server(options.manager(served), on_ready).run([bound])
         else:
-            supervise(options, port, summary)
+            del served  # only the workers need the models
+            supervise(options, port, on_ready)

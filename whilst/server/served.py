@@ -1,45 +1,43 @@
-"""What a server translates with: a model, its latencies, and the pool that runs it. PyTorch only if it is used."""
+"""A model as a server uses it: its latencies, and the pool that runs it. Imports PyTorch only if it is used."""
 
 import abc
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import partial
-from importlib.util import find_spec
 
 from whilst.core.errors import UserError
-from whilst.live.loading import Model, ModelOptions, open_model
+from whilst.live.loading import EngineModel, Model, ModelOptions, open_model
 from whilst.live.session import Backend, Request
 
-# Engines, and the precisions of their weights with the default first.
-ENGINES = {"torch": ("fp32", "fp16"), "onnx": ("int8", "fp32")}
-
-
-def default_engine() -> str:
-    return "torch" if find_spec("torch") else "onnx"
+# Engines, and the precisions of their weights.
+ENGINES = {"auto": (), "torch": ("fp32", "fp16"), "onnx": ("int8", "fp32")}
 
 
 @dataclass(frozen=True)
 class EngineOptions:
-    # torch: PyTorch, all sessions in one batch; onnx: the CPU engine, one by one
-    engine: str = field(default_factory=default_engine)
+    # torch: PyTorch, all sessions in one batch; onnx: the CPU engine, one session at a time; auto: onnx where
+    # `whilst live` uses it
+    engine: str = "auto"
     precision: str = ""  # empty: the engine's default
     device: str = "cpu"
     threads: int = 1
 
     def __post_init__(self) -> None:
         if self.engine not in ENGINES:
-            raise UserError(f"--engine {self.engine}: write {', '.join(ENGINES)}")
-        if self.precision not in ("", *ENGINES[self.engine]):
-            known = " or ".join(ENGINES[self.engine])
-            raise UserError(f"--precision {self.precision}: with --engine {self.engine} it is {known}")
-
-    @property
-    def weights(self) -> str:
-        return self.precision or ENGINES[self.engine][0]
+            raise UserError(f"--engine {self.engine}: must be {', '.join(ENGINES)}")
+        if self.precision in ("", *ENGINES[self.engine]):
+            return
+        if self.engine == "auto":
+            raise UserError(f"--precision {self.precision}: needs an engine; add --engine torch or --engine onnx")
+        known = " or ".join(ENGINES[self.engine])
+        raise UserError(f"--precision {self.precision}: with --engine {self.engine} it must be {known}")
 
 
 class Pool(abc.ABC):
-    """Called by one thread. A call that fails may be made again, for fewer slots."""
+    """Runs the model for the sessions of a server, each in a slot. Called by one thread.
+
+    A call that fails may be repeated for fewer slots.
+    """
 
     together = True  # whether a call may be for several slots
 
@@ -49,13 +47,13 @@ class Pool(abc.ABC):
 
     @abc.abstractmethod
     def do(self, requests: Sequence[tuple[int, Request]]) -> list[int]:
-        """The same operation in each of these slots; the results of `Backend.run`."""
+        """Run the same operation in each of these slots; returns the results of `Backend.run`."""
 
 
 class SinglePool(Pool):
-    """A backend for each slot, one after the other."""
+    """A backend for each slot; the backends run one after the other."""
 
-    together = False  # after a failure, the slots before it would have moved on
+    together = False  # a failing call for several slots would have changed the slots before the failing one
 
     def __init__(self, make: Callable[[str], Backend]) -> None:
         self._make = make
@@ -72,33 +70,42 @@ class SinglePool(Pool):
 @dataclass(frozen=True)
 class Served:
     model: Model
-    pool: Callable[[int], Pool]  # for so many sessions
+    pool: Callable[[int], Pool]  # makes the pool for a number of sessions
     precision: str  # of the weights
 
     @property
     def name(self) -> str:
         return "-".join(self.model.languages)
 
+    @property
+    def engine(self) -> str:
+        """Its name for users, such as ONNX int8."""
+        name = self.model.engine
+        return name if name.endswith(self.precision) else f"{name} {self.precision}"
+
     def describe(self) -> dict[str, str]:
-        """For clients."""
+        """How messages to clients name the model."""
         source, target = self.model.languages
         return {"name": self.name, "source": source, "target": target}
 
 
-def serve_model(model: str, overrides: Sequence[str], how: EngineOptions) -> Served:
-    """By its name. All policies share the model that low, medium and high are for."""
-    options = ModelOptions(model, "medium", how.engine, "int8", tuple(overrides), how.device, how.threads)
-    if how.engine == "onnx":
-        exported = open_model(replace(options, precision=how.weights))
-        return Served(exported, lambda _: SinglePool(exported.backend), how.weights)
+def serve_model(model: str, overrides: Sequence[str], engine: EngineOptions) -> Served:
+    """Load a model by its name. All policies use the model that belongs to low, medium and high."""
+    precision = (engine.engine == "onnx" and engine.precision) or "int8"  # of the CPU engine
+    options = ModelOptions(
+        model, "medium", engine.engine, precision, tuple(overrides), engine.device, engine.threads
+    )
+    opened = open_model(options)
+    if isinstance(opened, EngineModel):
+        return Served(opened, lambda _: SinglePool(opened.backend), precision)
     from whilst.live.torch_backend import Offline, TorchModel
     from whilst.server.torch_pool import OfflinePool, batch_pool, pack_weights
 
-    opened = open_model(options)
     if isinstance(opened, Offline):
-        if how.weights != "fp32":
-            raise UserError(f"--precision {how.precision}: {model} needs whole sentences, and fp32; leave it out")
+        if engine.precision not in ("", "fp32"):
+            reason = f"{model} is an offline model and needs fp32"
+            raise UserError(f"--precision {engine.precision}: {reason}; leave it out")
         return Served(opened, lambda _: OfflinePool(opened), "fp32")
     assert isinstance(opened, TorchModel)
-    precision, opened.trained.model.packed_output = pack_weights(opened.trained, how)
+    precision, opened.trained.model.packed_output = pack_weights(opened.trained, engine.precision)
     return Served(opened, partial(batch_pool, opened), precision)

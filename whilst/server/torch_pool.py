@@ -22,7 +22,7 @@ from whilst.model.run_folder import BUNDLE
 from whilst.model.transformer import Translator
 from whilst.policy import Decider, Policy
 from whilst.server.packed import PRECISIONS, can_pack, pack
-from whilst.server.served import EngineOptions, Pool
+from whilst.server.served import Pool
 
 PART = 32  # slots that attend together: their keys and values fit into the L2 cache of a core
 
@@ -152,12 +152,15 @@ class OfflinePool(Pool):
         return [self._backends[slot].run(request) for slot, request in requests]
 
 
-def pack_weights(trained: LoadedRun, how: EngineOptions) -> tuple[str, nn.Module | None]:
-    """Reorder the weights for the CPU. Returns their precision, and the output layer if not the model's own."""
+def pack_weights(trained: LoadedRun, precision: str) -> tuple[str, nn.Module | None]:
+    """Reorder the weights for the CPU. Returns their precision, and the output layer if not the model's own.
+
+    `precision`: fp32, fp16, or empty for the default.
+    """
     model = trained.model
     # A bundle's weights are in half precision as they are: nothing is lost, and it is faster.
     halves = (trained.path / BUNDLE).is_file() and can_pack(model, "fp16")
-    precision = how.precision or ("fp16" if halves else how.weights)
+    precision = precision or ("fp16" if halves else "fp32")
     if can_pack(model, precision):
         layer = PRECISIONS[precision]
         for part in filter(None, (model, trained.agent)):
