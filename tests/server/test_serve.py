@@ -16,7 +16,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from torch import nn
 from websockets.exceptions import ConnectionClosed, InvalidMessage
 
 from tests.helpers.commands import whilst
@@ -34,12 +33,11 @@ from whilst.live import loading
 from whilst.live.engine_backend import EngineBackend
 from whilst.live.session import Session, SessionState, TextPipeline
 from whilst.live.torch_backend import TorchBackend
-from whilst.model.agent import Agent, recurrent_step
+from whilst.model.agent import Agent
 from whilst.model.checkpoint import load_run, save_tensors, write_run
 from whilst.model.run_folder import AGENT, SEARCH
 from whilst.research.bench_serve import Load as BenchLoad
 from whilst.research.bench_serve import largest, serve_bench, talk
-from whilst.server.packed import PRECISIONS, Packed16, Packed32, PackedLSTM, can_pack, pack
 from whilst.server.run import ServeOptions, default_workers, serve
 from whilst.server.served import EngineOptions, SinglePool, serve_model
 
@@ -289,24 +287,6 @@ def test_every_engine_translates_like_a_session(
     assert translated(run, words, how) == expected(run, words, "agent-4")
 
 
-@pytest.mark.parametrize("precision", PRECISIONS)
-def test_packed_layers_are_the_same(run: Path, precision: str) -> None:
-    """And rows depend on the number of rows by rounding only, which is all that holds on every CPU."""
-    model = load_run(run, CPU).model
-    assert can_pack(model, precision)
-    near = 2e-3 if precision == "fp16" else 1e-5
-    plain = [layer for layer in model.modules() if isinstance(layer, nn.Linear)]
-    pack(model, PRECISIONS[precision])
-    assert not [layer for layer in model.modules() if isinstance(layer, nn.Linear)]
-    packed = [layer for layer in model.modules() if isinstance(layer, Packed32 | Packed16)]
-    for one, other in zip(plain, packed, strict=True):
-        states = torch.randn(40, 1, one.in_features)
-        found = other(states)
-        torch.testing.assert_close(one(states), found, rtol=near, atol=near)
-        for some in (slice(0, 1), slice(7, 9), slice(3, 33)):
-            torch.testing.assert_close(other(states[some]), found[some], rtol=0, atol=2e-5)
-
-
 CALLS = {
     "mkldnn": ("_reorder_linear_weight", "_linear_pointwise"),
     "quantized": ("linear_prepack_fp16", "linear_dynamic_fp16"),
@@ -320,7 +300,7 @@ def without(monkeypatch: pytest.MonkeyPatch, place: str, missing: str) -> None:
 
 
 @pytest.mark.parametrize("missing", [*CALLS["mkldnn"], "none, but one is wrong"])
-def test_without_packed_layers_it_uses_those_of_pytorch(
+def test_without_prepacked_layers_it_uses_those_of_pytorch(
     run: Path, toy_dataset: Dataset, monkeypatch: pytest.MonkeyPatch, missing: str
 ) -> None:
     without(monkeypatch, "mkldnn", missing)
@@ -336,13 +316,6 @@ def test_fp16_without_support_is_an_error(run: Path, monkeypatch: pytest.MonkeyP
     without(monkeypatch, "quantized", missing)
     with pytest.raises(UserError, match="--precision fp16: not available on this machine; leave it out"):
         serve_model(str(run), [], EngineOptions("torch", "fp16"))
-
-
-def test_a_packed_agent_is_the_same() -> None:
-    core = nn.LSTM(6, 4, batch_first=True)
-    packed = PackedLSTM(core, Packed32)
-    inputs, state = torch.randn(3, 6), (torch.randn(3, 4), torch.randn(3, 4))
-    torch.testing.assert_close(recurrent_step(core, inputs, state), recurrent_step(packed, inputs, state))
 
 
 @pytest.mark.parametrize("kept", [True, False])

@@ -14,6 +14,7 @@ from whilst.data.writer import GuidedWriter
 from whilst.decoding.graphed import COLUMNS, Graphed
 from whilst.decoding.output import Output, pad, to_outputs
 from whilst.decoding.state import Lockstep
+from whilst.model.prepacked import prepacked_copy
 from whilst.model.transformer import Translator
 from whilst.policy import Policy
 from whilst.policy.fixed import Full
@@ -93,6 +94,7 @@ class Decoding:
 
     def __post_init__(self) -> None:
         check(self.model, self.policy)
+        self.model = prepacked_copy(self.model)
         self.recorded: Graphed | None = None
         if self.graphed is None:
             on_gpu = self.model.device.type == "cuda"

@@ -123,7 +123,7 @@ def recurrent_step(core: nn.Module, inputs: Tensor, state: State) -> State:
         return torch.lstm_cell(inputs, state, *core.parameters())
     if isinstance(core, nn.GRU):
         return (torch.gru_cell(inputs, state[0], *core.parameters()),)
-    stepped: State = core(inputs, state)  # server.packed.PackedLSTM
+    stepped: State = core(inputs, state)  # model.prepacked.PrepackedLSTM
     return stepped
 
 

@@ -50,7 +50,7 @@ class Translator(nn.Module):
         self.dropout = Dropout(settings.dropout)
         self.predrawn_dropout = False  # see layers.Dropout
         self.bf16_in_eval = False  # see `to_bf16`
-        self.packed_output: nn.Module | None = None  # the same output layer, faster (server/packed.py)
+        self.prepacked_output: nn.Module | None = None  # the same output layer, faster (model/prepacked.py)
         self.register_buffer("sinusoids", sinusoids(MAX_POSITIONS + 1, settings.width), persistent=False)
 
     @property
@@ -134,9 +134,9 @@ class Translator(nn.Module):
 
     def logits(self, decoded: Tensor) -> Tensor:
         """(…, width) -> (…, target units); the output layer is the target embedding."""
-        if self.packed_output is None:
+        if self.prepacked_output is None:
             return decoded @ self.target_embedding.weight.T
-        packed: Tensor = self.packed_output(decoded)
+        packed: Tensor = self.prepacked_output(decoded)
         return packed
 
     def many_logits(self, decoded: Tensor) -> Tensor:

@@ -99,7 +99,7 @@ def serve_model(model: str, overrides: Sequence[str], engine: EngineOptions) -> 
     if isinstance(opened, EngineModel):
         return Served(opened, lambda _: SinglePool(opened.backend), precision)
     from whilst.live.torch_backend import Offline, TorchModel
-    from whilst.server.torch_pool import OfflinePool, batch_pool, pack_weights
+    from whilst.server.torch_pool import OfflinePool, batch_pool, prepack_weights
 
     if isinstance(opened, Offline):
         if engine.precision not in ("", "fp32"):
@@ -107,5 +107,5 @@ def serve_model(model: str, overrides: Sequence[str], engine: EngineOptions) -> 
             raise UserError(f"--precision {engine.precision}: {reason}; leave it out")
         return Served(opened, lambda _: OfflinePool(opened), "fp32")
     assert isinstance(opened, TorchModel)
-    precision, opened.trained.model.packed_output = pack_weights(opened.trained, engine.precision)
+    precision, opened.trained.model.prepacked_output = prepack_weights(opened.trained, engine.precision)
     return Served(opened, partial(batch_pool, opened), precision)

@@ -18,10 +18,10 @@ from whilst.decoding.state import DecodingState
 from whilst.live.session import Operation, Request
 from whilst.live.torch_backend import Offline, OfflineBackend, TorchModel
 from whilst.model.checkpoint import LoadedRun
+from whilst.model.prepacked import PRECISIONS, can_prepack, prepack
 from whilst.model.run_folder import BUNDLE
 from whilst.model.transformer import Translator
 from whilst.policy import Decider, Policy
-from whilst.server.packed import PRECISIONS, can_pack, pack
 from whilst.server.served import Pool
 
 PART = 32  # slots that attend together: their keys and values fit into the L2 cache of a core
@@ -152,19 +152,19 @@ class OfflinePool(Pool):
         return [self._backends[slot].run(request) for slot, request in requests]
 
 
-def pack_weights(trained: LoadedRun, precision: str) -> tuple[str, nn.Module | None]:
+def prepack_weights(trained: LoadedRun, precision: str) -> tuple[str, nn.Module | None]:
     """Reorder the weights for the CPU. Returns their precision, and the output layer if not the model's own.
 
     `precision`: fp32, fp16, or empty for the default.
     """
     model = trained.model
     # A bundle's weights are in half precision as they are: nothing is lost, and it is faster.
-    halves = (trained.path / BUNDLE).is_file() and can_pack(model, "fp16")
+    halves = (trained.path / BUNDLE).is_file() and can_prepack(model, "fp16")
     precision = precision or ("fp16" if halves else "fp32")
-    if can_pack(model, precision):
+    if can_prepack(model, precision):
         layer = PRECISIONS[precision]
         for part in filter(None, (model, trained.agent)):
-            pack(part, layer)
+            prepack(part, layer)
         return precision, layer(model.target_embedding.weight, None)
     if precision != "fp32":
         raise UserError(f"--precision {precision}: not available on this machine; leave it out")

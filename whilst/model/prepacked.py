@@ -7,22 +7,27 @@ another order, as attention does for other lengths. So a session's states vary b
 batch, and its words only where two units are that close. Dynamic int8 is not offered: it scales the inputs by the
 largest value of the batch.
 
-The calls are not public API of PyTorch, so each is tried first (`can_pack`). If one is missing or wrong, fp32 keeps
-PyTorch's own layers and fp16 is refused.
+The calls are not public API of PyTorch, so each is tried first (`can_prepack`). If one is missing or wrong, fp32
+keeps the layers of PyTorch and fp16 is refused.
 """
 
+import copy
 from collections.abc import Callable
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 
+from whilst.model.transformer import Translator
+
 ROWS = 16  # that the fp32 layout is optimised for; it works for any number
 State = tuple[Tensor, Tensor]
+Module = TypeVar("Module", bound=nn.Module)
 
 Layer = Callable[[Tensor, Tensor | None], nn.Module]  # of weight and bias
 
 
-class Packed32(nn.Module):
+class Prepacked32(nn.Module):
     """By oneDNN, with the calls that torch.compile makes for linear layers."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
@@ -35,7 +40,7 @@ class Packed32(nn.Module):
         return out
 
 
-class Packed16(nn.Module):
+class Prepacked16(nn.Module):
     """By FBGEMM, with weights in fp16."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
@@ -49,7 +54,7 @@ class Packed16(nn.Module):
         return out
 
 
-class PackedLSTM(nn.Module):
+class PrepackedLSTM(nn.Module):
     """One step of an LSTM, as `torch.lstm_cell`."""
 
     def __init__(self, core: nn.LSTM, layer: Layer) -> None:
@@ -64,11 +69,11 @@ class PackedLSTM(nn.Module):
         return output.sigmoid() * cell.tanh(), cell
 
 
-PRECISIONS: dict[str, Layer] = {"fp32": Packed32, "fp16": Packed16}
+PRECISIONS: dict[str, Layer] = {"fp32": Prepacked32, "fp16": Prepacked16}
 
 
 @torch.inference_mode()
-def can_pack(model: nn.Module, precision: str) -> bool:
+def can_prepack(model: nn.Module, precision: str) -> bool:
     """Whether such layers work for this model, on this machine and with this PyTorch."""
     first, layer = next(model.parameters()), PRECISIONS[precision]
     if first.device.type != "cpu" or first.dtype != torch.float32:
@@ -85,12 +90,33 @@ def can_pack(model: nn.Module, precision: str) -> bool:
         return False
 
 
-def pack(module: nn.Module, layer: Layer) -> None:
+def prepack(module: nn.Module, layer: Layer) -> None:
     """Replace all linear layers and LSTMs inside, except layers with a single output: an agent's log-odds."""
     for name, child in list(module.named_children()):
         if isinstance(child, nn.Linear) and child.out_features > 1:
             setattr(module, name, layer(child.weight, child.bias))
         elif isinstance(child, nn.LSTM):
-            setattr(module, name, PackedLSTM(child, layer))
+            setattr(module, name, PrepackedLSTM(child, layer))
         else:
-            pack(child, layer)
+            prepack(child, layer)
+
+
+@torch.no_grad()
+def prepacked_copy(model: Translator) -> Translator:
+    """A copy with fp32 layers for decoding on a CPU, which shares all other tensors with the model.
+
+    The model itself, if it is on a GPU or this machine has no such layers.
+    """
+    if not can_prepack(model, "fp32"):
+        return model
+    copied = _shallow_copy(model)
+    prepack(copied, Prepacked32)
+    copied.prepacked_output = Prepacked32(model.target_embedding.weight, None)
+    return copied
+
+
+def _shallow_copy(module: Module) -> Module:
+    """New modules with the same tensors."""
+    copied = copy.copy(module)
+    copied._modules = {name: child and _shallow_copy(child) for name, child in module._modules.items()}
+    return copied
