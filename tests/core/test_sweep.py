@@ -120,7 +120,7 @@ def test_a_recipe_inherits_the_sweep_of_its_base_and_may_replace_its_lists(tmp_p
         ('"objective.k" = [1, 2]\n"train.seed" = [1]', "the same length"),
         ('"objective.k" = [1, 1]', "1 is invalid or repeated"),
         ('"data.train" = [["a b"], ["c"]]', "a b is invalid or repeated"),
-        ("", "the same length"),
+        ("", "write it as"),
         ('"objective.q" = [1, 2]', "unknown setting 'objective.q'"),
         ('"objective.k" = ["one", "two"]', "objective.k: must be a whole number"),
     ],

@@ -99,6 +99,12 @@ def test_a_bundle_that_does_not_say_all_says_so(made: Path, name: str) -> None:
         check_bundle(made)
 
 
+def test_a_bundle_with_a_list_of_files_says_so(made: Path) -> None:
+    write_json(made / BUNDLE, read_json(made / BUNDLE) | {"files": ["model.safetensors"]})
+    with pytest.raises(UserError, match="is damaged or of another version"):
+        check_bundle(made)
+
+
 def test_weights_that_are_too_large_are_refused(run: Path, tmp_path: Path) -> None:
     other = Path(shutil.copytree(run, tmp_path / "run"))
     weights = tensors(run, "model")

@@ -122,6 +122,15 @@ def test_wrong_segments_are_named(tmp_path: Path, segments: str, message: str) -
         read_talks(tmp_path / "instances.log", tmp_path / "talks.json", tmp_path / "ref", "soft")
 
 
+def test_logs_without_distinct_talks_are_refused(tmp_path: Path) -> None:
+    log, segments, reference = tmp_path / "instances.log", tmp_path / "talks.json", tmp_path / "ref"
+    segments.write_text(json.dumps([{"wav": "talk", "offset": at, "duration": 1} for at in (0, 1)]))
+    reference.write_text("\n".join(REFERENCES))
+    write_simuleval(log, [TALK, TALK])
+    with pytest.raises(UserError, match="two talks have the same file name"):
+        read_talks(log, segments, reference, "soft")
+
+
 THEIRS = """
 import json, sys, yaml
 from types import SimpleNamespace

@@ -121,7 +121,7 @@ def _ladder_level(ladder: Any, path: Path) -> dict[str, tuple[str, ...]]:
 
 def _sweep_level(sweep: Any, path: Path, overrides: list[str]) -> dict[str, tuple[str, ...]]:
     """Folder name -> overrides of each point of one sweep."""
-    if not isinstance(sweep, dict) or not all(isinstance(values, list) and values for values in sweep.values()):
+    if not isinstance(sweep, dict) or not sweep or not all(isinstance(own, list) and own for own in sweep.values()):
         raise UserError(f'{path}: [sweep]: write it as "section.key" = [VALUE, …]')
     if len({len(values) for values in sweep.values()}) != 1:
         raise UserError(f"{path}: [sweep]: the lists must have the same length")

@@ -97,7 +97,7 @@ def pick_device(name: str = "auto") -> torch.device:
     if device.index is None:
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
     if device.index >= (count := torch.cuda.device_count()):
-        raise UserError(f"--device {name}: no {device}, there are only {count} GPUs, counted from 0")
+        raise UserError(f"--device {name}: no {device}, the GPUs here are cuda:0 to cuda:{count - 1}")
     torch.cuda.set_device(device)  # streams and CUDA graphs use the current device
     # cuDNN attention makes a plan for each new shape, which takes longer than the attention itself.
     torch.backends.cuda.enable_cudnn_sdp(False)

@@ -161,7 +161,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
     if not (path / MANIFEST).is_file():
         raise UserError(f"{path}: not a dataset (no manifest.json); make one with `whilst prepare`")
     manifest = read_json(path / MANIFEST)
-    if not isinstance(manifest, dict) or not {"format", "splits", "settings"} <= manifest.keys():
+    if not isinstance(manifest, dict) or not {"format", "splits", "settings", "inputs"} <= manifest.keys():
         raise UserError(f"{path}: manifest.json is damaged; run `whilst prepare --overwrite`")
     if manifest["format"] != FORMAT:
         raise UserError(

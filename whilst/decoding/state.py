@@ -88,7 +88,7 @@ class DecodingState:
         """The state of these rows, with bounds as in `Cache`. `update` copies the results of its actions back."""
         subset = copy.copy(self)
         subset.cache, subset.lookahead = self.cache.subset(rows, read_end, written_end), None
-        subset.last = self.last[rows]
+        subset.last, subset.banned = self.last[rows], None
         return subset
 
     def update(self, subset: "DecodingState") -> None:

@@ -87,6 +87,8 @@ def read_talks(trace: Path, segments: Path, reference: Path, method: Method) -> 
     """
     in_words = segments.suffix not in TIMES
     passages, references = read_passages(trace, in_words), read_lines(reference)
+    if not passages:
+        raise UserError(f"{trace}: has no translations")
     sentences = _in_words(segments, passages) if in_words else _in_seconds(segments)
     if len(sentences) != len(references):
         raise UserError(f"{segments}: has {len(sentences)} sentences, {reference} has {len(references)} lines")
@@ -94,6 +96,8 @@ def read_talks(trace: Path, segments: Path, reference: Path, method: Method) -> 
     for segment, text in zip(sentences, references, strict=True):
         by_talk.setdefault(segment.wav, []).append((segment, " ".join(text.split())))
     talks = {Path(passage.name).stem: passage for passage in passages}
+    if len(talks) < len(passages):
+        raise UserError(f"{trace}: two talks have the same file name; give each a name of its own")
     if len(by_talk) == len(talks) == 1:  # a single talk may have two names
         talks = dict.fromkeys(by_talk, next(iter(talks.values())))
     if unknown := sorted(by_talk.keys() ^ talks.keys()):

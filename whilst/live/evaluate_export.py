@@ -44,7 +44,7 @@ class RecordingSession(Session):
 
 def whole_lines(text: TextPipeline, lines: Sequence[str]) -> TextPipeline:
     """A pipeline for cleaned lines: each line is one sentence, however long it is."""
-    longest = max(len(text.source.encode(line.split())) for line in lines)
+    longest = max((len(text.source.encode(line.split())) for line in lines), default=0)
     # Twice the length, since close to the limit a comma ends a sentence.
     return dataclasses.replace(text, clean=str, max_units=2 * longest + 2, ends_sentence=never_ends, truecase=None)
 

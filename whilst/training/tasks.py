@@ -226,7 +226,7 @@ class AgentTask(Task):
         self.observer = CapturedObserver(self.observe, self.compiled, self.recipe.train.batch_tokens)
 
     def begin(self) -> None:
-        assert self.labels  # finds the labels, or loads stored ones
+        _ = self.labels  # finds the labels, or loads stored ones
 
     def draw(self, batch: Batch, random: torch.Generator) -> Tensor:
         """(sentences) index of a random interval for each sentence."""
