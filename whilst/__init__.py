@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from whilst.core.errors import UserError, naming_extras
+from whilst.core.errors import UserError, name_missing_extra
 from whilst.core.policy_spec import PolicyKind, PolicySpec
 from whilst.core.settings import DEFAULT_MODEL
 
@@ -47,7 +47,7 @@ def __dir__() -> list[str]:
     return [*globals(), *_LAZY]
 
 
-@naming_extras()
+@name_missing_extra()
 def open_model(
     name: str | Path = DEFAULT_MODEL,
     *,
@@ -68,7 +68,7 @@ def open_model(
     return open_model(ModelOptions(str(name), "medium", engine, precision, tuple(settings), device))
 
 
-@naming_extras()
+@name_missing_extra()
 def evaluate(
     run: str | Path,
     policies: Sequence[str] = (),
@@ -99,7 +99,7 @@ def evaluate(
     return evaluate_run(run, policies, folder, text, list(settings), device)
 
 
-@naming_extras()
+@name_missing_extra()
 def score(trace: "str | Path | Sequence[Sentence]", references: Sequence[str] | None = None) -> "Scores":
     """Measure the latency of a trace file or of translated sentences.
 
@@ -113,7 +113,7 @@ def score(trace: "str | Path | Sequence[Sentence]", references: Sequence[str] | 
     return metrics.score(read_trace(Path(trace)) if isinstance(trace, str | Path) else trace, references)
 
 
-@naming_extras()
+@name_missing_extra()
 def register_policy(kind: str, factory: "Factory", about: PolicyKind | None = None) -> None:
     """Add a kind of policy, whose names `open_model` and `evaluate` then accept. It runs on PyTorch only.
 

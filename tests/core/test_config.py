@@ -169,7 +169,7 @@ def test_files_that_are_no_recipes(tmp_path: Path, recipe_file: Any) -> None:
         "model.dropout=nan",
         "model.encoder=bidirectional",  # with multi-path
         "model.cross=monotone",  # with multi-path
-        "objective.name=mma",  # without monotone heads
+        "objective.name=mma",  # without monotonic heads
         "objective.latency_average=-1",
         "objective.stop_noise=inf",
         "objective.k=0",

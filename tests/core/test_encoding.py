@@ -4,7 +4,7 @@ import io
 
 import pytest
 
-from whilst.cli.main import speak_any_language
+from whilst.cli.main import write_utf8
 
 
 class Raw(io.BytesIO):
@@ -22,7 +22,7 @@ class Raw(io.BytesIO):
 def test_missing_letters_become_utf8_or_question_marks(is_terminal: bool, written: bytes) -> None:
     raw = Raw(is_terminal)
     stream = io.TextIOWrapper(raw, encoding="ascii")
-    speak_any_language(stream)
+    write_utf8(stream)
     stream.write("ngườ")
     stream.flush()
     assert raw.getvalue() == written

@@ -6,18 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from whilst.core.errors import EXTRAS, UserError, naming_extras
+from whilst.core.errors import EXTRAS, UserError, name_missing_extra
 
 
 @pytest.mark.parametrize(("package", "extra"), [("torch", "train"), ("onnx.helper", "export")])
 def test_a_missing_package_names_its_extra(package: str, extra: str) -> None:
     message = rf"^{package.partition('.')[0]} is not installed: pip install 'whilst\[{extra}\]'$"
-    with pytest.raises(UserError, match=message), naming_extras():
+    with pytest.raises(UserError, match=message), name_missing_extra():
         raise ModuleNotFoundError(name=package)
 
 
 def test_other_missing_modules_are_errors_of_the_code() -> None:
-    with pytest.raises(ModuleNotFoundError), naming_extras():
+    with pytest.raises(ModuleNotFoundError), name_missing_extra():
         raise ModuleNotFoundError(name="whilst.nothing")
 
 

@@ -21,13 +21,13 @@ from whilst.decoding import batched
 from whilst.decoding.offline import (
     Hypothesis,
     OfflineModel,
-    OwnModel,
     Retranslation,
     Rule,
+    TranslatorModel,
     improve,
+    needs_retranslation,
     retranslate,
     translate,
-    translates_anew,
 )
 from whilst.decoding.output import Output
 from whilst.model.layers import DecoderLayer
@@ -155,7 +155,7 @@ def test_hypotheses_are_those_of_greedy_decoding(encoder: Encoder, tiny: Model, 
         sentence = Retranslation(rule("local-agreement-2"), LIMITS.of)
         for unit in source[:-1]:
             sentence.read(unit)
-            retranslate(OwnModel(model), [sentence])
+            retranslate(TranslatorModel(model), [sentence])
             assert sentence.hypotheses[-1].units == slow_translation(
                 model, [*sentence.source, EOS], sentence.written
             )
@@ -173,7 +173,7 @@ def test_reading_all_first_is_translating_whole_sentences(
 
 
 def own(model: Translator, name: str, sources: list[list[int]], batch: int) -> list[Output]:
-    return translate(OwnModel(model), rule(name), [known(source[:-1]) for source in sources], LIMITS, batch)
+    return translate(TranslatorModel(model), rule(name), [known(source[:-1]) for source in sources], LIMITS, batch)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -214,7 +214,7 @@ def test_attention_weights_are_those_of_the_layer(tiny: Model) -> None:
 
 def test_which_models_translate_anew() -> None:
     names = {
-        encoder: [n for n in NAMES if translates_anew(Model(encoder=encoder), rule(n).spec)]
+        encoder: [n for n in NAMES if needs_retranslation(Model(encoder=encoder), rule(n).spec)]
         for encoder in ("causal", "bidirectional")
     }
     assert names["causal"] == list(NAMES[3:])
@@ -225,8 +225,8 @@ def test_mistakes_are_errors_of_one_line(monotone: Translator, model: Translator
     with pytest.raises(UserError, match="policy agent-1: a full-sentence model only supports full, wait-K"):
         rule("agent-1")
     with pytest.raises(UserError, match="use the policy mma"):
-        OwnModel(monotone)
-    short = OwnModel(model)
+        TranslatorModel(monotone)
+    short = TranslatorModel(model)
     short.max_positions = 3
     with pytest.raises(
         UserError, match="a source of 4 units with its end mark is too long, at most 3 for this model"

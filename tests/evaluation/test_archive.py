@@ -20,7 +20,7 @@ from whilst.evaluation.record import (
     records_in,
     rescore_archive,
     write_archived,
-    write_up,
+    write_evaluation,
 )
 from whilst.evaluation.trace import Sentence
 
@@ -45,7 +45,7 @@ def evaluate(folder: Path, policy: str, seed: int = 1) -> Record:
     recipe = dataclasses.replace(recipe, train=dataclasses.replace(recipe.train, seed=seed))
     about = ABOUT | {"title": "multi-path", "policy": policy, "settings": to_table(recipe)}
     sentence = dataclasses.replace(SENTENCE, reference=TEXT[1][0])
-    return write_up(about, folder / f"test.{policy}.jsonl.xz", [sentence], with_text=False)
+    return write_evaluation(about, folder / f"test.{policy}.jsonl.xz", [sentence], with_text=False)
 
 
 @pytest.fixture

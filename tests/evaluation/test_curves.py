@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.evaluations import make
-from whilst.evaluation.curves import Point, Result, interpolate, over_seeds
+from whilst.evaluation.curves import Point, Result, group_seeds, interpolate
 from whilst.evaluation.figure import COLOURS, GREY, MAX_LINES, Line, _colours, choose, draw
 from whilst.evaluation.record import Record
 from whilst.evaluation.tables import NONE
@@ -20,7 +20,7 @@ def changed(record: Record, section: str, name: str, value: object) -> Record:
 def test_mean_and_deviation_over_seeds() -> None:
     points = [(1, 20), (2, 26), (6, 23)]
     records = [make("bs-simt", "agent-1", al, bleu, seed=seed) for seed, (al, bleu) in enumerate(points)]
-    (result,) = over_seeds(records)
+    (result,) = group_seeds(records)
     assert result.records == tuple(records)
     assert (result.al, result.bleu, result.mean("sentences")) == (3, 23, 100)
     assert (result.shown("bleu"), result.shown("al", 4)) == ("23.00 ± 3.00", f"3.0000 ± {7**0.5:.4f}")
@@ -31,7 +31,7 @@ def test_mean_and_deviation_over_seeds() -> None:
 
 def test_only_seeds_and_folders_may_differ() -> None:
     one, two = (make("bs-simt", "agent-1", 3, 20, seed=seed) for seed in (1, 2))
-    assert len(over_seeds([one, two])) == 1
+    assert len(group_seeds([one, two])) == 1
     others = [
         make("bs-simt (multi-path)", "agent-1", 3, 20, seed=2),
         make("bs-simt", "agent-3", 3, 20, seed=2),
@@ -43,47 +43,47 @@ def test_only_seeds_and_folders_may_differ() -> None:
         dataclasses.replace(two, scores=dataclasses.replace(two.scores, signatures={"bleu": "other"})),
     ]
     for other in others:
-        assert [result.records for result in over_seeds([one, other])] == [(one,), (other,)]
+        assert [result.records for result in group_seeds([one, other])] == [(one,), (other,)]
 
 
 def test_records_without_a_checksum_of_the_dataset_join_the_only_one() -> None:
     old, one, two = (make("bs-simt", "agent-1", 3, 20, seed=seed) for seed in (1, 2, 3))
     new = [dataclasses.replace(record, origin={"dataset_sha256": "a"}) for record in (one, two)]
-    assert [len(result.records) for result in over_seeds([old, *new])] == [3]
+    assert [len(result.records) for result in group_seeds([old, *new])] == [3]
     other = dataclasses.replace(two, origin={"dataset_sha256": "b"})
-    assert [len(result.records) for result in over_seeds([old, new[0], other])] == [1, 1, 1]
+    assert [len(result.records) for result in group_seeds([old, new[0], other])] == [1, 1, 1]
 
 
 def test_the_seed_of_a_later_stage_counts_too() -> None:
     one = make("bs-simt", "agent-1", 3, 20)
     other = changed(one, "search", "train", {"steps": 100, "seed": 5})
-    assert len(over_seeds([one, dataclasses.replace(other, model_sha256="other")])) == 1
-    assert len(over_seeds([one, dataclasses.replace(other, agent_sha256="other")])) == 1
+    assert len(group_seeds([one, dataclasses.replace(other, model_sha256="other")])) == 1
+    assert len(group_seeds([one, dataclasses.replace(other, agent_sha256="other")])) == 1
 
 
 def test_the_same_weights_are_no_second_seed() -> None:
     """Such as a multi-path model whose agent was trained twice, under wait-k."""
     one = make("multi-path", "wait-1", 3, 20)
-    assert len(over_seeds([one, changed(one, "search", "train", {"steps": 100, "seed": 5})])) == 2
+    assert len(group_seeds([one, changed(one, "search", "train", {"steps": 100, "seed": 5})])) == 2
 
 
 def test_settings_that_change_no_result_do_not_matter() -> None:
     one, two = (make("bs-simt", "agent-1", 3, 20, seed=seed) for seed in (1, 2))
     other = changed(changed(two, "train", "save_every", 7), "evaluate", "batch", 3)
     other = changed(changed(other, "train", "compile", False), "search", "train", two.settings["search"]["train"])
-    assert len(over_seeds([one, other])) == 1
+    assert len(group_seeds([one, other])) == 1
     wait = [make("multi-path", "wait-1", 3, 20, seed=seed) for seed in (1, 2)]
     later = [wait[0], changed(wait[1], "search", "slope", "one")]
-    assert len(over_seeds(later)) == 1, "settings of a later stage"
+    assert len(group_seeds(later)) == 1, "settings of a later stage"
 
 
 def test_the_same_seed_twice_is_no_second_seed() -> None:
     one, two = (make("bs-simt", "agent-1", 3, 20, seed=seed) for seed in (1, 2))
-    assert [len(result.records) for result in over_seeds([one, one, two])] == [2, 1]
+    assert [len(result.records) for result in group_seeds([one, one, two])] == [2, 1]
 
 
 def test_what_one_seed_lacks_has_no_mean() -> None:
-    (result,) = over_seeds([make("a", "wait-1", 3, 20, seed=1), make("a", "wait-1", 3, None, seed=2)])
+    (result,) = group_seeds([make("a", "wait-1", 3, 20, seed=1), make("a", "wait-1", 3, None, seed=2)])
     assert result.bleu is None
     assert result.shown("bleu") == NONE
 
@@ -115,8 +115,8 @@ def test_a_change_and_the_weight_of_latency_tell_rows_and_curves_apart() -> None
 
 def test_a_record_from_before_a_setting_was_there_has_its_default() -> None:
     older, newer = make("bs-simt", "agent-1", 3, 28), make("bs-simt", "agent-1", 3, 29, seed=2)
-    assert len(over_seeds([older, changed(newer, "evaluate", "precision", "single")])) == 1
-    assert len(over_seeds([older, changed(newer, "evaluate", "precision", "half")])) == 2
+    assert len(group_seeds([older, changed(newer, "evaluate", "precision", "single")])) == 1
+    assert len(group_seeds([older, changed(newer, "evaluate", "precision", "half")])) == 2
 
 
 def test_interpolation_is_exact_at_points_straight_between_and_silent_outside() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whilst.core.config import from_row
+from whilst.core.config import from_json
 from whilst.core.errors import UserError
 from whilst.evaluation.metrics import (
     Scores,
@@ -216,14 +216,14 @@ def test_references_in_the_sentences_are_used_if_all_are_there() -> None:
 
 def test_scores_survive_the_way_through_a_table() -> None:
     scores = score([A, B], REFERENCES[:2])
-    again = from_row(Scores, scores.to_table() | {"signatures": scores.signatures}, "scores")
+    again = from_json(Scores, scores.to_table() | {"signatures": scores.signatures}, "scores")
     assert again.to_table() == scores.to_table()
     assert again.signatures == scores.signatures
     assert set(scores.signatures) == {"bleu", "sacrebleu", "chrf"}
     table = scores.to_table()
     del table["al"]
     with pytest.raises(UserError, match="scores: missing or unknown al, signatures"):
-        from_row(Scores, table, "scores")
+        from_json(Scores, table, "scores")
 
 
 def test_what_cannot_be_scored_is_refused() -> None:

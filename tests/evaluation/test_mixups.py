@@ -11,7 +11,7 @@ import pytest
 
 from tests.helpers.runs import CPU, elsewhere, short_recipe, whole_recipe
 from whilst.cli.study import paper
-from whilst.core.config import from_row, override, read_recipe
+from whilst.core.config import from_json, override, read_recipe
 from whilst.core.errors import UserError
 from whilst.core.policy_spec import PolicySpec, distinct
 from whilst.core.settings import MAX_POSITIONS, Data, Evaluate, Objective, Recipe
@@ -227,10 +227,10 @@ def test_a_sentence_that_no_model_can_take_is_told(toy_data: Data, tmp_path: Pat
 
 def test_files_of_the_wrong_shape_are_told(whole: Recipe, tmp_path: Path) -> None:
     table: dict[str, Any] = dataclasses.asdict(Scores(1, 0, al=1.0, cw=1.0, al_word=1.0, laal=1.0, ap=1.0, dal=1.0))
-    assert from_row(Scores, table, "scores").bleu is None
+    assert from_json(Scores, table, "scores").bleu is None
     for name, value in (("al", None), ("bleu", "x"), ("sentences", [1]), ("signatures", "x")):
         with pytest.raises(UserError, match=f"^scores: {name}: must be a "):
-            from_row(Scores, table | {name: value}, "scores")
+            from_json(Scores, table | {name: value}, "scores")
     (tmp_path / "manifest.json").write_text('{"format": 1}')
     with pytest.raises(UserError, match=r"manifest\.json is damaged"):
         read_manifest(tmp_path)

@@ -10,13 +10,13 @@ from tests.helpers.evaluations import SIGNATURE, make
 from whilst.cli.main import app
 from whilst.core.errors import UserError
 from whilst.evaluation import paper_numbers as paper
-from whilst.evaluation.curves import Curve, Point, over_seeds, to_curves
+from whilst.evaluation.curves import Curve, Point, group_seeds, to_curves
 from whilst.evaluation.record import Record, write_record
 from whilst.evaluation.report import our_lines, print_table, report, select
 
 
 def curves_of(records: Sequence[Record]) -> list[Curve]:
-    return to_curves(over_seeds(records))
+    return to_curves(group_seeds(records))
 
 
 TUNED = "BS-SiMT, ours, fine-tuned"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.helpers.evaluations import make
-from whilst.evaluation.curves import Curve, Result, over_seeds, to_curves
+from whilst.evaluation.curves import Curve, Result, group_seeds, to_curves
 from whilst.evaluation.identity import System
 from whilst.evaluation.record import Record
 from whilst.evaluation.report import (
@@ -26,7 +26,7 @@ def one(system: str, policy: str, al: float, bleu: float | None) -> Result:
 
 
 def curves_of(records: Sequence[Record]) -> list[Curve]:
-    return to_curves(over_seeds(records))
+    return to_curves(group_seeds(records))
 
 
 TUNED = "BS-SiMT, ours, fine-tuned"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from whilst.core.config import flat, load_sweep, read_recipe, to_table
+from whilst.core.config import flatten, load_sweep, read_recipe, to_table
 from whilst.core.files import MODELS
 from whilst.core.settings import NEUTRAL, Recipe, Role, names_with
 from whilst.evaluation.curves import used_by
@@ -51,7 +51,7 @@ def test_records_have_the_settings_of_their_recipe(archive: Path) -> None:
 
 def decisive(recipe: Recipe, record: Record) -> dict[str, Any]:
     """The settings of a recipe that decide such a record."""
-    used = used_by(record, flat(to_table(recipe)))
+    used = used_by(record, flatten(to_table(recipe)))
     dropped = names_with(NEUTRAL | Role.SEED) | {"start"}
     dropped |= names_with(Role.POINT) if record.system.name in ("wait-k", "mma") else set()
     kept = {name: value for name, value in used.items() if name not in dropped and not name.startswith("evaluate.")}

@@ -58,7 +58,7 @@ class BySentence(Policy):
 
 @cache
 def bare_context() -> Context:
-    """Of a model with monotone heads and no weights, without an agent."""
+    """Of a model with monotonic heads and no weights, without an agent."""
     with torch.device("meta"):
         model = Translator(Model(cross="monotone"), 8, 8)
     language = Language("x", WordSegmenter(), "abcd")
@@ -104,7 +104,7 @@ def recomputed_states(
 ) -> States:
     """(1, source, width) encoder states, and (1, width) the decoder state that writes the token after `target`.
 
-    `reads` has an entry for every token of the target and one for the next. With monotone heads also (1) whether
+    `reads` has an entry for every token of the target and one for the next. With monotonic heads also (1) whether
     all have stopped for the next token.
     """
     device = model.device

@@ -10,7 +10,7 @@ from whilst.core.files import read_json, write_json
 from whilst.core.policy_spec import PolicySpec
 from whilst.core.settings import Data
 from whilst.data.dataset import Dataset
-from whilst.model.lags import Lag, LagTable, at_lag, path_in, read_lags
+from whilst.model.lags import Lag, LagTable, at_lag, lags_path, read_lags
 
 
 def row(policy: str, lag: float, bleu: float) -> Lag:
@@ -103,7 +103,7 @@ DAMAGE = "json", "list", "format", "rows", "no rows", "empty", "a row", "type", 
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_a_damaged_table_says_so(run: Path, damage: str) -> None:
     TABLE.write(run)
-    path = path_in(run)
+    path = lags_path(run)
     table = read_json(path)
     if damage == "json":
         path.write_text("{")

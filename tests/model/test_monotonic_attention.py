@@ -236,7 +236,7 @@ def test_a_batch_is_its_sentences(monotone: Translator, split: Split) -> None:
 
 
 def test_a_model_without_monotonic_heads_is_refused(model: Translator) -> None:
-    with pytest.raises(UserError, match="policy mma: this model has no monotone heads"):
+    with pytest.raises(UserError, match="policy mma: this model has no monotonic heads"):
         make_policy(PolicySpec("mma"), replace(bare_context(), model=model))
     with pytest.raises(UserError, match="policy mma-3: mma takes no argument"):
         policy("mma-3")

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.paper_results import RECIPES, add_record, rows, section, write
-from whilst.core.config import flat, load_sweep, to_table
+from whilst.core.config import flatten, load_sweep, to_table
 from whilst.core.errors import UserError
 from whilst.core.policy_spec import PolicySpec
 from whilst.core.settings import Recipe
-from whilst.evaluation.curves import over_seeds, to_curves
+from whilst.evaluation.curves import group_seeds, to_curves
 from whilst.evaluation.identity import System
 from whilst.evaluation.record import read_records
 from whilst.evaluation.report import report
@@ -45,7 +45,7 @@ def test_each_rung_of_the_ladder_changes_one_setting(pair: str) -> None:
     recipes = [first, *rungs, ours]
     assert [recipe.rung for recipe in recipes] == [*CHANGES, ""]
     for before, after in itertools.pairwise(recipes):
-        left, right = (flat(to_table(recipe)) for recipe in (before, after))
+        left, right = (flatten(to_table(recipe)) for recipe in (before, after))
         changed = {name for name in left if left[name] != right[name]}
         free = {"run", "file", "start", "rung", "evaluate.policies"}
         free |= {"stages"} if before.rung == "copying" else set()  # from here on, the translator is trained too
@@ -137,7 +137,7 @@ def test_the_ladder_has_a_row_for_each_rung_with_its_deviation(results: Path, tm
 def test_rungs_stand_in_no_other_comparison(results: Path, tmp_path: Path) -> None:
     text = write(results, tmp_path / "out")
     assert "rung inputs" not in section(text, "Table 8")
-    names = {curve.name for curve in to_curves(over_seeds(read_records([results])))}
+    names = {curve.name for curve in to_curves(group_seeds(read_records([results])))}
     assert names == {"BS-SiMT, rung inputs", "BS-SiMT, rung copying", "BS-SiMT, ours"}, "<unk> is usual on the way"
     report(read_records([results]), tmp_path / "report")
     _, _, compared = (tmp_path / "report/report.md").read_text(encoding="utf-8").partition("## At equal latency")

@@ -13,7 +13,7 @@ from tests.helpers.runs import call
 from whilst.core.errors import UserError
 from whilst.core.files import write_json
 from whilst.evaluation import paper_numbers as paper
-from whilst.evaluation.curves import Curve, over_seeds, to_curves
+from whilst.evaluation.curves import Curve, group_seeds, to_curves
 from whilst.evaluation.record import read_record, records_in, write_archived, write_record
 from whilst.research.paper import ADDITIONAL, anchor, picture, write_paper
 from whilst.research.paper_tables import ABLATIONS, bullets, details
@@ -233,7 +233,7 @@ def test_an_agent_without_fine_tuning_is_a_curve_of_its_own(tmp_path: Path) -> N
 
 
 def curves_in(folder: Path) -> list[Curve]:
-    return to_curves(over_seeds(records_in(folder).values()))
+    return to_curves(group_seeds(records_in(folder).values()))
 
 
 def test_other_weights_with_the_same_recipe_and_seeds_are_another_curve(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.paper_results import add_record, rows, section, write
-from whilst.evaluation.curves import over_seeds, to_curves
+from whilst.evaluation.curves import group_seeds, to_curves
 from whilst.evaluation.record import read_records
 from whilst.evaluation.report import our_lines
 
@@ -52,7 +52,7 @@ def test_thresholds_are_the_curve_of_what_has_no_intervals(results: Path, tmp_pa
     assert found["0.3"][2:5] == ["0.50", "21.00", "1"]
     wanted = ["iwslt15.en-vi", "translation-based", "the paper's + teacher", "1 of 1", "-0.48"]
     assert wanted in [row[:5] for row in rows(text)]
-    (line,) = our_lines(to_curves(over_seeds(read_records([results / "prefixes"]))))
+    (line,) = our_lines(to_curves(group_seeds(read_records([results / "prefixes"]))))
     assert [point.label for point in sorted(line.points, key=attrgetter("al"))] == ["0.3", "0.4", "n/a"]
     assert not line.is_variant
 

@@ -74,7 +74,7 @@ def run(recipe: Recipe) -> Path:
 
 @pytest.fixture(scope="module")
 def heads(recipe: Recipe) -> list[Path]:
-    """Two runs with monotone heads, which differ by their weight of latency, and by when they stop."""
+    """Two runs with monotonic heads, which differ by their weight of latency, and by when they stop."""
     made = []
     for weight, bias in ((0.1, (1.0, -3.0)), (0.4, (-1.0, -2.0))):
         one = dataclasses.replace(

@@ -22,7 +22,7 @@ def recipe(toy_data: Data, toy_folder: Path, tmp_path: Path) -> Recipe:
 
 def with_seconds(recipe: Recipe, seconds: float, monkeypatch: pytest.MonkeyPatch) -> Recipe:
     """Every update, every label and every translated text takes so long."""
-    monkeypatch.setattr(estimates, "seconds_of", lambda work, _: (seconds, work()))
+    monkeypatch.setattr(estimates, "time_call", lambda work, _: (seconds, work()))
     return recipe
 
 

@@ -17,7 +17,7 @@ from whilst.core.settings import Data, Evaluate, Objective, Recipe
 from whilst.data.dataset import Dataset
 from whilst.data.prepare import prepare
 from whilst.engine.export import export
-from whilst.evaluation.curves import over_seeds
+from whilst.evaluation.curves import group_seeds
 from whilst.evaluation.evaluate import check_evaluation, evaluate_run, translate_text
 from whilst.evaluation.metrics import score
 from whilst.evaluation.record import read_record, rescore
@@ -160,9 +160,9 @@ def test_records_contain_the_dataset_and_the_start(whole: Recipe) -> None:
 @pytest.mark.parametrize("origin", [{"dataset_sha256": "other"}, {"began_with": "full"}])
 def test_seeds_of_other_text_or_another_start_are_not_pooled(origin: dict[str, str]) -> None:
     one, other = (make("wait-k", "wait-3", 4.0, 28.0, seed=seed) for seed in (1, 2))
-    assert len(over_seeds([one, other])) == 1
+    assert len(group_seeds([one, other])) == 1
     first = dataclasses.replace(one, origin=dict.fromkeys(origin, "multi-path"))
-    assert len(over_seeds([first, dataclasses.replace(other, origin=origin)])) == 2
+    assert len(group_seeds([first, dataclasses.replace(other, origin=origin)])) == 2
 
 
 def test_the_seed_of_train_is_the_default_of_later_stages(tmp_path: Path) -> None:

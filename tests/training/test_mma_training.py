@@ -1,4 +1,4 @@
-"""How monotone heads are trained: what latency costs, when, and from which weights they may begin."""
+"""How monotonic heads are trained: what latency costs, when, and from which weights they may begin."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -10,7 +10,7 @@ import typer
 
 import whilst
 from whilst.cli import bench, evaluate, live, study, train
-from whilst.core.errors import UserError, naming_extras
+from whilst.core.errors import UserError, name_missing_extra
 from whilst.core.signals import interrupt_handler
 
 HELP = """Simultaneous machine translation: translate while the source is still arriving.
@@ -61,7 +61,7 @@ for command in COMMANDS:
 app.add_typer(bench.app, name="bench")
 
 
-def speak_any_language(stream: TextIO) -> None:
+def write_utf8(stream: TextIO) -> None:
     """Write UTF-8 to files and pipes; on a terminal, replace letters that it cannot show by question marks."""
     if not isinstance(stream, io.TextIOWrapper):
         return
@@ -77,11 +77,11 @@ def main() -> None:
     Typer handles Ctrl-C (exit code 130) and a closed pipe, as in `whilst … | head`.
     """
     for stream in (sys.stdout, sys.stderr):
-        speak_any_language(stream)
+        write_utf8(stream)
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # under nohup, SIGINT is ignored
         signal.signal(signal.SIGINT, interrupt_handler)
     try:
-        with naming_extras():
+        with name_missing_extra():
             code = app(standalone_mode=False)
     except (UserError, OSError) as error:  # OSError: such as a full disk
         if str(error):

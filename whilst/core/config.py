@@ -18,7 +18,7 @@ from pathlib import Path, PurePath
 from typing import Annotated, Any, TypeVar
 
 from whilst.core.errors import UserError
-from whilst.core.files import packaged, read_json, require_folder
+from whilst.core.files import read_json, require_folder, resolve_model
 from whilst.core.settings import RENAMED, RETIRED, Agent, Check, Recipe, Role, names_with
 
 T = TypeVar("T")
@@ -34,7 +34,7 @@ def load_recipe(path: Path, overrides: list[str]) -> Recipe:
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
     recipe = override(dataclasses.replace(recipe, file=path.as_posix()), overrides)
-    explicit = flat(table).keys() | {item.partition("=")[0].strip() for item in overrides}
+    explicit = flatten(table).keys() | {item.partition("=")[0].strip() for item in overrides}
     # The seeds of the later stages follow train.seed unless they are set.
     recipe = override(recipe, [f"{name}={recipe.train.seed}" for name in names_with(Role.SEED) - explicit])
     recipe = _with_filled_paths(recipe, path)
@@ -61,7 +61,7 @@ def read_recipe(folder: Path) -> Recipe:
 
 def _with_filled_paths(recipe: Recipe, path: Path) -> Recipe:
     """Replace {section.key} in paths with that setting's value, so that sweeps and language pairs share recipes."""
-    values = flat(to_table(recipe))
+    values = flatten(to_table(recipe))
 
     def fill(match: re.Match[str]) -> str:
         if match[1] not in values:
@@ -75,10 +75,10 @@ def _with_filled_paths(recipe: Recipe, path: Path) -> Recipe:
 
 def _with_settings_of(recipe: Recipe, origin: str, names: frozenset[str]) -> Recipe:
     """Take the settings `names` from the run whose path is the setting `origin`, if that run exists."""
-    run = packaged(flat(to_table(recipe))[origin])
+    run = resolve_model(flatten(to_table(recipe))[origin])
     if not run or not (Path(run) / "recipe.json").is_file():
         return recipe
-    values = flat(to_table(read_recipe(Path(run)))) | {origin: run}
+    values = flatten(to_table(read_recipe(Path(run)))) | {origin: run}
     return override(recipe, [f"{name}={json.dumps(values[name])}" for name in sorted(names | {origin})])
 
 
@@ -220,7 +220,7 @@ def _change(settings: T, table: dict[str, Any], where: str) -> T:
     return typing.cast(T, dataclasses.replace(typing.cast(Any, settings), **values))
 
 
-def from_row(kind: Callable[..., T], row: dict[str, Any], where: str) -> T:
+def from_json(kind: Callable[..., T], row: dict[str, Any], where: str) -> T:
     """Build a dataclass from a JSON object that has exactly its fields, and check all names and types."""
     hints = _hints(kind)
     if wrong := sorted(row.keys() ^ hints.keys()):
@@ -279,15 +279,15 @@ def to_table(settings: Any) -> dict[str, Any]:
     return table
 
 
-def flat(table: dict[str, Any], where: str = "") -> dict[str, Any]:
+def flatten(table: dict[str, Any], where: str = "") -> dict[str, Any]:
     """Flatten nested sections: the keys become section.key."""
     values: dict[str, Any] = {}
     for name, value in table.items():
-        values |= flat(value, f"{where}{name}.") if isinstance(value, dict) else {f"{where}{name}": value}
+        values |= flatten(value, f"{where}{name}.") if isinstance(value, dict) else {f"{where}{name}": value}
     return values
 
 
 def values_with(settings: Any, role: Role) -> dict[str, Any]:
     """Dotted name -> plain value of the settings that have any of these roles, in their order."""
     names = names_with(role, type(settings))
-    return {name: value for name, value in flat(to_table(settings)).items() if name in names}
+    return {name: value for name, value in flatten(to_table(settings)).items() if name in names}

@@ -43,7 +43,7 @@ class StoppedError(UserError):
 
 
 @contextlib.contextmanager
-def naming_extras() -> Iterator[None]:
+def name_missing_extra() -> Iterator[None]:
     """Turn the ModuleNotFoundError of an optional package into a UserError that names the extra to install."""
     try:
         yield
@@ -56,10 +56,10 @@ def naming_extras() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def explaining(what: str) -> Iterator[None]:
+def as_user_error(what: str) -> Iterator[None]:
     """Turn an exception in the user's own code into a UserError with file and line. `what` names the code."""
     try:
-        with naming_extras():
+        with name_missing_extra():
             yield
     except UserError:
         raise

@@ -30,14 +30,14 @@ def models_of_package() -> list[str]:
     return sorted(path.parent.name for path in MODELS.glob("*/recipe.json"))
 
 
-def packaged(run: str) -> str:
-    """The folder of the packaged model `run`; if there is none, or `run` is an existing path, `run` itself."""
+def resolve_model(run: str) -> str:
+    """The folder of a model of the package; `run` itself if it is a path or the package has no such model."""
     return str(MODELS / run) if run in models_of_package() and not Path(run).exists() else run
 
 
 def find_model(name: str) -> Path:
-    """The folder of a model, which is named by a path or is a packaged model."""
-    folder = Path(packaged(name))
+    """The folder of a model, which is named by a path or is a model of the package."""
+    folder = Path(resolve_model(name))
     if name and folder.exists():
         return folder
     known = models_of_package()

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, TypeVar
 
-from whilst.core.errors import UserError, explaining
+from whilst.core.errors import UserError, as_user_error
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -64,7 +64,7 @@ def installed() -> "dict[str, EntryPoint]":
 def find_kind(kind: str) -> PolicyKind | None:
     """The properties of a kind, or None. Imports the installed package that registers the kind if necessary."""
     if kind not in KINDS and kind in installed():
-        with explaining(f"policy {kind}, of {installed()[kind].value}"):
+        with as_user_error(f"policy {kind}, of {installed()[kind].value}"):
             importlib.import_module(installed()[kind].module)
     return KINDS.get(kind)
 

@@ -24,7 +24,7 @@ Rung = Literal[
 MAX_WEIGHTS = 20e9  # far more than bilingual text can train
 CORPORA = "", "toy", "iwslt15", "iwslt14"
 CHECKPOINT = "hf:"  # prefix of the names of pretrained models
-DEFAULT_MODEL = "en-vi"  # of live and serve; a packaged model
+DEFAULT_MODEL = "en-vi"  # of live and serve; a model of the package
 
 
 class Role(enum.Flag):

@@ -9,7 +9,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 from whilst.core.console import notes, progress_bar
-from whilst.core.errors import UserError, naming_extras
+from whilst.core.errors import UserError, name_missing_extra
 from whilst.core.files import sha256, write_lines, writing, writing_folder
 from whilst.core.settings import Data
 from whilst.data import toy
@@ -119,7 +119,7 @@ def _files(settings: Data, folder: Path, names: tuple[str, ...] = SPLITS) -> Fil
 
 def from_hub(settings: Data, splits: dict[str, tuple[str, ...]]) -> Files:
     """The text of a data set of the Hugging Face hub, or of a folder in its format, as files beside the dataset."""
-    with naming_extras():
+    with name_missing_extra():
         from datasets import load_dataset, load_from_disk
     name, languages = settings.hub, (settings.source, settings.target)
     folder = Path(settings.dataset).parent / f"hub-{Path(name).name}-{settings.hub_configuration}".strip("-")

@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Callable
 from pathlib import Path
 
-from whilst.core.errors import UserError, naming_extras
+from whilst.core.errors import UserError, name_missing_extra
 from whilst.core.files import read_bytes
 from whilst.core.settings import Data
 
@@ -100,7 +100,7 @@ def cleaner(settings: Data, language: str, from_corpus: bool = False) -> Callabl
 
 def moses(language: str, escape: bool = False) -> Callable[[str], str]:
     """The Moses tokeniser. With `escape` it writes entities like the original script."""
-    with naming_extras():
+    with name_missing_extra():
         from sacremoses import MosesTokenizer
     tokeniser = MosesTokenizer(lang=language)
     return lambda line: str(tokeniser.tokenize(line, return_str=True, escape=escape))
@@ -112,7 +112,7 @@ _TREEBANK = ((" n't", "n't"), ("``", '"'), ("''", '"'))
 
 def detokeniser(language: str) -> Callable[[str], str]:
     """The Moses detokeniser, also for tokens such as "do n't" and quotation marks such as ``."""
-    with naming_extras():
+    with name_missing_extra():
         from sacremoses import MosesDetokenizer
     detokeniser = MosesDetokenizer(lang=language)
 

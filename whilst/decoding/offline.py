@@ -57,7 +57,7 @@ class OfflineModel(abc.ABC):
         """
 
 
-class OwnModel(OfflineModel):
+class TranslatorModel(OfflineModel):
     """A `Translator` as an offline model. Its encoder may be causal or bidirectional."""
 
     max_positions = MAX_POSITIONS
@@ -148,7 +148,7 @@ class Rule:
         return last.length
 
 
-def translates_anew(settings: Model, policy: PolicySpec) -> bool:
+def needs_retranslation(settings: Model, policy: PolicySpec) -> bool:
     """Whether a `Translator` with these settings is used as an offline model under this policy."""
     needs_source = settings.encoder == "bidirectional" and policy.kind == "wait"
     return needs_source or policy.kind in ("local-agreement", "align-att")

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from whilst.core.config import override
-from whilst.core.errors import UserError, naming_extras
+from whilst.core.errors import UserError, name_missing_extra
 from whilst.core.settings import CHECKPOINT, Evaluate, Model, Objective, Recipe
 from whilst.data.segment import Segmenter
 from whilst.data.vocabulary import EOS, SPECIALS, UNK, Language
@@ -137,7 +137,7 @@ def open_pretrained(name: str, overrides: Sequence[str], device: torch.device) -
 
     `overrides` of data.source and data.target name the languages, see `find_code`.
     """
-    with naming_extras():
+    with name_missing_extra():
         import transformers
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()

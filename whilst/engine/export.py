@@ -60,7 +60,7 @@ from whilst.model.checkpoint import (
     write_recipe,
     write_run,
 )
-from whilst.model.lags import LAGS, path_in, read_lags
+from whilst.model.lags import LAGS, lags_path, read_lags
 from whilst.model.run_folder import (
     AGENT,
     BUNDLE,
@@ -162,7 +162,7 @@ def write_engine(trained: LoadedRun, folder: Path, precisions: Sequence[str] = P
 
 def copy_lags(run: Path, folder: Path) -> None:
     """Copy the run's table of lags to an export or bundle of this run."""
-    if path_in(run).is_file():
+    if lags_path(run).is_file():
         try:
             read_lags(run).write(folder)
         except UserError as error:

@@ -349,7 +349,7 @@ def cache_folder() -> Path:
         raise OSError(str(error)) from None
 
 
-def key(run: Path) -> str:
+def cache_key(run: Path) -> str:
     """Checksum of everything that an export is made from."""
     files = [run / "recipe.json", weights_path(run), *sorted(run.glob("source.*")), *sorted(run.glob("target.*"))]
     files += [run / AGENT / "recipe.json", run / AGENT / WEIGHTS] if has_agent(run) else []
@@ -366,7 +366,7 @@ def engine_of(run: Path, precision: str) -> Exported:
     if has_shipped(run, precision):
         return load_exported(run / SHIPPED, precision)
     try:
-        entry = cache_folder() / "engines" / f"{key(run)}.{precision}"
+        entry = cache_folder() / "engines" / f"{cache_key(run)}.{precision}"
         if is_export(entry):
             try:
                 return load_exported(entry, precision)

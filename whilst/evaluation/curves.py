@@ -242,7 +242,7 @@ def used_by(record: Record, settings: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if not name.startswith(tuple(dropped))}
 
 
-def over_seeds(records: Iterable[Record]) -> list[Result]:
+def group_seeds(records: Iterable[Record]) -> list[Result]:
     """Group records that differ only by seed; groups are in the order of their first records.
 
     A record with the same seed or the same weights as a record of the group starts another group.

@@ -27,7 +27,7 @@ from whilst.data.text import cleaner, read_lines, split_lines
 from whilst.data.vocabulary import EOS
 from whilst.data.writer import GuidedWriter, KnownSource, WordRules
 from whilst.decoding.batched import translate
-from whilst.decoding.offline import OfflineModel, OwnModel, Rule, translates_anew
+from whilst.decoding.offline import OfflineModel, Rule, TranslatorModel, needs_retranslation
 from whilst.decoding.offline import translate as translate_anew
 from whilst.decoding.output import Output
 from whilst.decoding.policies import policy_for
@@ -39,7 +39,7 @@ from whilst.evaluation.record import (
     record_path,
     require_replaceable,
     trace_path,
-    write_up,
+    write_evaluation,
 )
 from whilst.evaluation.trace import Sentence, read_trace
 from whilst.model.checkpoint import LoadedRun, load_run
@@ -84,7 +84,7 @@ def translate_lines(
     """Translate cleaned lines."""
     sources = [trained.rules.known_source(line.split()) for line in lines]
     if isinstance(policy, Rule):
-        model = trained.model if isinstance(trained.model, OfflineModel) else OwnModel(trained.model)
+        model = trained.model if isinstance(trained.model, OfflineModel) else TranslatorModel(trained.model)
         return translate_anew(model, policy, sources, settings.limits, settings.batch)
     assert isinstance(trained, LoadedRun)
     units = [[*source.units, EOS] for source in sources]
@@ -94,7 +94,7 @@ def translate_lines(
 
 def policy_or_rule(trained: Loaded, policy: PolicySpec, split: Split | None = None) -> Policy | Rule:
     """The policy, or the rule for a model of whole sentences. `split`: the pairs whose reads an oracle searches."""
-    if isinstance(trained, Pretrained) or translates_anew(trained.recipe.model, policy):
+    if isinstance(trained, Pretrained) or needs_retranslation(trained.recipe.model, policy):
         return Rule(policy)
     return policy_for(trained, policy, trained.recipe.evaluate, split)
 
@@ -103,7 +103,7 @@ def translate_text(
     run: Path, file: Path | None, policy: PolicySpec, show: bool, overrides: list[str], device: str
 ) -> None:
     """The `translate` command: print translations of lines; `show`: print their READs and WRITEs instead."""
-    folder, policy = place_of(run, policy)
+    folder, policy = find_model_and_policy(run, policy)
     trained = with_precision(opener(overrides, device)(folder))
     recipe = trained.recipe
     chosen = policy_or_rule(trained, policy)
@@ -168,7 +168,7 @@ def evaluate(
         "seconds": round(seconds, 2),
         **provenance(device_name(trained.device)),
     }
-    return functools.partial(write_up, about, trace, sentences, with_text)
+    return functools.partial(write_evaluation, about, trace, sentences, with_text)
 
 
 def weights(trained: Loaded, policy: PolicySpec) -> dict[str, str]:
@@ -248,7 +248,7 @@ class Job(Generic[L]):
         return self.trained.recipe.evaluate
 
 
-def place_of(run: Path, policy: PolicySpec) -> tuple[Path, PolicySpec]:
+def find_model_and_policy(run: Path, policy: PolicySpec) -> tuple[Path, PolicySpec]:
     """The folder with the model for a policy, and the policy; lag-3 is replaced by the policy that has this lag."""
     folder = model_folder(run, policy)
     policy, note = at_lag(folder, policy)
@@ -264,7 +264,7 @@ def find_jobs(run: Path, policies: Sequence[str], load: Callable[[Path], L]) -> 
     recipe = load(run).recipe
     jobs: dict[tuple[PolicySpec, float], Job[L]] = {}
     for name in policies or recipe.evaluate.policies:
-        folder, policy = place_of(run, PolicySpec.parse(name))
+        folder, policy = find_model_and_policy(run, PolicySpec.parse(name))
         trained = load(folder)  # its recipe has the default threshold of its agent
         threshold = trained.recipe.evaluate.threshold if policy.threshold is None else policy.threshold
         settings = dataclasses.replace(recipe.evaluate, threshold=threshold)

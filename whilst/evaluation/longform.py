@@ -16,8 +16,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from whilst.core.config import from_row
-from whilst.core.errors import UserError, naming_extras
+from whilst.core.config import from_json
+from whilst.core.errors import UserError, name_missing_extra
 from whilst.data.text import read_lines
 from whilst.evaluation.metrics import (
     WORD_MS,
@@ -107,7 +107,7 @@ def read_talks(trace: Path, segments: Path, reference: Path, method: Method) -> 
 
 def _in_seconds(path: Path) -> list[Segment]:
     """The segments of a YAML or JSON list of {wav, offset, duration}."""
-    with naming_extras():
+    with name_missing_extra():
         import yaml
     try:
         text = path.read_text(encoding="utf-8")
@@ -119,7 +119,7 @@ def _in_seconds(path: Path) -> list[Segment]:
     segments = []
     for number, row in enumerate(rows, start=1):
         known = {name: row.get(name) for name in ("wav", "offset", "duration")}
-        segment = from_row(Segment, known, f"{path}: segment {number}")
+        segment = from_json(Segment, known, f"{path}: segment {number}")
         if not (math.isfinite(segment.offset) and 0 < segment.duration < math.inf):
             raise UserError(f"{path}: segment {number}: offset and duration must be seconds, the latter above 0")
         stem, offset, duration = Path(segment.wav).stem, 1000 * segment.offset, 1000 * segment.duration
@@ -167,7 +167,7 @@ def resegment(talk: Passage, sentences: Sequence[tuple[Segment, str]], method: M
 
 def _divide_mwer(words: Sequence[str], references: Sequence[str]) -> list[int]:
     """How many words each sentence gets, by mweralign: the division with the lowest word error rate."""
-    with naming_extras():
+    with name_missing_extra():
         from mweralign import mweralign
     lines = mweralign.align_texts("\n".join(references), " ".join(words)).split("\n")
     return [len(line.split()) for line in lines]

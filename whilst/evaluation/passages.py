@@ -12,7 +12,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
 
-from whilst.core.config import from_row
+from whilst.core.config import from_json
 from whilst.core.errors import UserError
 from whilst.core.files import parse_row, write_lines
 from whilst.data.text import read_lines
@@ -94,7 +94,7 @@ class _Live:
 def _pick(kind: Callable[..., Any], row: Row, where: str) -> Any:
     """The dataclass `kind`, filled from the row; fields that the row lacks are None, other entries are ignored."""
     names = kind.__annotations__
-    return from_row(kind, {name: row.get(name) for name in names}, where)
+    return from_json(kind, {name: row.get(name) for name in names}, where)
 
 
 def read_rows(path: Path) -> list[Row]:

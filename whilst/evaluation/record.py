@@ -18,7 +18,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from whilst.core.config import build, flat, from_row, to_table, values_with
+from whilst.core.config import build, flatten, from_json, to_table, values_with
 from whilst.core.errors import UserError
 from whilst.core.files import STDIN, parse_json, read_json, sha256_lines, write_json, write_lines, writing
 from whilst.core.policy_spec import PolicySpec
@@ -85,7 +85,7 @@ class Record:
     @cached_property
     def deciding(self) -> dict[str, Any]:
         """The settings that can change a result, by dotted name; those that name another run as true or false."""
-        table = flat(self.settings if self.recipe is None else to_table(self.recipe))
+        table = flatten(self.settings if self.recipe is None else to_table(self.recipe))
         return {name: bool(table[name]) if name in _ORIGIN else table[name] for name in table.keys() - _NEUTRAL}
 
 
@@ -137,7 +137,7 @@ def trace_of(record: Path) -> Path | None:
     return next((trace for trace in traces if trace.is_file()), None)
 
 
-def write_up(about: dict[str, Any], trace: Path, sentences: list[Sentence], with_text: bool) -> Record:
+def write_evaluation(about: dict[str, Any], trace: Path, sentences: list[Sentence], with_text: bool) -> Record:
     """Write the trace of sentences, score them and write the record. `about`: the other fields of the record."""
     write_trace(trace, sentences, with_text)
     record = Record(**about, trace=trace.name, scores=score(sentences))
@@ -171,8 +171,8 @@ def _from_row(row: Any, where: str, path: Path) -> Record:
     signatures, row["title"] = row.pop("signatures", None), row.pop("system", None)
     if isinstance(scores := row.get("scores"), dict):
         table = dict.fromkeys(LATER_SCORES) | scores | {"signatures": signatures}
-        row["scores"] = from_row(Scores, table, f"{where}: scores")
-    return replace(from_row(Record, row, where), path=path)
+        row["scores"] = from_json(Scores, table, f"{where}: scores")
+    return replace(from_json(Record, row, where), path=path)
 
 
 def read_archived(folder: Path) -> dict[str, Record]:

@@ -21,10 +21,10 @@ from whilst.evaluation.curves import (
     Point,
     Result,
     differences,
+    group_seeds,
     interpolate,
     joined,
     minus,
-    over_seeds,
     to_curves,
 )
 from whilst.evaluation.figure import MAX_LINES, Line, draw, role_of
@@ -88,7 +88,7 @@ def report(
 
     `times`: seconds of each stage that trained the evaluated models.
     """
-    curves = to_curves(over_seeds(select(records, pair, split)))
+    curves = to_curves(group_seeds(select(records, pair, split)))
     lines = our_lines(curves) + reference_lines(curves[0].pair)
     drawn = draw(lines, f"{curves[0].pair} · {split}", out / "curve")
     write_text(out / "report.md", to_markdown(curves, len(drawn) < len(lines), times or {}))
@@ -360,7 +360,7 @@ def print_table(records: Sequence[Record]) -> None:
     """Print the scores, on a narrow terminal only the most important; numbers are never cut."""
     # A pipe has no width.
     screen = console if console.is_terminal else Console(file=console.file, width=140, highlight=False)
-    curves = to_curves(over_seeds(records))
+    curves = to_curves(group_seeds(records))
     for names in (ALL, *NARROWER):
         table = scores_table(curves, names, is_short=True).to_terminal()
         if screen.measure(table, options=screen.options.update_width(1000)).maximum <= screen.width:

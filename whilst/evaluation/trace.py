@@ -16,7 +16,7 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
-from whilst.core.config import from_row
+from whilst.core.config import from_json
 from whilst.core.errors import UserError
 from whilst.core.files import parse_row, write_lines
 from whilst.data.text import read_lines
@@ -143,7 +143,7 @@ def _from_line(line: str, where: str) -> Sentence:
     if not row.keys() & {"reads", "source_units", "reference_words"}:
         row = _from_simuleval(row)
     words, row["reference_length"] = row.pop("prediction_length", None), row.pop("reference_words", None)
-    sentence = from_row(Sentence, {"source": None, "reference": None} | row, where)
+    sentence = from_json(Sentence, {"source": None, "reference": None} | row, where)
     if words != len(sentence.delays):
         raise UserError(f"{where}: 'prediction_length' differs from the number of delays")
     return sentence

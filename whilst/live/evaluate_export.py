@@ -14,7 +14,7 @@ from whilst.data.text import cleaner, read_pairs
 from whilst.data.vocabulary import EOS
 from whilst.engine.runtime import Exported, load_exported
 from whilst.evaluation.metrics import score
-from whilst.evaluation.record import Record, header, require_replaceable, trace_path, write_up
+from whilst.evaluation.record import Record, header, require_replaceable, trace_path, write_evaluation
 from whilst.evaluation.tables import Grid, figure
 from whilst.evaluation.trace import Sentence, write_trace
 from whilst.live.loading import Model, ModelOptions, open_exported, open_model
@@ -113,7 +113,7 @@ def evaluate_one(opened: Model, exported: Exported, dataset: Dataset, trace: Pat
         "seconds": round(time.perf_counter() - began, 2),
         **provenance(f"CPU ({opened.engine}, 1 thread, one by one)"),
     }
-    return write_up(description, trace, sentences, with_text)
+    return write_evaluation(description, trace, sentences, with_text)
 
 
 def translate_exported(options: ModelOptions, file: Path | None, show: bool) -> None:

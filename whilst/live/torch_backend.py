@@ -14,7 +14,14 @@ from whilst.core.distributed import pick_device
 from whilst.core.errors import UserError
 from whilst.core.policy_spec import OFFLINE, PolicySpec, for_latency, not_calibrated
 from whilst.data.vocabulary import EOS
-from whilst.decoding.offline import OfflineModel, OwnModel, Retranslation, Rule, retranslate, translates_anew
+from whilst.decoding.offline import (
+    OfflineModel,
+    Retranslation,
+    Rule,
+    TranslatorModel,
+    needs_retranslation,
+    retranslate,
+)
 from whilst.decoding.policies import policy_for
 from whilst.decoding.pretrained import Pretrained, open_pretrained
 from whilst.decoding.state import DecodingState
@@ -90,8 +97,8 @@ def open_run(options: ModelOptions, folder: Path, policy: PolicySpec, note: str)
         torch.set_num_threads(options.threads)
     trained = load_run(folder, pick_device(options.device))
     trained = replace(trained, recipe=override_after_training(trained.recipe, list(options.overrides), folder))
-    if trained.model.bidirectional or translates_anew(trained.recipe.model, policy):
-        return open_offline(options, trained, OwnModel(trained.model))
+    if trained.model.bidirectional or needs_retranslation(trained.recipe.model, policy):
+        return open_offline(options, trained, TranslatorModel(trained.model))
     find = lru_cache(maxsize=64)(partial(policy_for, trained, settings=trained.recipe.evaluate))
 
     def make(rule: Policy, text: TextPipeline) -> Backend:

@@ -99,7 +99,9 @@ class Agent(nn.Module):
         odds: Tensor = self.out(self.dropout(states))[..., 0]
         return odds, state
 
-    def each(self, model: Translator, seen: Observation, interval: Tensor, state: State) -> tuple[Tensor, State]:
+    def forward_each_step(
+        self, model: Translator, seen: Observation, interval: Tensor, state: State
+    ) -> tuple[Tensor, State]:
         """Like `forward`, but with the state after every step: (steps, rows, hidden) each."""
         states, all_states = self._step_by_step(self.core_inputs(model, seen, interval), state)
         odds: Tensor = self.out(self.dropout(states))[..., 0]

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file
 from torch import Tensor
 
-from whilst.core.errors import UserError, naming_extras
+from whilst.core.errors import UserError, name_missing_extra
 from whilst.core.files import checked_manifest
 from whilst.model.run_folder import ENGINE_FORMAT, ENGINE_MANIFEST
 from whilst.model.transformer import Translator
@@ -35,7 +35,7 @@ def read_engine_weights(engine: Path, model: Translator) -> dict[str, Tensor]:
 
 
 def _constants(graph: Path) -> dict[str, NDArray[Any]]:
-    with naming_extras():
+    with name_missing_extra():
         from onnx import load, numpy_helper
     return {constant.name: numpy_helper.to_array(constant) for constant in load(graph).graph.initializer}
 

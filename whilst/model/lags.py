@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from whilst.core.config import from_row
+from whilst.core.config import from_json
 from whilst.core.errors import UserError
 from whilst.core.files import read_json, sha256, write_json
 from whilst.core.policy_spec import AtLag, PolicySpec
@@ -82,12 +82,12 @@ class LagTable:
 
     def write(self, folder: Path) -> Path:
         """Write the table into the folder of a run or an export, and return its path."""
-        path = path_in(folder)
+        path = lags_path(folder)
         write_json(path, {"format": FORMAT, "weights": checksums(folder), **asdict(self)})
         return path
 
 
-def path_in(folder: Path) -> Path:
+def lags_path(folder: Path) -> Path:
     return folder / AGENT / LAGS if has_agent(folder) else folder / LAGS
 
 
@@ -100,7 +100,7 @@ def checksums(folder: Path) -> dict[str, str]:
 
 def read_lags(folder: Path) -> LagTable:
     """The table of a run or export. Raises a UserError if there is none, or if it was made with other weights."""
-    path, again = path_in(folder), "run `whilst calibrate` again"
+    path, again = lags_path(folder), "run `whilst calibrate` again"
     damaged = UserError(f"{path}: is damaged or of another version of whilst; {again}")
     if not path.is_file():
         advice = "measure them with `whilst calibrate`" if has_agent(folder) else "calibrate a run with an agent"
@@ -111,10 +111,10 @@ def read_lags(folder: Path) -> LagTable:
     if table.pop("weights", None) != checksums(folder):
         raise UserError(f"{path}: was measured with other weights, which have changed since; {again}")
     try:
-        rows = [from_row(Lag, row, f"{path}: rows") for row in table["rows"]]
+        rows = [from_json(Lag, row, f"{path}: rows") for row in table["rows"]]
     except (KeyError, TypeError, AttributeError):
         raise damaged from None
-    lags = from_row(LagTable, table | {"rows": rows}, str(path))
+    lags = from_json(LagTable, table | {"rows": rows}, str(path))
     if not lags.agents:
         raise damaged
     return lags

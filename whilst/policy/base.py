@@ -30,7 +30,7 @@ class View:
     encoded: Tensor  # (rows, source, width) encoder states
     decoded: Tensor  # (rows, width) decoder state that wrote the last token, zeros before the first
     lookahead: Tensor | None = None  # (rows, width) decoder state that would write the next token now
-    stopped: Tensor | None = None  # (rows) whether all monotone heads have stopped for the next token
+    stopped: Tensor | None = None  # (rows) whether all monotonic heads have stopped for the next token
     banned: Tensor | None = None  # (rows, any number) tokens that must not be written next, padded with PAD
     rows: Tensor | None = None  # (rows) indices into `source` and `encoded`, if these have more rows
 

@@ -98,7 +98,7 @@ class AgentDecider(Decider):
     def write_each(self, futures: Futures) -> Tensor:
         """The agent's state depends on its observations only, not on its earlier decisions."""
         observed = self._observe(futures)
-        odds, self.future_states = self.policy.agent.each(
+        odds, self.future_states = self.policy.agent.forward_each_step(
             self.policy.model, observed, self.interval, self._agent_state()
         )
         self.written = futures.now.written

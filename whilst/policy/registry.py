@@ -7,7 +7,7 @@ from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.util import module_from_spec
 from pathlib import Path
 
-from whilst.core.errors import UserError, explaining
+from whilst.core.errors import UserError, as_user_error
 from whilst.core.files import require_file
 from whilst.core.policy_spec import KINDS, PolicyKind, PolicySpec
 from whilst.data.vocabulary import Language
@@ -20,7 +20,7 @@ from whilst.policy.learnt import AgentPolicy, Monotonic
 from whilst.policy.patient import Patient
 from whilst.policy.words import ByWords, WordPolicy
 
-NO_HEADS = 'policy mma: this model has no monotone heads; train one with model.cross = "monotone"'
+NO_HEADS = 'policy mma: this model has no monotonic heads; train one with model.cross = "monotone"'
 NO_AGENT = 'policy {}: {} has no agent; train one with stages = [… "agent"]'
 
 
@@ -92,7 +92,7 @@ def register_files(paths: Iterable[Path]) -> None:
         module = module_from_spec(ModuleSpec(name, loader, origin=str(path)))
         sys.modules[name] = module  # dataclasses look their module up here
         try:
-            with explaining(f"--policy-file {path}"):
+            with as_user_error(f"--policy-file {path}"):
                 loader.exec_module(module)
             if KINDS.keys() == known:
                 raise UserError(f"--policy-file {path}: registers no policy; call whilst.register_policy in it")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from whilst.core.errors import UserError, explaining
+from whilst.core.errors import UserError, as_user_error
 from whilst.core.policy_spec import PolicySpec
 from whilst.data.vocabulary import EOS, UNK, Language
 from whilst.policy.base import Decider, Policy, View
@@ -65,7 +65,7 @@ class WordDecider(Decider):
         return bool(words) and self._call_policy(words, target_language.whole_words(units))
 
     def _call_policy(self, read: list[str], written: list[str]) -> bool:
-        with explaining(f"policy {self.policy.spec}"):
+        with as_user_error(f"policy {self.policy.spec}"):
             decision = self.policy.policy.write(read, written)
         if not isinstance(decision, bool):
             raise UserError(f"policy {self.policy.spec}: write must return True or False, not {decision!r:.40}")

@@ -34,8 +34,8 @@ from whilst.evaluation.evaluate import loader, with_precision
 from whilst.model.run_folder import model_folder
 from whilst.model.transformer import Translator, decode_batch
 from whilst.policy.fixed import WaitK
-from whilst.research.figures import Figures, report
-from whilst.training.estimate import clock, seconds_of, task_of
+from whilst.research.bench_report import Figures, report
+from whilst.training.estimate import clock, random_task, time_call
 from whilst.training.loop import Loop
 from whilst.training.train import stages
 
@@ -89,7 +89,7 @@ def train_bench(
     all_stages = override(Recipe(), overrides) if recipe is None else load_recipe(recipe, overrides)
     chosen = replace(stages(replace(all_stages, stages=(stage,)))[0], start="")
     dataset = random_dataset() if recipe is None else Dataset.open(Path(chosen.data.dataset))
-    loop = Loop(chosen, task_of(chosen, dataset, device))
+    loop = Loop(chosen, random_task(chosen, dataset, device))
     began = clock(device)
     if chosen.train.compile and device.type == "cuda":
         loop.compile()
@@ -108,7 +108,7 @@ def train_bench(
     run(1)
     first = clock(device) - began
     run(steps - 1)
-    seconds, (tokens, sentences) = seconds_of(lambda: run(steps), device)
+    seconds, (tokens, sentences) = time_call(lambda: run(steps), device)
     about = {"parameters": loop.state.parameters, "tokens in a batch": chosen.train.batch_tokens}
     row = {
         "first update (s, compiling)": first,
@@ -155,8 +155,8 @@ def work_of_run(run: Path, policy: PolicySpec, sentences: int | None, overrides:
 
 def two_passes(way: str, translate: Callable[[], Sequence[Output]], device: torch.device) -> Figures:
     """Translate twice. The first pass is a warm-up, in which a GPU captures its CUDA graphs."""
-    first, _ = seconds_of(translate, device)
-    seconds, outputs = seconds_of(translate, device)
+    first, _ = time_call(translate, device)
+    seconds, outputs = time_call(translate, device)
     tokens = sum(len(output.sentence) for output in outputs)
     return {
         "way": way,
@@ -227,7 +227,7 @@ def exported_steps(engine: Engine, _: int) -> Steps:
 
 def time_steps(steps: Steps, length: int) -> list[list[float]]:
     """(length, 2) milliseconds of every READ and WRITE."""
-    return [[1000 * seconds_of(partial(step, i), CPU)[0] for step in steps] for i in range(length)]
+    return [[1000 * time_call(partial(step, i), CPU)[0] for step in steps] for i in range(length)]
 
 
 @torch.inference_mode()

@@ -32,7 +32,7 @@ from whilst.core.provenance import provenance
 from whilst.data import toy
 from whilst.data.vocabulary import UNK, Language
 from whilst.live.terminal import TALK
-from whilst.research.figures import Figures, report
+from whilst.research.bench_report import Figures, report
 
 WARM_UP = 2.0  # seconds at the start of a probe that are not measured
 

@@ -29,7 +29,7 @@ from whilst.live.loading import ModelOptions, open_model
 from whilst.live.output import Output
 from whilst.live.session import SentenceEnd, Word
 from whilst.live.terminal import TALK, LiveTranslation, Translation
-from whilst.research.figures import Figures, report
+from whilst.research.bench_report import Figures, report
 from whilst.speech.audio import SECOND, Resampler, Samples, at_speaking_pace, open_file, to_pcm
 from whilst.speech.recogniser import Recogniser, SpeechReader, open_recogniser, recording
 

@@ -13,7 +13,7 @@ from whilst.core.errors import UserError
 from whilst.core.files import read_json, write_text
 from whilst.core.settings import Recipe
 from whilst.evaluation import paper_numbers as paper
-from whilst.evaluation.curves import over_seeds, to_curves
+from whilst.evaluation.curves import group_seeds, to_curves
 from whilst.evaluation.paper_numbers import BASE, BEST, ORACLE
 from whilst.evaluation.record import records_in
 from whilst.evaluation.report import FINE_TUNED
@@ -63,7 +63,7 @@ def write_paper(results: Path, out: Path) -> Path:
     if not results.is_dir():
         raise UserError(f"{results}: no such folder; name the one with the evaluations")
     records = records_in(results).values()
-    ours = Collection(to_curves(over_seeds(records)), out)
+    ours = Collection(to_curves(group_seeds(records)), out)
     contents: dict[str, str] = paper.facts()["contents"]
     made = _sections(results, ours)
     sections = {f"{name}: {title}": made[name] for name, title in contents.items()}

@@ -10,7 +10,7 @@ from typing import Any
 from starlette.applications import Starlette
 
 from whilst.core.console import notes
-from whilst.core.errors import naming_extras
+from whilst.core.errors import name_missing_extra
 from whilst.core.settings import DEFAULT_MODEL
 from whilst.core.signals import STOP_SIGNALS, handle_signals
 from whilst.server.app import make_app
@@ -37,7 +37,7 @@ async def drain_replica() -> None:
 
 def deployment(options: ServeOptions) -> Any:
     """A Ray Serve application, for `ray.serve.run`; `options.workers` is the number of replicas."""
-    with naming_extras():
+    with name_missing_extra():
         from ray import serve
 
     class Replica:

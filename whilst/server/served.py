@@ -39,7 +39,7 @@ class Pool(abc.ABC):
     A call that fails may be repeated for fewer slots.
     """
 
-    together = True  # whether a call may be for several slots
+    is_batched = True  # whether a call may be for several slots
 
     @abc.abstractmethod
     def use(self, slot: int, policy: str) -> None:
@@ -53,7 +53,7 @@ class Pool(abc.ABC):
 class SinglePool(Pool):
     """A backend for each slot; the backends run one after the other."""
 
-    together = False  # a failing call for several slots would have changed the slots before the failing one
+    is_batched = False  # a failing call for several slots would have changed the slots before the failing one
 
     def __init__(self, make: Callable[[str], Backend]) -> None:
         self._make = make

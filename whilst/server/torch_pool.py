@@ -112,7 +112,7 @@ class BatchPool(Pool):
             rows = self._tensor(part)
             subset = self._subset(part, rows)
             self._lookahead[rows] = subset.look_ahead()
-            self.state.update(subset)  # where monotone heads stopped
+            self.state.update(subset)  # where monotonic heads stopped
             self._ahead.update(part)
 
     def _decide(self, requests: dict[int, Request]) -> list[int]:

@@ -148,7 +148,7 @@ class Worker(threading.Thread):
             self._send_replies(streams)
             for operation in Operation:
                 pending = [s for s in self._active if s.request is not None and s.request.operation is operation]
-                groups = [pending] if pending and self._pool.together else [[stream] for stream in pending]
+                groups = [pending] if pending and self._pool.is_batched else [[stream] for stream in pending]
                 for group in groups:
                     self._compute(operation, group)
 

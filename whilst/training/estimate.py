@@ -43,14 +43,14 @@ def clock(device: torch.device) -> float:
     return time.perf_counter()
 
 
-def seconds_of(work: Callable[[], T], device: torch.device) -> tuple[float, T]:
+def time_call(work: Callable[[], T], device: torch.device) -> tuple[float, T]:
     """Run `work`; return the seconds that it took and its result."""
     began = clock(device)
     result = work()
     return clock(device) - began, result
 
 
-def task_of(recipe: Recipe, dataset: Dataset, device: torch.device) -> Task:
+def random_task(recipe: Recipe, dataset: Dataset, device: torch.device) -> Task:
     """The task of a stage with random weights, so that the run that it starts from need not exist yet."""
     recipe = replace(recipe, start="", teacher="")
     if recipe.stages != ("agent",):
@@ -95,12 +95,12 @@ def measure(stage: Recipe, dataset: Dataset, device: torch.device, tokens: int) 
     train = replace(stage.train, batch_tokens=max(tokens, longest), accumulate=1)
     stage = replace(stage, start="", train=train)
     dataset = dataset.with_splits(dict.fromkeys(SPLITS, part))
-    loop, per_label = Loop(stage, task_of(stage, dataset, device)), 0.0
+    loop, per_label = Loop(stage, random_task(stage, dataset, device)), 0.0
     if device.type == "cuda" and train.compile:
         loop.compile()
     if isinstance(loop.task, AgentTask):
         task = loop.task
-        seconds, labels = seconds_of(lambda: task.labels, device)
+        seconds, labels = time_call(lambda: task.labels, device)
         per_label = seconds / sum(split_labels.reads.shape[1] for split_labels in labels.values())
     updates = loop.updates()
 
@@ -111,7 +111,7 @@ def measure(stage: Recipe, dataset: Dataset, device: torch.device, tokens: int) 
     update()  # the first update takes longer
     count, seconds = 0, 0.0
     while seconds < LONG_ENOUGH / 2 and count < train.steps:
-        count, seconds = count + 1, seconds + seconds_of(update, device)[0]
+        count, seconds = count + 1, seconds + time_call(update, device)[0]
     return seconds / count, per_label
 
 
@@ -130,7 +130,7 @@ def decoding(recipe: Recipe, dataset: Dataset, device: torch.device, split: str,
     policy = Monotonic() if model.cross == "monotone" else WaitK(3) if model.encoder == "causal" else Full()
     limits = Limits(len(part.target.tokens) / len(part.source.tokens), 1)
     sources = part.source.to_lists()[: recipe.evaluate.batch]
-    seconds, _ = seconds_of(lambda: translate(translator, sources, policy, limits, len(sources)), device)
+    seconds, _ = time_call(lambda: translate(translator, sources, policy, limits, len(sources)), device)
     return seconds * max(1.0, len(dataset.split(split).source) / len(sources))
 
 

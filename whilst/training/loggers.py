@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from importlib import import_module
 from pathlib import Path
 
-from whilst.core.errors import explaining
+from whilst.core.errors import as_user_error
 from whilst.core.settings import Recipe
 
 Logger = Callable[[int, Mapping[str, float]], object]  # called with the step and the figures by name
@@ -40,11 +40,11 @@ def imported(recipe: Recipe, step: int) -> Iterator[Logger]:
         sys.path.append("")  # the current folder
     title = f"logger {recipe.logger}"
     with ExitStack() as stack:
-        with explaining(title):
+        with as_user_error(title):
             user_log: Logger = stack.enter_context(getattr(import_module(module), name)(recipe, step))
 
         def log(step: int, figures: Mapping[str, float]) -> None:
-            with explaining(title):
+            with as_user_error(title):
                 user_log(step, figures)
 
         yield log

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torch
 
-from whilst.core.config import flat, read_recipe, to_table
+from whilst.core.config import flatten, read_recipe, to_table
 from whilst.core.console import notes
 from whilst.core.distributed import Processes
 from whilst.core.errors import UserError
@@ -247,7 +247,7 @@ def require_complete(folder: Path) -> None:
 
 def differences(old: Recipe, new: Recipe) -> list[str]:
     """Names of the settings that differ but must not change when the stage is resumed."""
-    before, after = (flat(to_table(recipe)) for recipe in (old, new))
+    before, after = (flatten(to_table(recipe)) for recipe in (old, new))
     free, unused = names_with(Role.RESUME), UNUSED[new.stages[0]]
     return [
         name for name in after if before[name] != after[name] and name not in free and not name.startswith(unused)

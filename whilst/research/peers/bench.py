@@ -35,8 +35,8 @@ from whilst.engine.runtime import Engine, EngineSession
 from whilst.model.transformer import Translator
 from whilst.policy.fixed import Full
 from whilst.research.bench import CPU, PAPER_UNITS, random_dataset, random_model
-from whilst.research.figures import Figures, report
-from whilst.training.estimate import seconds_of, task_of
+from whilst.research.bench_report import Figures, report
+from whilst.training.estimate import random_task, time_call
 from whilst.training.loop import Loop
 
 REQUIREMENTS = Path("requirements/peers.txt")
@@ -131,7 +131,7 @@ def training(recipe: Recipe, amount: Amount, python: Path, folder: Path, size: s
     train = replace(recipe.train, batch_tokens=amount.batch_tokens)
     recipe = replace(recipe, objective=Objective("full"), train=train)
     dataset = random_dataset()
-    loop = Loop(recipe, task_of(recipe, dataset, CPU))
+    loop = Loop(recipe, random_task(recipe, dataset, CPU))
     upcoming = loop.updates()
     updates = [next(upcoming) for _ in range(amount.updates)]
     batches = [batch for micro_batches, _, _ in updates for _, batch in micro_batches]
@@ -146,7 +146,7 @@ def training(recipe: Recipe, amount: Amount, python: Path, folder: Path, size: s
 
     def ours() -> Figures:
         epoch()
-        return {"seconds": seconds_of(epoch, CPU)[0]}
+        return {"seconds": time_call(epoch, CPU)[0]}
 
     systems: dict[str, Turn] = {"whilst": ours}
     for peer in ("torch", "joeynmt"):
@@ -193,17 +193,17 @@ def decoding(recipe: Recipe, amount: Amount, python: Path, folder: Path, size: s
 
     def in_batches() -> Figures:
         work = Decoding(whole, Full(), Limits(1.0, 0), amount.batch)
-        seconds, found = seconds_of(lambda: work.translate(sources), CPU)
+        seconds, found = time_call(lambda: work.translate(sources), CPU)
         outputs[:] = [list(map(str, output.units)) for output in found]
         return {"seconds": seconds}
 
     def one_by_one() -> Figures:
         work = Decoding(whole, Full(), Limits(1.0, 0), 1)
-        return {"seconds": seconds_of(lambda: work.translate(sources[: amount.alone]), CPU)[0]}
+        return {"seconds": time_call(lambda: work.translate(sources[: amount.alone]), CPU)[0]}
 
     def engine_writes(precision: str, some: Sources, k: int) -> Figures:
         engine = engines[precision]
-        return {"seconds": seconds_of(lambda: [write_words(engine, source, k) for source in some], CPU)[0]}
+        return {"seconds": time_call(lambda: [write_words(engine, source, k) for source in some], CPU)[0]}
 
     def peer_writes(precision: str, what: str) -> Figures:
         found = ask(python, "ctranslate2", PRECISIONS[precision], what, str(folder))
