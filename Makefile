@@ -1,7 +1,7 @@
 # Needs Python 3.11 or later and make; everything else goes into .venv. The targets:
 #
 #   make demo    translate a short talk into Vietnamese while it is spoken (CPU, a minute; no PyTorch)
-#   make toy     toy corpus, translator, search, agent, quality/latency curve, sentences word by word (CPU, 5 minutes)
+#   make toy     toy corpus, translator, search, agent, quality/latency curve, sentences word by word (CPU, 4 minutes)
 #   make test    ruff, mypy and the tests, without the slow ones (5 minutes)
 #   make test-all  ruff, mypy and every test, which also scores every kept trace again (CI runs this)
 #   make docs    the documentation as a site, in build/site

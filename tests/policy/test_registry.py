@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.helpers.decoding import bare_context, policy
 from whilst.core import policy_spec
 from whilst.core.errors import UserError
-from whilst.core.policy_spec import KINDS, PolicyKind, PolicySpec, fixed_reads, log_odds, parse_live
+from whilst.core.policy_spec import KINDS, PolicyKind, PolicySpec, fixed_reads, parse_live, to_log_odds
 from whilst.policy import View, make_policy, registry
 from whilst.policy.fixed import Full, WaitK
 
@@ -100,6 +100,6 @@ def test_fixed_reads_are_the_same_for_integers_and_tensors(k: int, source: int, 
 
 @pytest.mark.parametrize("threshold", [0.001, 0.3, 0.5, 0.6, 0.999])
 def test_log_odds_invert_the_sigmoid(threshold: float) -> None:
-    assert float(torch.tensor(log_odds(threshold), dtype=torch.float64).sigmoid()) == pytest.approx(threshold)
-    assert log_odds(0.0) == -math.inf
-    assert log_odds(1.0) == math.inf
+    assert float(torch.tensor(to_log_odds(threshold), dtype=torch.float64).sigmoid()) == pytest.approx(threshold)
+    assert to_log_odds(0.0) == -math.inf
+    assert to_log_odds(1.0) == math.inf

@@ -91,7 +91,8 @@ Engine = Annotated[
 Precision = Annotated[
     str,
     typer.Option(
-        "--precision", help="torch: fp32 or fp16 (faster); onnx: int8 or fp32. Default: that of the model file."
+        "--precision",
+        help="Of the weights: with --engine onnx int8 (the default) or fp32, with --engine torch fp32 or fp16.",
     ),
 ]
 Workers = Annotated[

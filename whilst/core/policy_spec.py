@@ -211,7 +211,7 @@ def fixed_reads(written: Count, k: int, length_ratio: tuple[int, int] = (1, 1)) 
     return (written if source == target else written * source // target) + k
 
 
-def log_odds(probability: float) -> float:
+def to_log_odds(probability: float) -> float:
     """The log-odds of a threshold. An agent WRITEs if its own are at least as high: always at 0, never at 1."""
     if not 0 < probability < 1:
         return math.inf if probability > 0 else -math.inf

@@ -28,7 +28,7 @@ DEFAULT_MODEL = "en-vi"  # of live and serve; a model of the package
 
 
 class Role(enum.Flag):
-    """How other code treats a setting. A setting without a role affects what is trained or decoded."""
+    """How other code treats a setting. Settings without a role, and those with READS or POINT, affect results."""
 
     NONE = 0
     PLACE = enum.auto()  # a path; the content of files is compared by checksum
@@ -139,12 +139,12 @@ class Data:
 class Model:
     """The paper's Transformer."""
 
-    width: Count = 512  # of embeddings and hidden states
+    width: Count = 512  # width of embeddings and hidden states
     heads: Count = 4  # number of heads of every attention
     encoder_layers: Count = 6  # number of layers
     decoder_layers: Count = 6  # number of layers
     feed_forward: Count = 1024  # width inside the feed-forward layers
-    dropout: Fraction = 0.3  # probability
+    dropout: Fraction = 0.3  # share of the values that are dropped in training
     norm: Literal["pre", "post"] = "pre"  # layer normalisation before or after each sub-layer
     # causal: a token attends to itself and the tokens before it. bidirectional: a token attends to all tokens, for
     # full-sentence models only.
@@ -197,13 +197,13 @@ class Train:
     weight_decay: Annotated[float | None, NOT_NEGATIVE] = None  # weight decay, decoupled from the gradient
     clip: Annotated[float | None, NOT_NEGATIVE] = None  # largest gradient norm; 0: off
     ema: Fraction = 0.999  # decay of the averaged weights that are validated and saved; 0: off
-    validate_every: Annotated[Count, Role.RESUME] = 500  # in updates
+    validate_every: Annotated[Count, Role.RESUME] = 500  # updates between validations
     validate_k: Annotated[Natural, Role.POINT] = 0  # k of the wait-k policy of the validation; 0: full sentence
     validate_bleu: bool = True  # translate the validation set too
     keep: Annotated[Literal["bleu", "loss"], Role.RESUME] = "bleu"  # validation score that selects the checkpoint
     patience: Annotated[Natural, Role.RESUME] = 0  # stop after n validations without improvement; 0: never
-    save_every: Annotated[Count, Role.MONITOR | Role.RESUME] = 500  # in updates
-    log_every: Annotated[Count, Role.MONITOR | Role.RESUME] = 50  # in updates
+    save_every: Annotated[Count, Role.MONITOR | Role.RESUME] = 500  # updates between checkpoints
+    log_every: Annotated[Count, Role.MONITOR | Role.RESUME] = 50  # updates between lines of the log
     # Random seed, also of the later stages unless [search.train] or [agent.train] has its own.
     seed: Annotated[int, Role.SEED, Check("in [0, 2^63)", lambda seed: 0 <= seed < 1 << 63)] = 1
     # padded: one sentence per row. boxed: padded to one of a few shapes. packed: sentences end to end.
@@ -217,7 +217,7 @@ class Train:
 
 @dataclass(frozen=True)
 class Search:
-    """Fine-tuning on the reads that binary search finds (BS-SiMT)."""
+    """The binary search for reads (BS-SiMT): for labels and oracles, and in the stage "search" for fine-tuning."""
 
     # The interval [l_1, r_1] of the first target token, one for each latency.
     intervals: Annotated[tuple[tuple[int, ...], ...], Role.READS] = ((1, 5), (3, 7), (5, 9), (7, 11), (9, 13))
@@ -261,7 +261,8 @@ class Agent:
     # embeddings: those of the last tokens (paper). states: the model's states of these tokens too. lookahead: the
     # lookahead state too.
     inputs: Literal["embeddings", "states", "lookahead"] = "states"
-    # Target tokens that the agent sees in training: of the model's own translation or of the reference.
+    # The last token written, as the agent sees it in training. translation: the model's most likely token at each
+    # position after the reference's tokens. ground-truth: the reference's token.
     reference: Literal["translation", "ground-truth"] = "translation"
     # Reads that the agent learns. search: searched reads. translation: the fewest reads after which the model
     # writes the same token as in its translation of the whole source.
@@ -273,7 +274,7 @@ class Agent:
     labeller: Annotated[str, Role.ORIGIN] = ""
     # Training pairs that the agent learns from, evenly spread; 0: all. Finding their reads takes long on a CPU.
     pairs: Natural = 0
-    dropout: Fraction = 0.1  # probability
+    dropout: Fraction = 0.1  # share of the values that are dropped in training
     label_smoothing: Fraction = 0.1  # weight of the uniform distribution
     train: Train = Train(steps=2_000, lr=1e-3, warmup=100, validate_bleu=False, keep="loss")
 
@@ -302,7 +303,7 @@ class Limits:
 class Evaluate:
     """What is decoded in an evaluation, and how."""
 
-    split: str = "test"  # test, valid or a name in data.apart
+    split: str = "test"  # which split: test, valid or a name in data.apart
     # Names of policies.
     policies: Annotated[tuple[str, ...], Role.PLAN, NOT_EMPTY] = ("wait-1", "wait-3", "wait-5", "wait-7", "wait-9")
     threshold: Share = 0.5  # the agent WRITEs at this probability or above

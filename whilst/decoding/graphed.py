@@ -215,7 +215,7 @@ class Graphed:
         reads = torch.minimum(cache.read[:, None] + self.more_reads, batch.lengths[:, None])
         states = state.model.lookaheads(cache, state.last, reads) if batch.policy.needs_lookahead else None
         futures = Futures(state.view(with_lookahead=False), reads, states)
-        count = batch.decider.reads(futures).minimum(batch.lengths - cache.read)
+        count = batch.decider.reads_until_write(futures).minimum(batch.lengths - cache.read)
         cache.read = cache.read + count
         write = count < self.lookaheads
         if states is None:

@@ -115,7 +115,7 @@ class Lockstep:
         """`sentences`: indices in the corpus, one for each row of the cache."""
         self.policy, self.state = policy, DecodingState(model, cache)
         device = cache.read.device
-        self.row = torch.arange(len(sentences), device=device)  # index of each row's output
+        self.row = torch.arange(len(sentences), device=device)  # index of its sentence in the batch at the start
         self.lengths = torch.ones_like(self.row)
         self.max_targets = torch.ones_like(self.row)  # maximum numbers of target tokens
         self.finished = torch.ones_like(self.row, dtype=torch.bool)

@@ -1,4 +1,7 @@
-"""Group evaluations: one result if they differ only by seed, one curve if they have the same system and recipe."""
+"""Group evaluations: one result if they differ only by seed, one curve if they have the same system and recipe.
+
+For example, agent-3 of three seeds is one `Result`; agent-1, agent-3, … of a recipe are one curve.
+"""
 
 import itertools
 import json

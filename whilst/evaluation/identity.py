@@ -54,6 +54,7 @@ class System:
             base = SCRATCH if trained == "wait-k" and not recipe.start else recipe.checkpoint
             system = cls("bs-simt", trained) if kind in ("agent", "oracle") else cls(trained, base)
         usual = {"bs-simt": ("agent",), "mma": ("mma",)}.get(system.name, ("wait", "full"))
+        # The whole source is the last point of a wait-k curve, also on models with another usual policy.
         shown = "" if kind in usual else "wait" if kind == "full" else kind
         return replace(system, policy=shown, rung=recipe.rung)
 

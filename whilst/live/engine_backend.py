@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from whilst.core.errors import UserError
-from whilst.core.policy_spec import PolicySpec, fixed_reads, log_odds
+from whilst.core.policy_spec import PolicySpec, fixed_reads, to_log_odds
 from whilst.core.settings import Evaluate
 from whilst.data.vocabulary import EOS
 from whilst.engine.runtime import Engine, EngineAgent, EngineSession
@@ -57,7 +57,7 @@ class EngineBackend(Backend):
         self.rule = rule
         self.session = EngineSession(engine)
         self.agent = None if rule.interval is None else EngineAgent(self.session, rule.interval)
-        self._bound = np.float32(log_odds(rule.threshold))
+        self._bound = np.float32(to_log_odds(rule.threshold))
 
     def run(self, request: Request) -> int:
         match request.operation:

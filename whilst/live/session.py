@@ -269,7 +269,10 @@ class SessionState:
         return [Word(word, sentence.number, sentence.position, delay) for word in words]
 
     def close_finished(self) -> list[Event]:
-        """End the first sentence if nothing remains to be done in it. Called after the source has changed."""
+        """End the first sentence if nothing remains to be done in it.
+
+        Call it after every result and every change of the source.
+        """
         sentence, events = self.sentences[0], list[Event]()
         if sentence.complete and not sentence.done:
             sentence.done = sentence.written >= self.text.max_target_units(sentence.units)  # at the length limit

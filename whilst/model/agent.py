@@ -96,16 +96,16 @@ class Agent(nn.Module):
             state = (hidden,)
         else:
             states = self.core(inputs)
-        odds: Tensor = self.out(self.dropout(states))[..., 0]
-        return odds, state
+        log_odds: Tensor = self.out(self.dropout(states))[..., 0]
+        return log_odds, state
 
     def forward_each_step(
         self, model: Translator, seen: Observation, interval: Tensor, state: State
     ) -> tuple[Tensor, State]:
         """Like `forward`, but with the state after every step: (steps, rows, hidden) each."""
         states, all_states = self._step_by_step(self.core_inputs(model, seen, interval), state)
-        odds: Tensor = self.out(self.dropout(states))[..., 0]
-        return odds, all_states
+        log_odds: Tensor = self.out(self.dropout(states))[..., 0]
+        return log_odds, all_states
 
     def _step_by_step(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
         """(rows, steps, hidden) outputs of the core, and (steps, rows, hidden) its state after every step."""
@@ -257,8 +257,8 @@ def targets(batch: Batch, path: Tensor, observed: PathStates) -> Targets:
     return Targets(seen, (read >= needed).long()[:, 1:], counts[:, 1:])
 
 
-def loss(odds: Tensor, targets: Targets, smoothing: float) -> Tensor:
+def loss(log_odds: Tensor, targets: Targets, smoothing: float) -> Tensor:
     """Summed cross-entropy of the steps that count."""
     smoothed = targets.action * (1 - smoothing) + smoothing / 2
-    losses = F.binary_cross_entropy_with_logits(odds, smoothed.to(odds.dtype), reduction="none")
+    losses = F.binary_cross_entropy_with_logits(log_odds, smoothed.to(log_odds.dtype), reduction="none")
     return (losses * targets.counts).sum()

@@ -66,7 +66,7 @@ class Decider(abc.ABC):
     def commit(self, reached: Tensor) -> None:  # noqa: B027  (no state)
         """Update the state to the future (rows) that was reached after `write_each`."""
 
-    def reads(self, futures: Futures) -> Tensor:
+    def reads_until_write(self, futures: Futures) -> Tensor:
         """(rows) number of READs before the next WRITE; the number of futures if none of them WRITEs.
 
         Policies without lookahead may return larger numbers. Unused for rows whose source ends before.

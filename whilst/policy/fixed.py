@@ -22,7 +22,7 @@ class Full(StatelessPolicy):
     def write(self, view: View) -> Tensor:
         return torch.zeros_like(view.read, dtype=torch.bool)
 
-    def reads(self, futures: Futures) -> Tensor:
+    def reads_until_write(self, futures: Futures) -> Tensor:
         return torch.full_like(futures.now.read, 1 << 30)  # the whole source in one step
 
 

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from whilst.core.policy_spec import PolicySpec, log_odds
+from whilst.core.policy_spec import PolicySpec, to_log_odds
 from whilst.model.agent import Agent, Observation
 from whilst.model.cache import row_numbers
 from whilst.model.transformer import Translator
@@ -52,7 +52,7 @@ class AgentPolicy(Policy):
     @cached_property
     def bound(self) -> float:
         """The threshold as log-odds."""
-        return log_odds(self.threshold)
+        return to_log_odds(self.threshold)
 
     def start(self, sentences: Tensor) -> Decider:
         return AgentDecider(self, len(sentences), sentences.device)
@@ -87,8 +87,8 @@ class AgentDecider(Decider):
         acted = (view.written > self.written) | (view.read > self.read)
         lookahead = None if view.lookahead is None else view.lookahead[:, None]
         observed = self._observe(Futures(view, view.read[:, None], lookahead))
-        odds, state = self.policy.agent(self.policy.model, observed, self.interval, self._agent_state())
-        self.decision = torch.where(acted, odds[:, 0] >= self.policy.bound, self.decision)
+        log_odds, state = self.policy.agent(self.policy.model, observed, self.interval, self._agent_state())
+        self.decision = torch.where(acted, log_odds[:, 0] >= self.policy.bound, self.decision)
         self.state = tuple(
             torch.where(acted[:, None], new[0], old) for new, old in zip(state, self.state, strict=True)
         )
@@ -98,11 +98,11 @@ class AgentDecider(Decider):
     def write_each(self, futures: Futures) -> Tensor:
         """The agent's state depends on its observations only, not on its earlier decisions."""
         observed = self._observe(futures)
-        odds, self.future_states = self.policy.agent.forward_each_step(
+        log_odds, self.future_states = self.policy.agent.forward_each_step(
             self.policy.model, observed, self.interval, self._agent_state()
         )
         self.written = futures.now.written
-        return odds >= self.policy.bound
+        return log_odds >= self.policy.bound
 
     def commit(self, reached: Tensor) -> None:
         rows = torch.arange(len(reached), device=reached.device)

@@ -36,7 +36,7 @@ class Interval:
     slope: Literal["one", "ratio"] = "one"  # s: 1 in the paper's text, J / I ("ratio") in the authors' code
 
     def start(self, batch: Batch) -> Tensor:
-        """(rows, target) l_i before clamping."""
+        """(rows, target) l_i before clamping. `packed_search` computes the same on the host."""
         positions = batch.target_at.position
         if self.slope == "one":
             return positions + self.first
@@ -86,12 +86,12 @@ def binary_search(left: Tensor, right: Tensor, predict: Predict, labels: Tensor,
     return left
 
 
-def probability_and_argmax(logits: Tensor, labels: Tensor, target: Tensor | None) -> tuple[Tensor, Tensor]:
-    """(rows, target) p^g and the most probable tokens. `target`: log-probabilities of q; None: q is the labels."""
-    if target is None:
+def probability_and_argmax(logits: Tensor, labels: Tensor, belief: Tensor | None) -> tuple[Tensor, Tensor]:
+    """(rows, target) p^g and the most probable tokens. `belief`: log-probabilities of q; None: q is the labels."""
+    if belief is None:
         label = logits.gather(-1, labels[..., None])[..., 0]
         return (label - logits.logsumexp(-1)).exp(), logits.argmax(-1)
-    divergence = (target.exp() * (target - logits.log_softmax(-1))).sum(-1)
+    divergence = (belief.exp() * (belief - logits.log_softmax(-1))).sum(-1)
     return (-divergence).exp(), logits.argmax(-1)
 
 
@@ -115,7 +115,7 @@ class PathDecoder:
         self.encoded = encode_batch(model, batch)
         self.sources = model.keys_values(self.encoded)
         self.embedded = model.embed(model.target_embedding, batch.target, batch.target_at.position)
-        self.target = self.logits(batch.source_lengths).log_softmax(-1) if target == "belief" else None
+        self.belief = self.logits(batch.source_lengths).log_softmax(-1) if target == "belief" else None
 
     @functools.cached_property
     def causal(self) -> Mask:
@@ -136,7 +136,7 @@ class PathDecoder:
             return fp32_logits(self.model, states)
 
     def predict(self, path: Tensor) -> Prediction:
-        return Prediction(*probability_and_argmax(self.logits(path), self.batch.labels, self.target))
+        return Prediction(*probability_and_argmax(self.logits(path), self.batch.labels, self.belief))
 
 
 @dataclass(frozen=True)

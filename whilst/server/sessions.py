@@ -95,7 +95,7 @@ class ClientSession:
     def __init__(self, manager: "SessionManager", served: Served, policy: str, glossary: Glossary) -> None:
         self.manager, self.served, self.policy = manager, served, policy
         self.worker = manager.workers[served.name]
-        self.stream = Stream(served.model.text.with_glossary(glossary), policy, self._receive)
+        self.stream = Stream(served.model.text.with_glossary(glossary), policy, self._deliver_reply)
         self.outbox: asyncio.Queue[Message | SessionError] = asyncio.Queue()
         self.stopped: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._id = uuid.uuid4().hex
@@ -107,7 +107,7 @@ class ClientSession:
         self._speech: SpeechStream | None = None
         self._listened = False
 
-    def _receive(self, message: Message | SessionError, completes: bool) -> None:
+    def _deliver_reply(self, message: Message | SessionError, completes: bool) -> None:
         """Called with the replies of the worker."""
         self._pending -= completes
         self._progress.set()
@@ -138,20 +138,20 @@ class ClientSession:
         self.policy = find_policy(self.served, latency)
         self.worker.send(self.stream, self.policy)
 
-    def hear(self, message: Listen | Audio) -> None:
+    def add_audio(self, message: Listen | Audio) -> None:
         if isinstance(message, Listen):
             if self._speech and not self._speech.over:
                 error = 'listen before the audio has ended: send an empty frame and wait for "end": true'
                 raise SessionError("protocol", error)
             self._listened, self._speech = True, None
             language, _ = self.served.model.languages
-            self._speech = self.manager.speech.open(language, message.said, self._hear)
+            self._speech = self.manager.speech.open(language, message.said, self._recognised)
         elif not self._listened:
             raise SessionError("protocol", 'audio without {"type":"listen"} before it')
         elif self._speech:  # otherwise the client has not yet received the error that ended recognition
             self._speech.add(message.pcm)
 
-    def _hear(self, message: Message) -> None:
+    def _recognised(self, message: Message) -> None:
         """Called with the messages of the recogniser."""
         self._progress.set()
         self.outbox.put_nowait(message)

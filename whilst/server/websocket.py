@@ -162,7 +162,7 @@ async def receive_messages(session: ClientSession, connection: Connection) -> No
                     session.set_latency(message.latency)
                     session.outbox.put_nowait(session.ready_message())
                 case Listen() | Audio():
-                    session.hear(message)
+                    session.add_audio(message)
                 case _:
                     session.add(message)
         except SessionError as error:

@@ -91,5 +91,6 @@ def draw_reads(
     if not settings.multi_path:
         return searched
     is_multi_path = torch.rand(batch.sentences + 1, generator=random) < settings.multi_path
+    # Of any k: the recipe's `longest` and `whole` are for training from scratch.
     drawn = multi_path(Objective(draw="sentence"), batch, random)
     return torch.where(per_token(is_multi_path, batch), drawn, searched)

@@ -90,7 +90,7 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def draw(self, batch: Batch, random: torch.Generator) -> Tensor:
-        """Draw the random values of a batch, or search for its reads. Runs outside of captured graphs."""
+        """The random values of a batch, or searched reads, for `loss`. Runs outside of captured graphs."""
 
     @abc.abstractmethod
     def loss(self, batch: Batch, drawn: Tensor) -> Tensor:
@@ -103,7 +103,7 @@ class Task(abc.ABC):
 
 @dataclass(eq=False)
 class TranslatorTask(Task):
-    """Trains the translator under full-sentence, wait-k or multi-path reads, or reads that it finds by search."""
+    """Trains the translator under the reads of a rule, under reads that it finds by search, or with MMA."""
 
     recipe: Recipe
     dataset: Dataset
@@ -234,8 +234,8 @@ class AgentTask(Task):
 
     def loss(self, batch: Batch, drawn: Tensor) -> Tensor:
         targets = self.targets(batch, self.labels["train"], drawn, self.observer)
-        odds, _ = self.module(self.translator, targets.seen, drawn, self.module.start(batch.sentences))
-        return agents.loss(odds, targets, self.recipe.agent.label_smoothing)
+        log_odds, _ = self.module(self.translator, targets.seen, drawn, self.module.start(batch.sentences))
+        return agents.loss(log_odds, targets, self.recipe.agent.label_smoothing)
 
     def targets(self, batch: Batch, labels: Labels, intervals: Tensor, observer: Observer) -> agents.Targets:
         """Observations and actions along the labels of each sentence for its interval; `intervals`: (sentences)."""
@@ -257,9 +257,9 @@ class AgentTask(Task):
             for interval in range(self.recipe.latencies):
                 intervals = torch.full((batch.sentences,), interval, device=self.device)
                 targets = self.targets(batch, self.labels["valid"], intervals, self.observe)
-                odds, _ = module(self.translator, targets.seen, intervals, module.start(batch.sentences))
-                total += float(agents.loss(odds, targets, 0.0))
-                pairs = (2 * targets.action + (odds >= 0).long())[targets.counts]
+                log_odds, _ = module(self.translator, targets.seen, intervals, module.start(batch.sentences))
+                total += float(agents.loss(log_odds, targets, 0.0))
+                pairs = (2 * targets.action + (log_odds >= 0).long())[targets.counts]
                 confusion += torch.bincount(pairs, minlength=4).view(2, 2).double().cpu()
         right = confusion.diagonal()
         f1 = 2 * right / (confusion.sum(0) + confusion.sum(1)).clamp(min=1)
