@@ -15,7 +15,7 @@ from typer.core import TyperCommand, TyperGroup
 from tests.helpers import settings_page
 from whilst import __version__
 from whilst.cli.main import app
-from whilst.core.config import flat
+from whilst.core.config import flatten
 from whilst.data import toy
 
 ROOT = Path(__file__).parents[2]
@@ -125,7 +125,7 @@ def test_commands_of_the_tutorial_run(tmp_path: Path) -> None:
     assert all((tmp_path / "runs/texts" / name).is_file() for name in made)
     [shown] = blocks("docs/tutorial.md", "toml")
     written = (tmp_path / "texts.toml").read_text(encoding="utf-8")
-    assert flat(tomllib.loads(written)).keys() == flat(tomllib.loads(shown)).keys()
+    assert flatten(tomllib.loads(written)).keys() == flatten(tomllib.loads(shown)).keys()
 
 
 def test_configuration_page_is_up_to_date() -> None:
