@@ -9,7 +9,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from whilst.core.action_rows import READ, WRITE, action_rows
-from whilst.live.output import Display
+from whilst.live.display import Display
 from whilst.live.session import SentenceEnd, Word
 
 words = st.text(alphabet="abcdeơ", min_size=1, max_size=9)

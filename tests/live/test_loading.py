@@ -1,7 +1,9 @@
 """From names to models: run folders, exports, copies in the cache, the package's own; with and without PyTorch."""
 
+import contextlib
 import dataclasses
 import errno
+import io
 import shutil
 import subprocess
 import sys
@@ -13,7 +15,6 @@ import pytest
 from tests.helpers.commands import whilst
 from tests.helpers.random_runs import make_run, make_varied_run
 from tests.helpers.runs import ENVIRONMENT, command
-from whilst.core import console
 from whilst.core.errors import UserError
 from whilst.core.files import find_model
 from whilst.core.policy_spec import PolicySpec
@@ -72,9 +73,9 @@ def talk(opened: Model, lines: list[str]) -> list[Event]:
 
 def opened(wanted: ModelOptions) -> tuple[Model, list[str]]:
     """With the messages to the user."""
-    with console.notes.capture() as messages:
+    with contextlib.redirect_stderr(io.StringIO()) as messages:
         model = open_model(wanted)
-    return model, messages.get().splitlines()
+    return model, messages.getvalue().splitlines()
 
 
 @pytest.mark.parametrize("latency", ["low", "high", "wait-2", "diagonal-2", "full"])

@@ -30,10 +30,11 @@ from whilst.core.signals import STOP_SIGNALS, handle_signals
 from whilst.data.dataset import Dataset
 from whilst.data.vocabulary import EOS
 from whilst.decoding.batched import translate_batch
+from whilst.live.display import Display
 from whilst.live.input import HypothesisParser, PlainTextParser, read_chunks
 from whilst.live.keyboard import WordEditor
 from whilst.live.loading import ModelOptions, open_model
-from whilst.live.output import Display, PlainOutput
+from whilst.live.output import PlainOutput
 from whilst.live.session import SentenceEnd, Session, Word
 from whilst.live.terminal import DeferredInterrupt, LiveOptions, LiveTranslation, open_outputs, run_live
 from whilst.model.agent import Agent
@@ -328,8 +329,7 @@ def printed(console: Console) -> str:
 
 def test_the_display_shows_both_sides_and_the_lag() -> None:
     console = terminal()
-    (display,) = open_outputs(LiveOptions(), console=console)
-    assert isinstance(display, Display)
+    display = Display(console)
     for number, word in enumerate(["ros", "kan", "."], start=1):
         display.source_word(word, 0.0)
         display.target_word(Word(f"w{number}", 0, number, number), 0.0, 0.1)
@@ -396,7 +396,7 @@ def test_keys_make_words() -> None:
 
 
 def test_typed_lines_are_answered(capsys: pytest.CaptureFixture[str]) -> None:
-    (output,) = open_outputs(LiveOptions(), typed=True, console=Console(file=io.StringIO()))
+    (output,) = open_outputs(LiveOptions(), typed=True)
     assert isinstance(output, PlainOutput)
     for sentence in range(2):
         for number in (2, 3):

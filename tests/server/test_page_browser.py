@@ -39,7 +39,7 @@ def run(toy_dataset: Dataset, toy_data: Data, tmp_path_factory: pytest.TempPathF
 
 @pytest.fixture(scope="module")
 def served(run: Path) -> Served:
-    return serve_model(str(run), [], EngineOptions())
+    return serve_model(str(run), [], EngineOptions("torch"))
 
 
 @pytest.fixture(scope="module")

@@ -49,7 +49,7 @@ def test_two_replicas(tmp_path: Path, toy_data: Data, toy_dataset: Dataset) -> N
     words = " ".join(toy_dataset.text("test")[0][:3]).split()
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    serve = command("serve", "--ray", "--workers", "2", "--model", run, "--port", str(port))
+    serve = command("serve", "--ray", "--engine", "torch", "--workers", "2", "--model", run, "--port", str(port))
     process = subprocess.Popen(serve, env=ENVIRONMENT | {"RAY_USAGE_STATS_ENABLED": "0"}, start_new_session=True)
 
     replicas: dict[str, int] = {}

@@ -64,7 +64,8 @@ def make_run(folder: Path, toy_data: Data, toy_dataset: Dataset) -> Path:
 
 class ServeProcess:
     def __init__(self, *arguments: str | Path, wait: bool = True) -> None:
-        serve = command("serve", "--port", "0", *arguments)
+        defaults = "--port", "0", "--engine", "torch", "--workers", "1"  # later arguments replace them
+        serve = command("serve", *defaults, *arguments)
         self.process = subprocess.Popen(serve, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
         self.output = ""
         if wait:

@@ -25,8 +25,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
 from whilst.core.config import build
-from whilst.core.console import notes
-from whilst.core.errors import UserError
+from whilst.core.errors import UserError, note
 from whilst.core.files import checked_manifest, sha256
 from whilst.core.policy_spec import PolicySpec
 from whilst.core.settings import MAX_POSITIONS, Model, Recipe
@@ -372,13 +371,13 @@ def engine_of(run: Path, precision: str) -> Exported:
                 return load_exported(entry, precision)
             except UserError:  # damaged
                 shutil.rmtree(entry)
-        notes.print(f"making the CPU engine of {run} (only once: it is kept in {entry.parent})")
+        note(f"making the CPU engine of {run} (only once: it is kept in {entry.parent})")
         _make(run, entry, precision)
     except OSError as error:
         from whilst.engine.export import export_in_memory, load_exportable
 
         reason = error.strerror or error
-        notes.print(f"the CPU engine of {run} cannot be cached ({reason}); XDG_CACHE_HOME names another folder")
+        note(f"the CPU engine of {run} cannot be cached ({reason}); XDG_CACHE_HOME names another folder")
         return export_in_memory(load_exportable(run), precision)
     return load_exported(entry, precision)
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -10,9 +11,6 @@ from pathlib import Path
 from types import FrameType
 from typing import BinaryIO, Protocol
 
-from rich.console import Console
-
-from whilst.core.console import console
 from whilst.core.errors import StoppedError, UserError, note
 from whilst.core.settings import DEFAULT_MODEL
 from whilst.core.signals import STOP_SIGNALS, handle_signals
@@ -20,7 +18,7 @@ from whilst.data.sentences import never_ends
 from whilst.live.input import BREAK, DEFAULT_AGREEMENT, HypothesisParser, PlainTextParser, Reader, read_chunks
 from whilst.live.keyboard import typed_chunks
 from whilst.live.loading import ModelOptions, open_model
-from whilst.live.output import Display, JsonOutput, Output, PlainOutput, SubtitleFile
+from whilst.live.output import JsonOutput, Output, PlainOutput, SubtitleFile
 from whilst.live.session import Event, Session, Word
 
 TALK = Path(__file__).with_name("talk.txt")
@@ -151,15 +149,24 @@ def open_session(model_options: ModelOptions, typed: bool = False, by_lines: boo
     return Session(model.backend(), text)
 
 
-def open_outputs(options: LiveOptions, typed: bool = False, console: Console = console) -> list[Output]:
+def open_outputs(options: LiveOptions, typed: bool = False) -> list[Output]:
     """`typed`: the source is typed at the terminal."""
     files = {"srt": options.srt, "vtt": options.vtt}
     outputs: list[Output] = [SubtitleFile(path, form) for form, path in files.items() if path]
     # Standard output comes last: if its reader has gone, the subtitles already have the word.
     if options.as_json:
         return [*outputs, JsonOutput()]
-    shown = options.show or (console.is_terminal and not console.is_dumb_terminal)
-    return [*outputs, Display(console, options.show) if shown else PlainOutput(typed)]
+    if not options.show and not can_redraw():
+        return [*outputs, PlainOutput(typed)]
+    from whilst.core.console import console
+    from whilst.live.display import Display
+
+    return [*outputs, Display(console, options.show)]
+
+
+def can_redraw() -> bool:
+    """Whether standard output is a terminal on which lines can be drawn again."""
+    return sys.stdout.isatty() and os.environ.get("TERM", "").lower() not in ("dumb", "unknown")
 
 
 def run_live(model_options: ModelOptions, options: LiveOptions, stream: BinaryIO | None = None) -> None:
@@ -171,9 +178,8 @@ def run_live(model_options: ModelOptions, options: LiveOptions, stream: BinaryIO
     session = open_session(model_options, typed, options.by_lines)
     outputs = open_outputs(options, typed)
     translation = LiveTranslation(session, parser, outputs, stopwatch(), options.words_per_second)
-    display = outputs[-1]
-    if typed and isinstance(display, Display) and sys.platform != "win32":
-        chunks = typed_chunks(sys.stdin.fileno(), display.typing)
+    if typed and outputs[-1].shows_typing and sys.platform != "win32":
+        chunks = typed_chunks(sys.stdin.fileno(), outputs[-1].typing)
     else:
         chunks = read_chunks(stream or sys.stdin.buffer)
     with contextlib.closing(chunks):
