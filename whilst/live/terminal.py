@@ -21,7 +21,7 @@ from whilst.live.loading import ModelOptions, open_model
 from whilst.live.output import JsonOutput, Output, PlainOutput, SubtitleFile
 from whilst.live.session import Event, Session, Word
 
-TALK = Path(__file__).with_name("talk.txt")
+TALK = Path(__file__).with_name("sentences") / "talk.txt"
 DEMO = ModelOptions(DEFAULT_MODEL, "agent-3")  # its waiting is easier to see than that of medium, at equal quality
 
 
