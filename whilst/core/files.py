@@ -188,9 +188,11 @@ def read_json(path: Path) -> Any:
 def checked_manifest(path: Path, versions: Sequence[int], keys: set[str], advice: str) -> dict[str, Any]:
     """Read the manifest of a folder and compare the folder's files with the checksums in it."""
     table = read_json(path)
-    if not isinstance(table, dict) or table.get("format") not in versions or not table.keys() >= keys:
-        table = {}
-    if not isinstance(table.get("files"), dict):
+    if (
+        not isinstance(table, dict)
+        or table.get("format") not in versions
+        or not (table.keys() >= keys and isinstance(table.get("files"), dict))
+    ):
         raise UserError(f"{path.parent}: {path.name} is damaged or of another version of whilst; {advice}")
     for name, checksum in table["files"].items():
         file = path.parent / name

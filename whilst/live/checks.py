@@ -70,7 +70,7 @@ def translation(model: Model, latency: str, source: str) -> str:
 def require_checks(model: Model) -> None:
     """Raise a `UserError` if there are no checks for the model's languages."""
     source, target = model.languages
-    known = [path.stem for path in sorted(SENTENCES.glob("??.txt"))]
+    known = [path.stem for path in sorted(SENTENCES.glob("??.txt"))]  # named by language; talk.txt is the demo's
     if source not in known or target not in NEGATIONS:
         there = f"there are checks from {', '.join(known)} into {', '.join(NEGATIONS)} only"
         raise UserError(f"{source} to {target}: {there}")

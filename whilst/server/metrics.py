@@ -16,7 +16,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.multiprocess import MultiProcessCollector
 
 FOLDER = "PROMETHEUS_MULTIPROC_DIR"  # environment variable of prometheus_client
-MEMORY_EVERY = 1.0  # seconds between measurements of the memory: reading it takes as long as a word's bookkeeping
+MEMORY_EVERY = 1.0  # seconds between readings of the process's memory, each of which opens a file
 SECONDS = 0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0, 2.0, 5.0, 10.0  # buckets of the histogram
 disable_created_metrics()  # type: ignore[no-untyped-call]
 

@@ -46,7 +46,7 @@ SIZES: dict[str, Sequence[str]] = {
     "small": ("model.encoder_layers=2", "model.decoder_layers=2", "model.width=256", "model.feed_forward=512"),
 }
 PRECISIONS = {"fp32": "float32", "int8": "int8"}  # our names, and those of CTranslate2
-LOUDER = 16  # factor for weights of the decoder, whose outputs vary then
+WEIGHT_SCALE = 16  # factor for random weights of the decoder, without which it repeats one unit
 
 Sources = Sequence[Sequence[int]]
 Turn = Callable[[], Figures]  # one measurement: "seconds", "version" of a peer, "same"; or why a system is "absent"
@@ -87,7 +87,7 @@ def python_of(folder: Path) -> Path:
 
 
 def ask(python: Path, worker: str, *arguments: str, path: str = "") -> Figures:
-    """What a worker prints, or why it is absent. `path`: where it finds modules."""
+    """Run a worker; return the figures that it prints, or why it is absent. `path`: its PYTHONPATH."""
     command = [str(python), str(Path(__file__).with_name(f"{worker}_worker.py")), *arguments]
     environment = os.environ | {"PYTHONPATH": path}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
@@ -98,7 +98,7 @@ def ask(python: Path, worker: str, *arguments: str, path: str = "") -> Figures:
 
 
 def measure(work: str, model: str, tokens: int, systems: dict[str, Turn], turns: int) -> list[Figures]:
-    """A row for each system. Ratios are to the fastest of ours."""
+    """A row for each system. Ratios compare with the fastest system of whilst."""
     found: dict[str, list[Figures]] = {system: [] for system in systems}
     for _ in progress_bar(range(turns), f"{work}, {model}", "turns"):
         for system, turn in systems.items():
@@ -121,7 +121,7 @@ def measure(work: str, model: str, tokens: int, systems: dict[str, Turn], turns:
 
 
 def write_work(folder: Path, recipe: Recipe, amount: Amount, more: Figures) -> None:
-    """What the workers are told."""
+    """Write the settings that the workers read."""
     work = {**asdict(recipe.model), **asdict(amount), "units": PAPER_UNITS, "positions": MAX_POSITIONS, **more}
     (folder / "work.json").write_text(json.dumps(work), encoding="utf-8")
 
@@ -156,12 +156,12 @@ def training(recipe: Recipe, amount: Amount, python: Path, folder: Path, size: s
 
 @torch.no_grad()
 def varied_model(recipe: Recipe) -> Translator:
-    """With random weights, but outputs that are as long as their sources and do not repeat one unit only."""
+    """A model with random weights whose outputs are as long as their sources and vary."""
     model = random_model(recipe, CPU)
     model.target_embedding.weight[EOS] = 0  # the end mark is never written
     for name, parameter in model.decoder.named_parameters():
         if name.endswith(("query.weight", "out.weight", "feed_forward.3.weight")):
-            parameter.mul_(LOUDER)
+            parameter.mul_(WEIGHT_SCALE)
     return model
 
 
